@@ -1,0 +1,68 @@
+# Two commands matter: `make pipeline` runs everything, `make test` checks it. Both set up what they need.
+SHELL := /bin/bash
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+# `make DEVICE=gpu ...` installs the CUDA lock. Everything else is the same.
+DEVICE ?= cpu
+BIN := .venv/bin
+LOCK := requirements/$(DEVICE).txt
+TORCH := torch==2.13.0
+STAMP := .venv/.installed-$(DEVICE)
+
+# No dependency may report home, and no run may depend on a hub being up.
+export MLFLOW_DISABLE_TELEMETRY := true
+export DO_NOT_TRACK := 1
+export DVC_NO_ANALYTICS := 1
+export GX_ANALYTICS_ENABLED := false
+export PREFECT_SERVER_ANALYTICS_ENABLED := false
+export VLLM_NO_USAGE_STATS := 1
+export HF_HUB_DISABLE_TELEMETRY := 1
+
+.PHONY: help setup pipeline test check lint types bench ui lock clean
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+
+setup: $(STAMP)  ## build .venv from the lock (seconds when nothing changed)
+
+$(STAMP): $(LOCK) pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v == (3, 11) else "dragoman needs Python 3.11, found %d.%d: make PYTHON=/path/to/python3.11" % v)'
+	$(PYTHON) -m venv .venv
+	@if [ $(DEVICE) = cpu ]; then $(BIN)/python -c 'import importlib.metadata as m, sys; sys.exit(m.version("torch").split("+")[0] != "$(TORCH)".split("==")[1])' 2>/dev/null \
+	  || $(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH); fi
+	@$(BIN)/python -m pip freeze 2>/dev/null | grep -i '^torch==' > .venv/.torch-before || true
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r $(LOCK)
+	@$(BIN)/python -m pip freeze 2>/dev/null | grep -i '^torch==' > .venv/.torch-after || true
+	@[ $(DEVICE) != cpu ] || cmp -s .venv/.torch-before .venv/.torch-after || { echo "the lock changed torch: it must be left out of $(LOCK)"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+pipeline: setup  ## run every stale stage: model, corpus, index, evaluate
+	$(BIN)/dvc repro
+	@$(BIN)/dragoman report
+
+test: setup  ## run the tests
+	$(BIN)/python -m pytest
+
+check: lint types test  ## lint, types, tests
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+bench: setup  ## measure: engines, scheduler, retrievers
+	$(BIN)/python -m benchmarks
+
+ui: setup  ## open the runs in the MLflow UI
+	$(BIN)/mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db --default-artifact-root mlruns/artifacts --host 127.0.0.1 --port 5000
+
+lock: setup  ## resolve the locks again
+	$(BIN)/uv pip compile --quiet --python-version 3.11 --custom-compile-command "make lock" requirements/cpu.in \
+	  --override requirements/cpu-overrides.txt --no-emit-package torch -o requirements/cpu.txt
+	$(BIN)/uv pip compile --quiet --python-version 3.11 --custom-compile-command "make lock" requirements/gpu.in -o requirements/gpu.txt
+
+clean:  ## remove what runs made; .venv and the DVC cache stay
+	rm -rf results data/model data/index data/atlas .pytest_cache .mypy_cache .ruff_cache

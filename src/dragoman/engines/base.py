@@ -1,0 +1,132 @@
+"""What runs a model: one protocol for vLLM, transformers and any OpenAI-compatible server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+Message = dict[str, str]  # {"role": "system" | "user" | "assistant", "content": ...}
+
+FinishReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """The set of texts that a completion may be: a regular expression that must match whole, or a JSON schema."""
+
+    regex: str | None = None
+    json_schema: str | None = None  # the schema as JSON text, so that a request can be hashed
+
+    def __post_init__(self) -> None:
+        if (self.regex is None) == (self.json_schema is None):
+            raise ValueError("a grammar is either a regex or a JSON schema")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One prompt and how to continue it.
+
+    Sampling is pure: probabilities are those of the model at `temperature`, restricted to the grammar. There is no
+    top-p or top-k, which would make the sampler's distribution differ from the one a trainer differentiates.
+    `temperature` 0 is greedy. Equal requests with equal seeds give equal results on one engine.
+    """
+
+    prompt: tuple[tuple[str, str], ...] | tuple[int, ...]  # (role, content) pairs, or token ids
+    max_tokens: int
+    n: int = 1
+    temperature: float = 0.0
+    stop: tuple[str, ...] = ()
+    grammar: Grammar | None = None
+    seed: int = 0
+
+    @property
+    def messages(self) -> list[Message] | None:
+        """The prompt as chat messages, or None when it is token ids."""
+        if self.prompt and isinstance(self.prompt[0], tuple):
+            return [{"role": r, "content": c} for r, c in self.prompt]  # type: ignore[misc]
+        return None
+
+    @property
+    def deterministic(self) -> bool:
+        return self.temperature == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One continuation.
+
+    `token_ids` are those the engine produced (end-of-sequence token included, when it produced one) and `logprobs`
+    are the model's own: natural log, before temperature and grammar, one per token. Both are empty when a remote
+    server does not report them. `text` has neither special tokens nor the stop string.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish_reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The completions of one request, `n` of them, and what they cost."""
+
+    prompt_ids: tuple[int, ...]  # empty when a remote server does not report them
+    completions: tuple[Completion, ...]
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0  # prompt tokens served from a prefix cache
+    model: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "prompt_ids": list(self.prompt_ids),
+            "completions": [
+                {
+                    "text": c.text,
+                    "token_ids": list(c.token_ids),
+                    "logprobs": [round(p, 6) for p in c.logprobs],
+                    "finish_reason": c.finish_reason,
+                }
+                for c in self.completions
+            ],
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "cached_tokens": self.cached_tokens,
+            "model": self.model,
+        }
+
+    @classmethod
+    def from_json(cls, row: dict[str, Any]) -> Result:
+        return cls(
+            prompt_ids=tuple(row["prompt_ids"]),
+            completions=tuple(
+                Completion(c["text"], tuple(c["token_ids"]), tuple(c["logprobs"]), c["finish_reason"])
+                for c in row["completions"]
+            ),
+            prompt_tokens=row["prompt_tokens"],
+            completion_tokens=row["completion_tokens"],
+            cached_tokens=row["cached_tokens"],
+            model=row["model"],
+        )
+
+
+class Engine(Protocol):
+    """Runs one model.
+
+    `generate` may be called many times at once; the engine merges what is waiting into its own batches, so callers
+    send single requests as they come up and never wait for each other.
+    """
+
+    fingerprint: str
+    """Names the weights: equal fingerprints mean equal distributions."""
+
+    async def generate(self, requests: Sequence[Request]) -> list[Result]:
+        """Complete every request, in order.
+
+        Raises:
+            EngineFault: the model or its server gave nothing usable, retries included.
+        """
+        ...
+
+    async def close(self) -> None: ...

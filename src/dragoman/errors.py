@@ -1,0 +1,21 @@
+"""The few kinds of failure, by the boundary at which they happen.
+
+`UserError` is for input that a person can correct: the command line prints its sentence and exits with code 2.
+The others are faults of a call made for one question: they end that trajectory with a reason, never the run.
+"""
+
+
+class UserError(Exception):
+    """Bad input. The message names the file, line, key or URL, and says what to do."""
+
+
+class Fault(Exception):
+    """A call for one question failed for good, retries included."""
+
+
+class EngineFault(Fault):
+    """The engine (or the server behind it) gave no usable completion."""
+
+
+class RetrieverFault(Fault):
+    """The retriever (or the server behind it) gave no usable passages."""

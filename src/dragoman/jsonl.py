@@ -1,0 +1,62 @@
+"""Reading and writing of JSON lines, with errors that name file and line, and of whole files, all or nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from dragoman.errors import UserError
+
+
+def dumps(row: Any) -> str:
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":"))
+
+
+def read(path: Path | str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line number from 1, object) for each line that is not blank.
+
+    Raises:
+        UserError: the file is missing, or a line is not UTF-8, not JSON, or not an object.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
+    with path.open("rb") as lines:
+        for number, raw in enumerate(lines, start=1):
+            if not raw.strip():
+                continue
+            try:
+                row = json.loads(raw.decode("utf-8"))
+            except UnicodeDecodeError as e:
+                raise UserError(f"{path}:{number}: not valid UTF-8 ({e.reason} at byte {e.start})") from None
+            except json.JSONDecodeError as e:
+                raise UserError(f"{path}:{number}: not valid JSON ({e.msg} at column {e.colno})") from None
+            if not isinstance(row, dict):
+                raise UserError(f"{path}:{number}: expected a JSON object, found {type(row).__name__}")
+            yield number, row
+
+
+def write(path: Path | str, rows: Iterable[dict[str, Any]]) -> int:
+    """Write the rows to `path`, all or nothing. Returns how many."""
+    n = 0
+    lines = []
+    for row in rows:
+        lines.append(dumps(row) + "\n")
+        n += 1
+    write_text(path, "".join(lines))
+    return n
+
+
+def write_text(path: Path | str, text: str) -> None:
+    """Replace a file by a temporary one and a rename, so that a reader or a crash never sees half of it."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
