@@ -1,0 +1,59 @@
+"""How well an answer matches the gold ones: the scores of SQuAD and HotpotQA, and containment.
+
+Answers are compared after SQuAD's normalisation (lower case, no punctuation, no articles, single spaces), and the best
+score over all acceptable answers counts.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = frozenset(string.punctuation)
+
+
+def normalize(text: str) -> str:
+    """SQuAD's `normalize_answer`."""
+    bare = "".join(c for c in text.lower() if c not in _PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", bare).split())
+
+
+def exact_match(answer: str, gold: str) -> float:
+    return float(normalize(answer) == normalize(gold))
+
+
+def cover_exact_match(answer: str, gold: str) -> float:
+    """1 when the gold answer's words occur in the answer, side by side."""
+    wanted = normalize(gold)
+    return float(bool(wanted) and f" {wanted} " in f" {normalize(answer)} ")
+
+
+def precision_f1(answer: str, gold: str) -> tuple[float, float]:
+    """Share of the answer's words that the gold answer has, and token F1.
+
+    As HotpotQA scores it, yes, no and noanswer match only themselves: no part of a sentence is half a "yes".
+    """
+    said, wanted = normalize(answer), normalize(gold)
+    if said != wanted and {said, wanted} & {"yes", "no", "noanswer"}:
+        return 0.0, 0.0
+    common = sum((Counter(said.split()) & Counter(wanted.split())).values())
+    if not common:
+        return 0.0, 0.0
+    precision, recall = common / len(said.split()), common / len(wanted.split())
+    return precision, 2 * precision * recall / (precision + recall)
+
+
+SCORES: dict[str, Callable[[str, str], float]] = {
+    "cover_em": cover_exact_match,
+    "em": exact_match,
+    "f1": lambda answer, gold: precision_f1(answer, gold)[1],
+    "precision": lambda answer, gold: precision_f1(answer, gold)[0],
+}
+
+
+def scores(answer: str, golds: Sequence[str]) -> dict[str, float | None]:
+    """Every score of an answer, each the best over the acceptable answers."""
+    return {name: max(score(answer, gold) for gold in golds) for name, score in SCORES.items()}

@@ -1,0 +1,97 @@
+"""Everything that happened for one question, as it is written to disk: one JSON line an episode."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from dragoman.systems.base import StopReason
+
+SCHEMA = 1
+
+
+class Record(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Node(Record):
+    """One action, taken by one role in one state.
+
+    Token ids and log-probabilities are those of the engine; nothing is ever tokenized again. `parent` is the node
+    before it in its own branch (None at the root); `joins` are the last nodes of the parallel branches that ended just
+    before it. `merged` counts further draws at this state that gave the same action.
+    """
+
+    id: str
+    parent: str | None
+    joins: list[str] = []
+    point: str  # the state it was taken in: siblings share it
+    role: str
+    depth: int  # decisions up to and including this one, along its own branch
+    prompt: list[tuple[str, str]]
+    prompt_ids: list[int]
+    completion_ids: list[int]
+    logprobs: list[float]
+    text: str
+    action: dict[str, Any] | str | None  # None when the text is no action; `stop` then says why
+    stop: StopReason | None = None
+    forced: bool = False  # its kind was forced by the deterministic rollout, not chosen by the policy
+    merged: int = 0
+    temperature: float
+    seconds: float
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+
+
+class Call(Record):
+    """One call that is not a decision: of the frozen LLM (`ask`) or of the retriever (`search`)."""
+
+    id: str
+    kind: str
+    name: str  # the ask's name, or "search"
+    after: str | None  # the node that led to it
+    input: list[tuple[str, str]] | dict[str, Any]
+    output: str | list[str]  # the text, or the ids of the passages
+    seconds: float
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class Trajectory(Record):
+    """One way through the tree: root to leaf, or all branches of it where a system works in parallel."""
+
+    nodes: list[str]
+    calls: list[str]
+    answer: str | None
+    passages: list[str]
+    stop: StopReason
+    error: str | None = None
+    rewards: dict[str, float | None] = {}
+
+
+class Episode(Record):
+    """All trajectories of one question under one configuration. `key` is the content hash of both."""
+
+    schema_version: int = SCHEMA
+    key: str
+    question: dict[str, Any]
+    system: str
+    config: dict[str, Any]
+    nodes: list[Node]
+    calls: list[Call]
+    trajectories: list[Trajectory]
+    seconds: float
+
+    @property
+    def faulty(self) -> bool:
+        """The machinery failed somewhere in it: it is recorded, and owed again on the next run."""
+        return any(t.stop.is_fault for t in self.trajectories)
+
+
+def action_to_json(action: Any) -> dict[str, Any] | str:
+    if isinstance(action, str):
+        return action
+    return {"type": type(action).__name__, **dataclasses.asdict(action)}

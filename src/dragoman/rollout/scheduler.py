@@ -1,0 +1,103 @@
+"""Runs a system over many questions: no barriers, identical requests once, every finished call on disk.
+
+Each question is a coroutine of its own that advances as soon as its own call returns; engines and retrievers see a
+steady stream of single requests and batch what is waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+from dragoman import jsonl
+from dragoman.rollout.record import Call, Episode, Node
+from dragoman.rollout.store import EpisodeStore
+from dragoman.rollout.tree import Exploration, Tree, World
+from dragoman.systems.base import System
+from dragoman.types import Question
+
+Reward = Callable[[Question, str], dict[str, float | None]]
+
+
+def episode_key(question: Question, config: dict[str, Any]) -> str:
+    """Content hash of a question and of everything that its episode depends on."""
+    text = jsonl.dumps([question.to_json(), config])
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def describe(name: str, system: System, world: World, exploration: Exploration, seed: int) -> dict[str, Any]:
+    """The configuration that decides what an episode can be: it is stored with it, and hashed into its key."""
+    if not is_dataclass(system):
+        raise TypeError(f"{type(system).__name__}: a system is a dataclass whose fields are its settings")
+    return {
+        "system": name,
+        "settings": asdict(system),
+        "prompts": {r.name: _digest(r.prompt, r.shots) for r in system.roles},
+        "llm": world.llm.fingerprint,
+        # a system without roles never meets the proxy
+        "proxy": world.proxy.fingerprint if system.roles else None,
+        "engines": {role: engine.fingerprint for role, engine in sorted(world.engines.items())},
+        "retriever": world.retriever.fingerprint,
+        "exploration": asdict(exploration),
+        "seed": seed,
+    }
+
+
+async def roll_out(
+    questions: Sequence[Question],
+    name: str,
+    system: System,
+    world: World,
+    store: EpisodeStore,
+    *,
+    exploration: Exploration = Exploration(),
+    seed: int = 0,
+    concurrency: int = 32,
+    reward: Reward | None = None,
+    progress: Callable[[Episode], None] = lambda episode: None,
+    observe: Callable[[Question, Node | Call], None] = lambda question, event: None,
+) -> list[Episode]:
+    """One episode per question, in their order. What the store holds already is not done again.
+
+    `concurrency` bounds how many questions are under way, not how many requests: a tree sends as many as it has.
+    """
+    config = describe(name, system, world, exploration, seed)
+    done = store.done
+    gate = asyncio.Semaphore(concurrency)
+
+    async def one(question: Question) -> Episode:
+        key = episode_key(question, config)
+        if key not in done:
+            async with gate:
+                tree = Tree(
+                    question,
+                    system,
+                    world,
+                    exploration=exploration,
+                    seed=seed,
+                    recorded=store.recorded(key),
+                    remember=lambda call, value: store.remember(key, call, value),
+                    observe=lambda event: observe(question, event),
+                )
+                episode = await tree.grow(key=key, system_name=name, config=config)
+            for trajectory in episode.trajectories:
+                if reward is not None and trajectory.answer is not None:
+                    trajectory.rewards = reward(question, trajectory.answer)
+            store.add(episode)
+            done[key] = episode
+        progress(done[key])
+        return done[key]
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(question)) for question in questions]
+    except BaseExceptionGroup as failures:  # the first is the cause, the others were cancelled by it
+        raise failures.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+def _digest(*parts: Any) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]

@@ -1,0 +1,117 @@
+"""Episodes on disk: append-only, safe against `kill -9`, and resumable at the level of single calls.
+
+`episodes.jsonl` gets a line when a question is done. `calls.jsonl` gets one for each finished call of a question that is
+not, so that a run that is killed and started again repeats no call; it is removed when all questions are done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO
+
+from dragoman import jsonl
+from dragoman.errors import UserError
+from dragoman.rollout.record import SCHEMA, Episode
+
+
+class EpisodeStore:
+    """The episodes of one folder. Open it with `with`; one process at a time.
+
+    When an episode is appended again under the same key, the last one counts. Faulty episodes are kept as records, but
+    `done` leaves them out, so that the next run tries them again.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        self.path = self.folder / "episodes.jsonl"
+        self._calls_path = self.folder / "calls.jsonl"
+        self._calls: dict[str, dict[str, Any]] = defaultdict(dict)
+        self._episodes: dict[str, Episode] = {}
+
+    def __enter__(self) -> EpisodeStore:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for row in _repaired(self.path):
+            if row.get("schema_version") != SCHEMA:
+                raise UserError(
+                    f"{self.path}: written with schema {row.get('schema_version')}, this version reads {SCHEMA}; "
+                    "move the folder away and run again"
+                )
+            episode = Episode.model_validate(row)
+            self._episodes[episode.key] = episode
+        for row in _repaired(self._calls_path):
+            self._calls[row["episode"]][row["call"]] = row["value"]
+        self._episodes_file = self.path.open("a", encoding="utf-8")
+        self._calls_file = self._calls_path.open("a", encoding="utf-8")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._episodes_file.close()
+        self._calls_file.close()
+        if kind is None:
+            self._calls_path.unlink(missing_ok=True)
+
+    @property
+    def done(self) -> dict[str, Episode]:
+        """Episodes that need no further work, by key."""
+        return {key: e for key, e in self._episodes.items() if not e.faulty}
+
+    @property
+    def episodes(self) -> dict[str, Episode]:
+        """All episodes, by key, faulty ones too."""
+        return dict(self._episodes)
+
+    def recorded(self, key: str) -> dict[str, Any]:
+        """The finished calls of an unfinished episode, by call id."""
+        return self._calls.pop(key, {})
+
+    def remember(self, key: str, call: str, value: Any) -> None:
+        self._append(self._calls_file, {"episode": key, "call": call, "value": value})
+
+    def add(self, episode: Episode) -> None:
+        self._append(self._episodes_file, episode.model_dump(mode="json"))
+        self._episodes[episode.key] = episode
+
+    def _append(self, file: TextIO, row: dict[str, Any]) -> None:
+        try:
+            file.write(jsonl.dumps(row) + "\n")
+            file.flush()  # to the kernel, which survives the death of this process
+        except OSError as e:
+            raise UserError(
+                f"{file.name}: cannot write ({e.strerror}); make room and run the same command again, "
+                "finished episodes are kept"
+            ) from None
+
+
+def read_episodes(path: Path | str) -> list[Episode]:
+    """The episodes of a finished run, the last one of each key, in the order in which they were first written.
+
+    Raises:
+        UserError: no such file, or not an episode file of this version.
+    """
+    episodes: dict[str, Episode] = {}
+    for number, row in jsonl.read(path):
+        if row.get("schema_version") != SCHEMA:
+            raise UserError(f"{path}:{number}: not an episode of schema {SCHEMA}")
+        episode = Episode.model_validate(row)
+        episodes[episode.key] = episode
+    return list(episodes.values())
+
+
+def _repaired(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a file after cutting off a last line that a crash left torn."""
+    if not path.is_file():
+        return
+    content = path.read_bytes()
+    end = content.rfind(b"\n") + 1
+    if end < len(content):
+        with path.open("r+b") as file:
+            file.truncate(end)
+    for number, line in enumerate(content[:end].splitlines(), start=1):
+        try:
+            yield json.loads(line)
+        except ValueError:
+            raise UserError(f"{path}:{number}: not valid JSON, and not the last line; move the file away") from None

@@ -1,0 +1,363 @@
+"""The tree of one question, grown by running the system's coroutine again and again.
+
+The transition functions of the papers are deterministic, so a trajectory is given by the choices made in it. When a
+decision draws several actions, the run that came first goes on with the first of them, and one more run of the same
+coroutine is started for each of the others: it is fed the recorded results up to the fork, and goes its own way from
+there. The record of finished calls is kept by content, so replaying a fork and replaying after a crash are one thing.
+
+A *point* is a state in which a decision is due. Its identity is what led there: the point's own branch, the state's
+prompt and the grammar. A choice is named by its point, and a run by the choices in which it differs from the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from dragoman.engines.base import Engine, Request, Result
+from dragoman.errors import EngineFault, RetrieverFault, UserError
+from dragoman.retrieval.base import Retriever
+from dragoman.rollout.record import Call, Episode, Node, Trajectory, action_to_json
+from dragoman.systems.base import Ask, Context, Outcome, Role, StopReason, System
+from dragoman.systems.grammar import Grammar, HallucinatedIndex, InvalidAction
+from dragoman.systems.prompts import Messages
+from dragoman.types import Passage, Question
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class World:
+    """What a system runs in. `engines` overrides the default engine for single roles or asks, by their name."""
+
+    llm: Engine
+    proxy: Engine
+    retriever: Retriever
+    engines: Mapping[str, Engine] = field(default_factory=dict)
+
+    def engine_of(self, name: str, default: Engine) -> Engine:
+        return self.engines.get(name, default)
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """How many actions are drawn at a point.
+
+    The default is inference: one action, greedy. A tree rollout draws `breadth[t - 1]` actions at depth t (the last
+    entry holds for all that follow) and, with `force_first`, opens with every kind of first action (C-3PO section 5.1).
+    """
+
+    temperature: float = 0.0
+    breadth: tuple[int, ...] = (1,)
+    force_first: bool = False
+
+    def draws(self, depth: int) -> int:
+        return self.breadth[min(depth, len(self.breadth)) - 1]
+
+
+TREE = Exploration(temperature=1.0, breadth=(2, 2, 2, 2, 1), force_first=True)
+"""C-3PO eq. 2: K(t) = 2 for t <= 4, else 1, after a deterministic first decision."""
+
+
+class TrajectoryEnded(Exception):
+    """Raised through a system's coroutine when its trajectory cannot go on."""
+
+    def __init__(self, reason: StopReason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+class Tree:
+    """Grows the tree of one question into an episode.
+
+    `recorded` maps the ids of calls that an earlier, interrupted run has finished to their values; `remember` is called
+    with each newly finished call before anything depends on it; `observe` sees every node and call as it is made.
+    """
+
+    def __init__(
+        self,
+        question: Question,
+        system: System,
+        world: World,
+        *,
+        exploration: Exploration = Exploration(),
+        seed: int = 0,
+        recorded: Mapping[str, Any] | None = None,
+        remember: Callable[[str, Any], None] = lambda id, value: None,
+        observe: Callable[[Node | Call], None] = lambda event: None,
+    ) -> None:
+        self.question, self.system, self.world = question, system, world
+        self.exploration, self.seed = exploration, seed
+        self.recorded, self.remember, self.observe = recorded or {}, remember, observe
+        self.nodes: dict[str, Node] = {}
+        self.actions: dict[str, Any] = {}  # by node id
+        self.calls: dict[str, Call] = {}
+        self.trajectories: dict[str, Trajectory] = {}  # by the choices that name the run
+        self._once: dict[str, asyncio.Future[Any]] = {}
+        self._runs: asyncio.TaskGroup
+
+    async def grow(self, *, key: str = "", system_name: str = "", config: dict[str, Any] | None = None) -> Episode:
+        started = time.monotonic()
+        try:
+            async with asyncio.TaskGroup() as self._runs:
+                self._start({})
+        except BaseExceptionGroup as group:  # bad input is for the user to mend: it stops the whole run
+            raise group.exceptions[0] from None
+        return Episode(
+            key=key,
+            question=self.question.to_json(),
+            system=system_name,
+            config=config or {},
+            nodes=sorted(self.nodes.values(), key=lambda n: (n.depth, n.id)),
+            calls=sorted(self.calls.values(), key=lambda c: c.id),
+            trajectories=[self.trajectories[name] for name in sorted(self.trajectories)],
+            seconds=time.monotonic() - started,
+        )
+
+    def _start(self, choices: dict[str, int]) -> None:
+        self._runs.create_task(self._run(choices))
+
+    async def _run(self, choices: dict[str, int]) -> None:
+        """One trajectory. Whatever goes wrong in it is its record, and does not touch the others."""
+        ctx = _RunContext(self, choices)
+        error = None
+        try:
+            outcome = await self.system.run(self.question, ctx)
+        except TrajectoryEnded as e:
+            outcome, error = Outcome("", stop=e.reason), str(e)
+        except EngineFault as e:
+            outcome, error = Outcome("", stop=StopReason.ENGINE_FAULT), str(e)
+        except RetrieverFault as e:
+            outcome, error = Outcome("", stop=StopReason.RETRIEVER_FAULT), str(e)
+        except UserError:
+            raise
+        except Exception as e:
+            log.exception("question %s: the system failed", self.question.id)
+            outcome, error = Outcome("", stop=StopReason.SYSTEM_FAULT), f"{type(e).__name__}: {e}"
+        self.trajectories[_digest(sorted(choices.items())) if choices else ""] = Trajectory(
+            nodes=ctx.visited,
+            calls=list(dict.fromkeys(ctx.called)),
+            answer=None if outcome.stop.is_fault else outcome.answer,
+            passages=[p.id for p in outcome.passages],
+            stop=outcome.stop,
+            error=error,
+        )
+
+    async def once(self, id: str, compute: Callable[[], Awaitable[T]]) -> T:
+        """Share what is computed under `id` among all runs of this tree."""
+        if id not in self._once:
+            self._once[id] = asyncio.ensure_future(compute())
+        # shielded: a run that ends must not take the value from the others
+        value: T = await asyncio.shield(self._once[id])
+        return value
+
+    async def call(self, id: str, compute: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+        """The value of a call to the outside: as recorded by an earlier run, or computed now and recorded."""
+        if id in self.recorded:
+            value: dict[str, Any] = self.recorded[id]
+        else:
+            value = await compute()
+            self.remember(id, value)
+        return value
+
+    async def draw(self, ctx: _RunContext, point: str, role: Role, messages: Messages, grammar: Grammar) -> list[str]:
+        """Draw the actions at a point and start a run for each but the first. Returns their node ids."""
+        depth = ctx.depth + 1
+        kinds = grammar.alternatives() if self.exploration.force_first and not ctx.tip else [grammar]
+        forced = len(kinds) > 1
+        requests = [
+            Request(
+                prompt=messages,
+                max_tokens=role.max_tokens,
+                n=1 if forced else self.exploration.draws(depth),
+                temperature=self.exploration.temperature,
+                stop=role.stop,
+                grammar=kind.constraint(),
+                # a greedy request needs no seed: without one, equal requests of different questions are one
+                seed=_seed(self.seed, self.question.id, point) if self.exploration.temperature else 0,
+            )
+            for kind in kinds
+        ]
+
+        async def compute() -> dict[str, Any]:
+            started = time.monotonic()
+            results = await self.world.engine_of(role.name, self.world.proxy).generate(requests)
+            return {"results": [r.to_json() for r in results], "seconds": time.monotonic() - started}
+
+        drawn = await self.call(point, compute)
+        ids: list[str] = []
+        by_action: dict[Any, Node] = {}
+        for result in map(Result.from_json, drawn["results"]):
+            for completion in result.completions:
+                action, stop = _parse(grammar, completion.text, truncated=completion.finish_reason == "length")
+                if twin := by_action.get((stop, action)):
+                    twin.merged += 1
+                    continue
+                node = Node(
+                    id=_digest([point, len(ids)]),
+                    parent=ctx.node,
+                    joins=ctx.joins,
+                    point=point,
+                    role=role.name,
+                    depth=depth,
+                    prompt=list(messages),
+                    prompt_ids=list(result.prompt_ids),
+                    completion_ids=list(completion.token_ids),
+                    logprobs=list(completion.logprobs),
+                    text=completion.text,
+                    action=None if stop else action_to_json(action),
+                    stop=stop,
+                    forced=forced,
+                    temperature=self.exploration.temperature,
+                    seconds=drawn["seconds"],
+                    prompt_tokens=result.prompt_tokens,
+                    completion_tokens=len(completion.token_ids) or result.completion_tokens // len(result.completions),
+                    cached_tokens=result.cached_tokens,
+                )
+                by_action[(stop, action)] = self.nodes[node.id] = node
+                self.actions[node.id] = action
+                ids.append(node.id)
+                self.observe(node)
+        for i in range(1, len(ids)):
+            # Only the choices in this point's past belong to the fork: what parallel branches chose meanwhile depends on
+            # timing, and a tree must not.
+            self._start({**ctx.choices_made, point: i})
+        return ids
+
+
+class _RunContext:
+    """The `Context` of one run of the coroutine, or of one of its parallel branches."""
+
+    def __init__(self, tree: Tree, choices: dict[str, int], *, tip: str = "", node: str | None = None, depth: int = 0):
+        self.tree, self.choices = tree, choices
+        self.tip = tip  # identity of this branch's past; empty at the root
+        self.node, self.depth, self.joins = node, depth, list[str]()
+        self.choices_made: dict[str, int] = {}  # those that are not the first, in this branch's past
+        self.visited: list[str] = []
+        self.called: list[str] = []
+
+    async def act(self, role: Role, *, history: Messages = (), **state: Any) -> Any:
+        messages, grammar = role.messages(state, history), role.grammar(**state)
+        constraint = grammar.constraint()
+        point = _digest([self.tip, role.name, messages, constraint and (constraint.regex or constraint.json_schema)])
+        tree = self.tree
+        ids = await tree.once(point, lambda: tree.draw(self, point, role, messages, grammar))
+        choice = self.choices.get(point, 0)
+        if choice:
+            self.choices_made[point] = choice
+        self.tip = self.node = ids[choice]
+        self.depth, self.joins = self.depth + 1, []
+        self.visited.append(self.node)
+        if stop := tree.nodes[self.node].stop:
+            raise TrajectoryEnded(stop, f"{role.name}: {tree.nodes[self.node].text[:120]!r}")
+        return tree.actions[self.node]
+
+    async def ask(self, ask: Ask, *, history: Messages = (), **state: Any) -> str:
+        messages = ask.messages(state, history)
+        id = _digest(["ask", ask.name, messages])
+        request = Request(prompt=messages, max_tokens=ask.max_tokens, stop=ask.stop)
+        world = self.tree.world
+
+        async def compute() -> dict[str, Any]:
+            started = time.monotonic()
+            (result,) = await world.engine_of(ask.name, world.llm).generate([request])
+            return {
+                "text": result.completions[0].text,
+                "prompt_tokens": result.prompt_tokens,
+                "completion_tokens": result.completion_tokens,
+                "seconds": time.monotonic() - started,
+            }
+
+        value = await self.tree.once(id, lambda: self.tree.call(id, compute))
+        text: str = value["text"]
+        self._note(
+            Call(
+                id=id,
+                kind="ask",
+                name=ask.name,
+                after=self.node,
+                input=list(messages),
+                output=text,
+                seconds=value["seconds"],
+                prompt_tokens=value["prompt_tokens"],
+                completion_tokens=value["completion_tokens"],
+            )
+        )
+        return text
+
+    async def retrieve(self, query: str, *, k: int, page: int = 0) -> list[Passage]:
+        id = _digest(["search", query, k, page])
+
+        async def compute() -> dict[str, Any]:
+            started = time.monotonic()
+            (hits,) = await self.tree.world.retriever.search([query], k, page)
+            return {
+                "passages": [[h.passage.id, h.passage.title, h.passage.text] for h in hits],
+                "seconds": time.monotonic() - started,
+            }
+
+        value = await self.tree.once(id, lambda: self.tree.call(id, compute))
+        passages = [Passage(*p) for p in value["passages"]]
+        self._note(
+            Call(
+                id=id,
+                kind="search",
+                name="search",
+                after=self.node,
+                input={"query": query, "k": k, "page": page},
+                output=[p.id for p in passages],
+                seconds=value["seconds"],
+            )
+        )
+        return passages
+
+    async def parallel(self, branches: Mapping[str, Callable[[Context], Awaitable[T]]]) -> dict[str, T]:
+        contexts = {}
+        for name in branches:
+            contexts[name] = ctx = _RunContext(
+                self.tree, self.choices, tip=_digest([self.tip, "branch", name]), node=self.node, depth=self.depth
+            )
+            ctx.choices_made = dict(self.choices_made)
+        results = await asyncio.gather(*(branches[n](contexts[n]) for n in branches), return_exceptions=True)
+        for ctx in contexts.values():  # in the order of the names, not of the clock
+            self.choices_made |= ctx.choices_made
+            self.visited += ctx.visited
+            self.called += ctx.called
+            if ctx.node is not None and ctx.node != self.node:
+                self.joins.append(ctx.node)
+        self.depth = max([self.depth, *(ctx.depth for ctx in contexts.values())])
+        self.tip = _digest([self.tip, "join", [ctx.tip for ctx in contexts.values()]])
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return dict(zip(branches, results, strict=True))  # type: ignore[arg-type]
+
+    def _note(self, call: Call) -> None:
+        if call.id not in self.tree.calls:
+            self.tree.calls[call.id] = call
+            self.tree.observe(call)
+        self.called.append(call.id)
+
+
+def _parse(grammar: Grammar, text: str, *, truncated: bool) -> tuple[Any, StopReason | None]:
+    try:
+        return grammar.parse(text), None
+    except HallucinatedIndex:
+        return text, StopReason.HALLUCINATED_INDEX
+    except InvalidAction:
+        return text, StopReason.TRUNCATED_ACTION if truncated else StopReason.INVALID_ACTION
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, ensure_ascii=False).encode()).hexdigest()[:16]
+
+
+def _seed(*parts: Any) -> int:
+    return int(_digest(parts)[:8], 16) >> 1  # 31 bits: what every engine accepts

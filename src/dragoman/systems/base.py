@@ -1,0 +1,113 @@
+"""What a system is made of, and what it may do.
+
+A system is a straight-line coroutine over three awaits: `ctx.act` is a trainable decision of the proxy, `ctx.ask` a call
+of a frozen LLM, `ctx.retrieve` a search. It does no I/O of its own, draws no random numbers and keeps no state between
+questions, so that the rollout can run it again from a log, fork it at any decision, and resume it after a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol, TypeVar
+
+from dragoman.systems.grammar import Action, Grammar
+from dragoman.systems.prompts import Messages, Prompt
+from dragoman.types import Passage, Question
+
+T = TypeVar("T")
+
+
+class StopReason(StrEnum):
+    """Why a trajectory ended. The first group ends in an answer; the others are records of what went wrong."""
+
+    ANSWERED = "answered"
+    DEPTH_LIMIT = "depth_limit"  # answered with what there was, because no more decisions were allowed
+    DOCUMENT_LIMIT = "document_limit"  # answered with what there was, because no more passages were allowed
+
+    INVALID_ACTION = "invalid_action"  # the policy's text is no action
+    TRUNCATED_ACTION = "truncated_action"  # the policy ran out of tokens before its action was complete
+    HALLUCINATED_INDEX = "hallucinated_index"  # the policy selected a passage that is not there
+    EMPTY_ANSWER = "empty_answer"  # the LLM said nothing
+
+    ENGINE_FAULT = "engine_fault"
+    RETRIEVER_FAULT = "retriever_fault"
+    SYSTEM_FAULT = "system_fault"  # a bug in the system's own code; the log has the traceback
+
+    @property
+    def is_fault(self) -> bool:
+        """The machinery failed, not the policy: such a trajectory says nothing about it and is not scored."""
+        return self in (StopReason.ENGINE_FAULT, StopReason.RETRIEVER_FAULT, StopReason.SYSTEM_FAULT)
+
+
+@dataclass(frozen=True)
+class Role:
+    """One agent of a system: its instructions, and the actions it may take in a given state.
+
+    `grammar` receives the same keyword arguments as `ctx.act`, since what may be said can depend on the state (there
+    are only so many passages to select from). `view` turns that state into the texts of the prompt's slots.
+    """
+
+    name: str
+    prompt: Prompt
+    grammar: Callable[..., Grammar]
+    view: Callable[..., dict[str, Any]]
+    max_tokens: int
+    shots: int = 0
+    stop: tuple[str, ...] = ()
+
+    def messages(self, state: dict[str, Any], history: Messages = ()) -> Messages:
+        return self.prompt.messages(self.view(**state), shots=self.shots, history=history)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A question put to the frozen LLM. `name` picks another engine than the default LLM where one is configured."""
+
+    name: str
+    prompt: Prompt
+    view: Callable[..., dict[str, Any]]
+    max_tokens: int
+    stop: tuple[str, ...] = ()
+
+    def messages(self, state: dict[str, Any], history: Messages = ()) -> Messages:
+        return self.prompt.messages(self.view(**state), history=history)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a trajectory ended: the answer, the passages it rests on, and why it stopped there."""
+
+    answer: str
+    passages: tuple[Passage, ...] = ()
+    stop: StopReason = StopReason.ANSWERED
+
+
+class Context(Protocol):
+    """The world as a system sees it."""
+
+    async def act(self, role: Role, *, history: Messages = (), **state: Any) -> Action:
+        """Let the policy of `role` decide. May end the trajectory, when what it says is no action."""
+        ...
+
+    async def ask(self, ask: Ask, *, history: Messages = (), **state: Any) -> str:
+        """Let the frozen LLM write; greedy."""
+        ...
+
+    async def retrieve(self, query: str, *, k: int, page: int = 0) -> list[Passage]:
+        """The `page`-th group of `k` passages for `query`, best first."""
+        ...
+
+    async def parallel(self, branches: Mapping[str, Callable[[Context], Awaitable[T]]]) -> dict[str, T]:
+        """Run named branches at once, each on a context of its own, and wait for all of them."""
+        ...
+
+
+class System(Protocol):
+    """An agent system. Implementations are frozen dataclasses whose fields are their settings."""
+
+    roles: tuple[Role, ...]
+    """The trainable roles, in the order of the paper; empty for a baseline."""
+
+    async def run(self, question: Question, ctx: Context) -> Outcome: ...

@@ -1,0 +1,67 @@
+"""What the three agents of C-3PO may say (Guo et al. 2025, section 4.1 and appendix B.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dragoman.systems.grammar import Form, Indices, Line, OneOf
+
+
+@dataclass(frozen=True)
+class NoRetrieval:
+    """Router: the LLM knows the answer."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """Router or decision maker: look for passages with this query."""
+
+    query: str
+    thought: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Router: the question needs several steps."""
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Filter: keep the passages with these numbers, counted from 1; none is allowed."""
+
+    ids: tuple[int, ...]
+    thought: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Decision maker: what has been kept is enough, let the LLM answer."""
+
+    thought: str = ""
+
+
+def router(query: Line) -> OneOf:
+    return OneOf(
+        Form(NoRetrieval, "[No Retrieval]"),
+        Form(Search, "[Retrieval] {query}", query=query),
+        Form(Plan, "[Planning]"),
+    )
+
+
+def information_filter(n: int, thought: Line | None) -> Form:
+    ids = Indices(n)
+    if thought is None:
+        return Form(Keep, "Action: [{ids}]", ids=ids)
+    return Form(Keep, "Thought: {thought}\nAction: [{ids}]", thought=thought, ids=ids)
+
+
+def decision_maker(query: Line, thought: Line | None) -> OneOf:
+    if thought is None:
+        return OneOf(
+            Form(Search, "Action: [Retrieval] {query}", query=query),
+            Form(Answer, "Action: [LLM]"),
+        )
+    return OneOf(
+        Form(Search, "Thought: {thought}\nAction: [Retrieval] {query}", thought=thought, query=query),
+        Form(Answer, "Thought: {thought}\nAction: [LLM]", thought=thought),
+    )

@@ -1,0 +1,147 @@
+"""C-3PO (Guo et al. 2025): one proxy in three roles between a retriever and an LLM.
+
+The reasoning router picks a strategy (section 4.2): answer directly, search once, or plan. The information filter keeps
+what the LLM should see. Under a plan, the LLM writes a roadmap once and the decision maker searches along it, until it
+hands over to the LLM or a limit is met.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+
+from dragoman.systems.answer import answer
+from dragoman.systems.base import Ask, Context, Outcome, Role, StopReason
+from dragoman.systems.c3po import actions
+from dragoman.systems.c3po.actions import Answer, NoRetrieval, Plan, Search
+from dragoman.systems.grammar import Line
+from dragoman.systems.prompts import load, number
+from dragoman.types import Passage, Question
+
+
+@dataclass(frozen=True)
+class C3PO:
+    k: int = 5
+    """Passages per search."""
+    max_depth: int = 13
+    """Decisions per trajectory (table 7)."""
+    max_documents: int = 10
+    """Passages kept for the LLM."""
+    thoughts: bool = False
+    """Whether filter and decision maker write a thought before they act, as in the paper. Tiny models do better without."""
+    shots: int = 0
+    """In-context examples per role (C-3PO-ICL)."""
+    passage_words: int = 100
+    """Each passage is cut to this many words in every prompt."""
+    query_chars: int = 160
+    thought_chars: int = 400
+    action_tokens: int = 64
+    roadmap_tokens: int = 96
+    answer_tokens: int = 48
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        return (self.router, self.filter, self.decide)
+
+    @cached_property
+    def router(self) -> Role:
+        return Role(
+            "router",
+            load(__package__, "router"),
+            grammar=lambda question: actions.router(self._query),
+            view=lambda question: {"question": question},
+            max_tokens=self.action_tokens,
+            shots=self.shots,
+        )
+
+    @cached_property
+    def filter(self) -> Role:
+        return Role(
+            "filter",
+            load(__package__, "filter_with_thought" if self.thoughts else "filter"),
+            grammar=lambda question, objective, passages: actions.information_filter(len(passages), self._thought),
+            view=lambda question, objective, passages: {
+                "question": question,
+                "objective": f"Objective of this step: {objective}\n" if objective else "",
+                "passages": number(passages, self.passage_words),
+            },
+            max_tokens=self._tokens,
+            shots=self.shots,
+        )
+
+    @cached_property
+    def decide(self) -> Role:
+        return Role(
+            "decide",
+            load(__package__, "decide_with_thought" if self.thoughts else "decide"),
+            grammar=lambda question, roadmap, kept: actions.decision_maker(self._query, self._thought),
+            view=lambda question, roadmap, kept: {
+                "question": question,
+                "roadmap": roadmap,
+                "passages": number(kept, self.passage_words),
+            },
+            max_tokens=self._tokens,
+            shots=self.shots,
+        )
+
+    @cached_property
+    def roadmap(self) -> Ask:
+        return Ask(
+            "roadmap",
+            load(__package__, "roadmap"),
+            view=lambda question: {"question": question},
+            max_tokens=self.roadmap_tokens,
+        )
+
+    async def run(self, question: Question, ctx: Context) -> Outcome:
+        match await ctx.act(self.router, question=question.question):
+            case NoRetrieval():
+                kept, stop = [], StopReason.ANSWERED
+            case Search(query=query):
+                kept, stop = await self._search(ctx, question, query, objective=""), StopReason.ANSWERED
+            case Plan():
+                kept, stop = await self._multi_step(ctx, question)
+        return await answer(ctx, question, kept, stop, words=self.passage_words, max_tokens=self.answer_tokens)
+
+    async def _multi_step(self, ctx: Context, question: Question) -> tuple[list[Passage], StopReason]:
+        """The multi-step reasoning strategy: roadmap, then retrieval-filter loop (eq. 13 to 15)."""
+        roadmap = await ctx.ask(self.roadmap, question=question.question)
+        kept: list[Passage] = []
+        asked: Counter[str] = Counter()
+        depth = 1  # the router's decision
+        while depth + 2 <= self.max_depth:  # a search costs two decisions: the query and the selection
+            match await ctx.act(self.decide, question=question.question, roadmap=roadmap, kept=kept):
+                case Answer():
+                    return kept, StopReason.ANSWERED
+                case Search(query=query, thought=thought):
+                    page = asked[query]  # the same query again means: show me more
+                    asked[query] += 1
+                    found = await self._search(ctx, question, query, objective=thought or query, page=page)
+                    kept += [p for p in found if p.id not in {q.id for q in kept}]
+            if len(kept) >= self.max_documents:
+                return kept[: self.max_documents], StopReason.DOCUMENT_LIMIT
+            depth += 2
+        return kept, StopReason.DEPTH_LIMIT
+
+    async def _search(
+        self, ctx: Context, question: Question, query: str, *, objective: str, page: int = 0
+    ) -> list[Passage]:
+        """Search, then let the information filter select (eq. 12)."""
+        found = await ctx.retrieve(query, k=self.k, page=page)
+        if not found:
+            return []
+        keep = await ctx.act(self.filter, question=question.question, objective=objective, passages=found)
+        return [found[i - 1] for i in keep.ids]
+
+    @property
+    def _query(self) -> Line:
+        return Line(self.query_chars)
+
+    @property
+    def _thought(self) -> Line | None:
+        return Line(self.thought_chars) if self.thoughts else None
+
+    @property
+    def _tokens(self) -> int:
+        return self.action_tokens + (self.thought_chars // 3 if self.thoughts else 0)

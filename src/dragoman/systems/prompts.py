@@ -1,0 +1,79 @@
+"""Prompts are text files: sections `[system]` and `[user]`, with named slots in braces, filled in one pass."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from dragoman.types import Passage
+
+Messages = tuple[tuple[str, str], ...]  # (chat role, content) pairs
+
+_SLOT = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A chat prompt with slots.
+
+    Example states with their outputs, for in-context learning, lie beside `NAME.txt` in `NAME.examples.json`: a list of
+    objects with a value for each slot and an `"output"`.
+    """
+
+    name: str
+    system: str
+    user: str
+    examples: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def slots(self) -> frozenset[str]:
+        return frozenset(_SLOT.findall(self.system + self.user))
+
+    def messages(self, state: dict[str, Any], *, shots: int = 0, history: Messages = ()) -> Messages:
+        """The chat messages for `state`: system, `shots` examples, earlier turns, and the user's message."""
+        turns: list[tuple[str, str]] = []
+        if self.system:
+            turns.append(("system", _fill(self.system, state)))
+        for example in self.examples[:shots]:
+            turns += [("user", _fill(self.user, example)), ("assistant", example["output"])]
+        return (*turns, *history, ("user", _fill(self.user, state)))
+
+
+@cache
+def load(package: str, name: str) -> Prompt:
+    """Read `prompts/NAME.txt` of a system's package."""
+    folder = resources.files(package) / "prompts"
+    sections = re.split(r"^\[(system|user)\]\n", (folder / f"{name}.txt").read_text(encoding="utf-8"), flags=re.M)
+    if sections[0].strip() or sections[1::2] not in (["user"], ["system", "user"]):
+        raise ValueError(f"{package}/prompts/{name}.txt: expected [user], or [system] and [user]")
+    texts = dict(zip(sections[1::2], (s.strip() for s in sections[2::2]), strict=True))
+    examples = folder / f"{name}.examples.json"
+    shots = json.loads(examples.read_text(encoding="utf-8")) if examples.is_file() else []
+    return Prompt(name, texts.get("system", ""), texts["user"], tuple(shots))
+
+
+def number(passages: Sequence[Passage], max_words: int) -> str:
+    """Passages as a numbered list, each cut to `max_words` words; `(none)` when there are none."""
+    return "\n".join(f"[{i}] {one_line(p, max_words)}" for i, p in enumerate(passages, start=1)) or "(none)"
+
+
+def one_line(passage: Passage, max_words: int) -> str:
+    words = passage.text.split()
+    text = " ".join(words[:max_words]) + (" ..." if len(words) > max_words else "")
+    return f"{passage.title}: {text}" if passage.title else text
+
+
+def _fill(template: str, state: dict[str, Any]) -> str:
+    # One pass: braces inside a passage or a question are data, and are not filled again.
+    def value(match: re.Match[str]) -> str:
+        try:
+            return str(state[match[1]])
+        except KeyError:
+            raise KeyError(f"the prompt has a slot {{{match[1]}}}, the state has {sorted(state)}") from None
+
+    return _SLOT.sub(value, template)

@@ -1,0 +1,240 @@
+"""The heart: one mechanism forks trees, joins parallel branches, and replays after a crash."""
+
+import random
+from dataclasses import dataclass
+
+import pytest
+from fakes import ListRetriever, ScriptedEngine
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dragoman.errors import EngineFault, RetrieverFault, UserError
+from dragoman.rollout.tree import TREE, Exploration, Tree, World
+from dragoman.systems.base import Ask, Outcome, Role, StopReason
+from dragoman.systems.grammar import Form, Line, OneOf
+from dragoman.systems.prompts import Prompt
+from dragoman.types import Passage, Question
+
+QUESTION = Question("q1", "Which way?", ("left",))
+
+
+@dataclass(frozen=True)
+class Left:
+    pass
+
+
+@dataclass(frozen=True)
+class Right:
+    pass
+
+
+@dataclass(frozen=True)
+class Say:
+    word: str
+
+
+def role(name: str, grammar) -> Role:
+    prompt = Prompt(name, "", "role {name}, so far: {past}")
+    return Role(name, prompt, lambda past: grammar, lambda past: {"name": name, "past": past}, max_tokens=8)
+
+
+TURN = role("turn", OneOf(Form(Left, "left"), Form(Right, "right")))
+WORD = role("word", Form(Say, "say {word}", word=Line()))
+ASK = Ask("answer", Prompt("answer", "", "answer after {past}"), lambda past: {"past": past}, max_tokens=8)
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Takes `steps` turns, then answers with the way it went."""
+
+    steps: int = 3
+    roles = (TURN,)
+
+    async def run(self, question, ctx):
+        past = ""
+        for _ in range(self.steps):
+            past += "L" if isinstance(await ctx.act(TURN, past=past), Left) else "R"
+        return Outcome(await ctx.ask(ASK, past=past))
+
+
+@dataclass(frozen=True)
+class Fan:
+    """Asks two branches at once, then decides on what they said."""
+
+    roles = (TURN, WORD)
+
+    async def run(self, question, ctx):
+        async def branch(name, c):
+            return (await c.act(WORD, past=name)).word
+
+        words = await ctx.parallel({n: lambda c, n=n: branch(n, c) for n in ("a", "b")})
+        last = await ctx.act(TURN, past=str(words))
+        return Outcome(f"{words['a']} {words['b']} {type(last).__name__}")
+
+
+def turns(prompt: str, rng: random.Random) -> str:
+    if prompt.splitlines()[-1].startswith("answer"):
+        return prompt.split()[-1]
+    if "say" in prompt:
+        return f"say {rng.choice('wxyz')}{rng.randrange(10**6)}"
+    # a grammar narrowed to one form is a forced action
+    return next((w for w in ("left", "right") if prompt.startswith(w)), rng.choice(["left", "right"]))
+
+
+def world(script=turns, passages=(), **kwargs) -> World:
+    engine = ScriptedEngine(script, **kwargs)
+    return World(llm=engine, proxy=engine, retriever=ListRetriever(passages))
+
+
+async def test_one_greedy_run_is_one_trajectory():
+    episode = await Tree(QUESTION, Walk(), world()).grow()
+    (trajectory,) = episode.trajectories
+    assert len(episode.nodes) == 3
+    assert [n.depth for n in episode.nodes] == [1, 2, 3]
+    assert [n.parent for n in episode.nodes] == [None, episode.nodes[0].id, episode.nodes[1].id]
+    assert trajectory.nodes == [n.id for n in episode.nodes]
+    assert trajectory.stop is StopReason.ANSWERED
+    assert trajectory.answer == "".join("L" if n.text == "left" else "R" for n in episode.nodes)
+    assert all(n.completion_ids == list(n.text.encode()) for n in episode.nodes)
+
+
+async def test_the_first_decision_is_forced_over_all_kinds():
+    episode = await Tree(QUESTION, Walk(1), world(), exploration=TREE).grow()
+    assert sorted(t.answer for t in episode.trajectories) == ["L", "R"]
+    assert all(n.forced for n in episode.nodes)
+
+
+@given(seed=st.integers(0, 10_000), steps=st.integers(1, 5))
+@settings(max_examples=40, deadline=None)
+async def test_a_tree_is_sound_whatever_is_drawn(seed, steps):
+    episode = await Tree(QUESTION, Walk(steps), world(), exploration=TREE, seed=seed).grow()
+    nodes = {n.id: n for n in episode.nodes}
+    assert len(nodes) == len(episode.nodes)
+    for trajectory in episode.trajectories:  # each is a chain from the root, and answers with its own way
+        chain = [nodes[i] for i in trajectory.nodes]
+        assert [n.parent for n in chain] == [None, *trajectory.nodes[:-1]]
+        assert trajectory.answer == "".join("L" if n.text == "left" else "R" for n in chain)
+    ways = [tuple(t.nodes) for t in episode.trajectories]
+    assert len(set(ways)) == len(ways)
+    assert {n for way in ways for n in way} == set(nodes)
+    for node in episode.nodes:  # siblings differ: equal draws were merged
+        twins = [n for n in episode.nodes if n.point == node.point and n.text == node.text]
+        assert twins == [node]
+    widest = {1: 2, 2: 4, 3: 8, 4: 16}.get(steps, 16)
+    assert 2 <= len(ways) <= widest
+
+
+async def test_each_call_is_made_once_for_the_whole_tree():
+    w = world()
+    episode = await Tree(QUESTION, Walk(4), w, exploration=TREE).grow()
+    prompts = [(r.prompt, r.grammar) for r in w.proxy.requests]
+    assert len(prompts) == len(set(prompts))
+    points = {n.point for n in episode.nodes}
+    # the root sends one request for each forced kind, every other point one, and every leaf asks for its answer
+    assert len(prompts) == len(points) + 1 + len(episode.calls)
+
+
+async def test_parallel_branches_fork_the_same_whatever_the_order_of_completion():
+    grown = []
+    for delay in range(5):
+        w = world(jitter=random.Random(delay))
+        episode = await Tree(QUESTION, Fan(), w, exploration=Exploration(1.0, (2,))).grow()
+        grown.append(
+            (
+                sorted((n.id, n.parent, tuple(n.joins), n.text) for n in episode.nodes),
+                sorted((tuple(t.nodes), t.answer) for t in episode.trajectories),
+            )
+        )
+    assert all(g == grown[0] for g in grown)
+    words = [n for n in episode.nodes if n.role == "word"]
+    assert len(words) == 4  # two branches, two draws each
+    last = [n for n in episode.nodes if n.role == "turn"]
+    assert all(len(n.joins) == 2 for n in last)
+
+
+async def test_a_kill_at_any_call_then_a_resume_gives_the_same_tree_and_repeats_nothing():
+    whole_world = world()
+    whole = await Tree(QUESTION, Walk(3), whole_world, exploration=TREE).grow()
+    total = len(whole_world.proxy.requests)
+    calls: list[tuple[str, object]] = []
+    await Tree(QUESTION, Walk(3), world(), exploration=TREE, remember=lambda i, v: calls.append((i, v))).grow()
+    for killed_after in range(len(calls) + 1):
+        recorded = dict(calls[:killed_after])
+        sent = sum(len(v["results"]) if "results" in v else 1 for v in recorded.values())
+        w = world()
+        resumed = await Tree(QUESTION, Walk(3), w, exploration=TREE, recorded=recorded).grow()
+        assert [n.model_copy(update={"seconds": 0}) for n in resumed.nodes] == [
+            n.model_copy(update={"seconds": 0}) for n in whole.nodes
+        ]
+        assert resumed.trajectories == whole.trajectories
+        assert len(w.proxy.requests) == total - sent
+
+
+async def test_a_text_that_is_no_action_ends_its_trajectory_and_no_other():
+    def script(prompt, rng):
+        return "sideways" if prompt.endswith("so far: L") else turns(prompt, rng)
+
+    episode = await Tree(QUESTION, Walk(2), world(script), exploration=TREE).grow()
+    stops = {t.stop for t in episode.trajectories}
+    assert stops == {StopReason.INVALID_ACTION, StopReason.ANSWERED}
+    bad = next(n for n in episode.nodes if n.text == "sideways")
+    assert (bad.action, bad.stop, bad.merged) == (None, StopReason.INVALID_ACTION, 1)
+    ended = next(t for t in episode.trajectories if t.stop is StopReason.INVALID_ACTION)
+    assert ended.answer == "" and "sideways" in ended.error
+
+
+async def test_an_engine_that_dies_in_one_branch_leaves_the_others_sound():
+    def script(prompt, rng):
+        return EngineFault("gone") if prompt.endswith("so far: L") else turns(prompt, rng)
+
+    episode = await Tree(QUESTION, Walk(2), world(script), exploration=TREE).grow()
+    by_stop = {t.stop: t for t in episode.trajectories}
+    assert by_stop[StopReason.ENGINE_FAULT].answer is None
+    assert by_stop[StopReason.ENGINE_FAULT].error == "gone"
+    assert by_stop[StopReason.ANSWERED].answer.startswith("R")
+    assert episode.faulty
+
+
+@pytest.mark.parametrize(
+    ("error", "stop"),
+    [(RetrieverFault("no index"), StopReason.RETRIEVER_FAULT), (ZeroDivisionError("oops"), StopReason.SYSTEM_FAULT)],
+)
+async def test_a_fault_is_a_record_with_a_reason(error, stop):
+    @dataclass(frozen=True)
+    class Broken:
+        roles = ()
+
+        async def run(self, question, ctx):
+            raise error
+
+    (trajectory,) = (await Tree(QUESTION, Broken(), world()).grow()).trajectories
+    assert trajectory.stop is stop and str(error) in trajectory.error and trajectory.answer is None
+
+
+async def test_bad_input_stops_the_run_instead():
+    @dataclass(frozen=True)
+    class Misused:
+        roles = ()
+
+        async def run(self, question, ctx):
+            raise UserError("k must be at least 1")
+
+    with pytest.raises(UserError, match="k must be"):
+        await Tree(QUESTION, Misused(), world()).grow()
+
+
+async def test_a_search_is_recorded_with_what_led_to_it():
+    @dataclass(frozen=True)
+    class Look:
+        roles = (TURN,)
+
+        async def run(self, question, ctx):
+            await ctx.act(TURN, past="")
+            found = await ctx.retrieve("left turn", k=1)
+            return Outcome("done", tuple(found))
+
+    passages = [Passage("p1", "Left", "a left turn"), Passage("p2", "Right", "a right turn")]
+    episode = await Tree(QUESTION, Look(), world(passages=passages)).grow()
+    (call,) = episode.calls
+    assert (call.kind, call.after, call.output) == ("search", episode.nodes[0].id, ["p1"])
+    assert episode.trajectories[0].passages == ["p1"]
