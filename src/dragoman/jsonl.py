@@ -41,13 +41,13 @@ def read(path: Path | str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def write(path: Path | str, rows: Iterable[dict[str, Any]]) -> int:
     """Write the rows to `path`, all or nothing. Returns how many."""
-    n = 0
-    lines = []
-    for row in rows:
-        lines.append(dumps(row) + "\n")
-        n += 1
+    lines = [dumps(row) + "\n" for row in rows]
     write_text(path, "".join(lines))
-    return n
+    return len(lines)
+
+
+def write_json(path: Path | str, value: Any) -> None:
+    write_text(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
 
 
 def write_text(path: Path | str, text: str) -> None:

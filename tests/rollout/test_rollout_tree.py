@@ -4,7 +4,6 @@ import random
 from dataclasses import dataclass
 
 import pytest
-from fakes import ListRetriever, ScriptedEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from dragoman.systems.base import Ask, Outcome, Role, StopReason
 from dragoman.systems.grammar import Form, Line, OneOf
 from dragoman.systems.prompts import Prompt
 from dragoman.types import Passage, Question
+from fakes import ListRetriever, ScriptedEngine
 
 QUESTION = Question("q1", "Which way?", ("left",))
 
@@ -84,6 +84,10 @@ def turns(prompt: str, rng: random.Random) -> str:
 def world(script=turns, passages=(), **kwargs) -> World:
     engine = ScriptedEngine(script, **kwargs)
     return World(llm=engine, proxy=engine, retriever=ListRetriever(passages))
+
+
+def timeless(node):
+    return node.model_copy(update={"started": 0, "seconds": 0})
 
 
 async def test_one_greedy_run_is_one_trajectory():
@@ -163,9 +167,7 @@ async def test_a_kill_at_any_call_then_a_resume_gives_the_same_tree_and_repeats_
         sent = sum(len(v["results"]) if "results" in v else 1 for v in recorded.values())
         w = world()
         resumed = await Tree(QUESTION, Walk(3), w, exploration=TREE, recorded=recorded).grow()
-        assert [n.model_copy(update={"seconds": 0}) for n in resumed.nodes] == [
-            n.model_copy(update={"seconds": 0}) for n in whole.nodes
-        ]
+        assert [timeless(n) for n in resumed.nodes] == [timeless(n) for n in whole.nodes]
         assert resumed.trajectories == whole.trajectories
         assert len(w.proxy.requests) == total - sent
 
@@ -223,7 +225,7 @@ async def test_bad_input_stops_the_run_instead():
         await Tree(QUESTION, Misused(), world()).grow()
 
 
-async def test_a_search_is_recorded_with_what_led_to_it():
+async def test_steps_are_recorded_in_the_order_in_which_they_were_made():
     @dataclass(frozen=True)
     class Look:
         roles = (TURN,)
@@ -236,5 +238,6 @@ async def test_a_search_is_recorded_with_what_led_to_it():
     passages = [Passage("p1", "Left", "a left turn"), Passage("p2", "Right", "a right turn")]
     episode = await Tree(QUESTION, Look(), world(passages=passages)).grow()
     (call,) = episode.calls
-    assert (call.kind, call.after, call.output) == ("search", episode.nodes[0].id, ["p1"])
+    assert (call.kind, call.output) == ("search", ["p1"])
+    assert episode.trajectories[0].steps == [episode.nodes[0].id, call.id]
     assert episode.trajectories[0].passages == ["p1"]

@@ -40,6 +40,7 @@ class Node(Record):
     forced: bool = False  # its kind was forced by the deterministic rollout, not chosen by the policy
     merged: int = 0
     temperature: float
+    started: float  # unix time
     seconds: float
     prompt_tokens: int
     completion_tokens: int
@@ -47,14 +48,17 @@ class Node(Record):
 
 
 class Call(Record):
-    """One call that is not a decision: of the frozen LLM (`ask`) or of the retriever (`search`)."""
+    """One call that is not a decision: of the frozen LLM (`ask`) or of the retriever (`search`).
+
+    Several trajectories may share it: equal calls are made once in a tree.
+    """
 
     id: str
     kind: str
     name: str  # the ask's name, or "search"
-    after: str | None  # the node that led to it
     input: list[tuple[str, str]] | dict[str, Any]
     output: str | list[str]  # the text, or the ids of the passages
+    started: float  # unix time
     seconds: float
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -64,7 +68,7 @@ class Trajectory(Record):
     """One way through the tree: root to leaf, or all branches of it where a system works in parallel."""
 
     nodes: list[str]
-    calls: list[str]
+    steps: list[str]  # nodes and calls, in the order in which the system made them
     answer: str | None
     passages: list[str]
     stop: StopReason
@@ -83,6 +87,7 @@ class Episode(Record):
     nodes: list[Node]
     calls: list[Call]
     trajectories: list[Trajectory]
+    started: float  # unix time
     seconds: float
 
     @property

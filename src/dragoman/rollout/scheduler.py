@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, is_dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from dragoman import jsonl
+from dragoman import jsonl, systems
 from dragoman.rollout.record import Call, Episode, Node
 from dragoman.rollout.store import EpisodeStore
 from dragoman.rollout.tree import Exploration, Tree, World
@@ -32,10 +35,10 @@ def describe(name: str, system: System, world: World, exploration: Exploration, 
     """The configuration that decides what an episode can be: it is stored with it, and hashed into its key."""
     if not is_dataclass(system):
         raise TypeError(f"{type(system).__name__}: a system is a dataclass whose fields are its settings")
-    return {
+    config = {
         "system": name,
         "settings": asdict(system),
-        "prompts": {r.name: _digest(r.prompt, r.shots) for r in system.roles},
+        "code": _systems_code(),
         "llm": world.llm.fingerprint,
         # a system without roles never meets the proxy
         "proxy": world.proxy.fingerprint if system.roles else None,
@@ -44,6 +47,8 @@ def describe(name: str, system: System, world: World, exploration: Exploration, 
         "exploration": asdict(exploration),
         "seed": seed,
     }
+    as_stored: dict[str, Any] = json.loads(json.dumps(config))
+    return as_stored
 
 
 async def roll_out(
@@ -99,5 +104,11 @@ async def roll_out(
     return [task.result() for task in tasks]
 
 
-def _digest(*parts: Any) -> str:
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
+@cache
+def _systems_code() -> str:
+    """Hash of the code and prompts of all systems: an episode made by other code is another episode."""
+    digest = hashlib.sha256()
+    folder = Path(systems.__file__).parent
+    for path in sorted(p for p in folder.rglob("*") if p.suffix in (".py", ".txt", ".json")):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]

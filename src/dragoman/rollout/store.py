@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
@@ -49,8 +50,9 @@ class EpisodeStore:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self._episodes_file.close()
-        self._calls_file.close()
+        for file in (self._episodes_file, self._calls_file):
+            with suppress(OSError):  # on a full disk: the write has failed and been reported, closing flushes once more
+                file.close()
         if kind is None:
             self._calls_path.unlink(missing_ok=True)
 

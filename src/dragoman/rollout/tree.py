@@ -99,12 +99,13 @@ class Tree:
         self.nodes: dict[str, Node] = {}
         self.actions: dict[str, Any] = {}  # by node id
         self.calls: dict[str, Call] = {}
+        self.passages: dict[str, Passage] = {}  # all that were found, by id
         self.trajectories: dict[str, Trajectory] = {}  # by the choices that name the run
         self._once: dict[str, asyncio.Future[Any]] = {}
         self._runs: asyncio.TaskGroup
 
     async def grow(self, *, key: str = "", system_name: str = "", config: dict[str, Any] | None = None) -> Episode:
-        started = time.monotonic()
+        started, clock = time.time(), time.monotonic()
         try:
             async with asyncio.TaskGroup() as self._runs:
                 self._start({})
@@ -118,7 +119,8 @@ class Tree:
             nodes=sorted(self.nodes.values(), key=lambda n: (n.depth, n.id)),
             calls=sorted(self.calls.values(), key=lambda c: c.id),
             trajectories=[self.trajectories[name] for name in sorted(self.trajectories)],
-            seconds=time.monotonic() - started,
+            started=started,
+            seconds=time.monotonic() - clock,
         )
 
     def _start(self, choices: dict[str, int]) -> None:
@@ -142,8 +144,8 @@ class Tree:
             log.exception("question %s: the system failed", self.question.id)
             outcome, error = Outcome("", stop=StopReason.SYSTEM_FAULT), f"{type(e).__name__}: {e}"
         self.trajectories[_digest(sorted(choices.items())) if choices else ""] = Trajectory(
-            nodes=ctx.visited,
-            calls=list(dict.fromkeys(ctx.called)),
+            nodes=[step for step in ctx.steps if step in self.nodes],
+            steps=ctx.steps,
             answer=None if outcome.stop.is_fault else outcome.answer,
             passages=[p.id for p in outcome.passages],
             stop=outcome.stop,
@@ -159,11 +161,13 @@ class Tree:
         return value
 
     async def call(self, id: str, compute: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
-        """The value of a call to the outside: as recorded by an earlier run, or computed now and recorded."""
+        """The value of a call to the outside: as recorded by an earlier run, or computed, timed and recorded now."""
         if id in self.recorded:
             value: dict[str, Any] = self.recorded[id]
         else:
+            started, clock = time.time(), time.monotonic()
             value = await compute()
+            value |= {"started": started, "seconds": time.monotonic() - clock}
             self.remember(id, value)
         return value
 
@@ -187,9 +191,8 @@ class Tree:
         ]
 
         async def compute() -> dict[str, Any]:
-            started = time.monotonic()
             results = await self.world.engine_of(role.name, self.world.proxy).generate(requests)
-            return {"results": [r.to_json() for r in results], "seconds": time.monotonic() - started}
+            return {"results": [r.to_json() for r in results]}
 
         drawn = await self.call(point, compute)
         ids: list[str] = []
@@ -216,6 +219,7 @@ class Tree:
                     stop=stop,
                     forced=forced,
                     temperature=self.exploration.temperature,
+                    started=drawn["started"],
                     seconds=drawn["seconds"],
                     prompt_tokens=result.prompt_tokens,
                     completion_tokens=len(completion.token_ids) or result.completion_tokens // len(result.completions),
@@ -240,8 +244,7 @@ class _RunContext:
         self.tip = tip  # identity of this branch's past; empty at the root
         self.node, self.depth, self.joins = node, depth, list[str]()
         self.choices_made: dict[str, int] = {}  # those that are not the first, in this branch's past
-        self.visited: list[str] = []
-        self.called: list[str] = []
+        self.steps: list[str] = []
 
     async def act(self, role: Role, *, history: Messages = (), **state: Any) -> Any:
         messages, grammar = role.messages(state, history), role.grammar(**state)
@@ -254,7 +257,7 @@ class _RunContext:
             self.choices_made[point] = choice
         self.tip = self.node = ids[choice]
         self.depth, self.joins = self.depth + 1, []
-        self.visited.append(self.node)
+        self.steps.append(self.node)
         if stop := tree.nodes[self.node].stop:
             raise TrajectoryEnded(stop, f"{role.name}: {tree.nodes[self.node].text[:120]!r}")
         return tree.actions[self.node]
@@ -266,13 +269,11 @@ class _RunContext:
         world = self.tree.world
 
         async def compute() -> dict[str, Any]:
-            started = time.monotonic()
             (result,) = await world.engine_of(ask.name, world.llm).generate([request])
             return {
                 "text": result.completions[0].text,
                 "prompt_tokens": result.prompt_tokens,
                 "completion_tokens": result.completion_tokens,
-                "seconds": time.monotonic() - started,
             }
 
         value = await self.tree.once(id, lambda: self.tree.call(id, compute))
@@ -282,9 +283,9 @@ class _RunContext:
                 id=id,
                 kind="ask",
                 name=ask.name,
-                after=self.node,
                 input=list(messages),
                 output=text,
+                started=value["started"],
                 seconds=value["seconds"],
                 prompt_tokens=value["prompt_tokens"],
                 completion_tokens=value["completion_tokens"],
@@ -296,23 +297,20 @@ class _RunContext:
         id = _digest(["search", query, k, page])
 
         async def compute() -> dict[str, Any]:
-            started = time.monotonic()
             (hits,) = await self.tree.world.retriever.search([query], k, page)
-            return {
-                "passages": [[h.passage.id, h.passage.title, h.passage.text] for h in hits],
-                "seconds": time.monotonic() - started,
-            }
+            return {"passages": [[h.passage.id, h.passage.title, h.passage.text] for h in hits]}
 
         value = await self.tree.once(id, lambda: self.tree.call(id, compute))
         passages = [Passage(*p) for p in value["passages"]]
+        self.tree.passages |= {p.id: p for p in passages}
         self._note(
             Call(
                 id=id,
                 kind="search",
                 name="search",
-                after=self.node,
                 input={"query": query, "k": k, "page": page},
                 output=[p.id for p in passages],
+                started=value["started"],
                 seconds=value["seconds"],
             )
         )
@@ -328,8 +326,7 @@ class _RunContext:
         results = await asyncio.gather(*(branches[n](contexts[n]) for n in branches), return_exceptions=True)
         for ctx in contexts.values():  # in the order of the names, not of the clock
             self.choices_made |= ctx.choices_made
-            self.visited += ctx.visited
-            self.called += ctx.called
+            self.steps += ctx.steps
             if ctx.node is not None and ctx.node != self.node:
                 self.joins.append(ctx.node)
         self.depth = max([self.depth, *(ctx.depth for ctx in contexts.values())])
@@ -343,7 +340,7 @@ class _RunContext:
         if call.id not in self.tree.calls:
             self.tree.calls[call.id] = call
             self.tree.observe(call)
-        self.called.append(call.id)
+        self.steps.append(call.id)
 
 
 def _parse(grammar: Grammar, text: str, *, truncated: bool) -> tuple[Any, StopReason | None]:

@@ -1,0 +1,104 @@
+"""Puts the same questions to several systems, with the same frozen LLM and the same index."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dragoman import jsonl, tracking
+from dragoman.config import EvaluateParams
+from dragoman.errors import UserError
+from dragoman.evaluation.metrics import prediction, summarize
+from dragoman.evaluation.report import write_report
+from dragoman.progress import bar
+from dragoman.rewards.answer import scores
+from dragoman.rewards.judge import judge_predictions
+from dragoman.rollout.record import Episode
+from dragoman.rollout.scheduler import roll_out
+from dragoman.rollout.store import EpisodeStore
+from dragoman.types import Question
+from dragoman.world import Worlds
+
+log = logging.getLogger(__name__)
+
+
+def folder_name(system: str) -> str:
+    """A system's name as a folder: `c3po@results/sft/policy` has slashes."""
+    return re.sub(r"[^A-Za-z0-9@._-]+", "-", system)
+
+
+async def evaluate(
+    systems: Sequence[str],
+    questions: Sequence[Question],
+    worlds: Worlds,
+    *,
+    dataset: str,
+    settings: EvaluateParams,
+    seed: int,
+    out: Path,
+    track: Path | None,
+) -> dict[str, Any]:
+    """Evaluate `systems` (names as `system` or `system@policy`) and write the report into `out`.
+
+    `out/episodes/SYSTEM/` holds what happened; it is what a second run of the same command, after a kill or a fault,
+    takes up again. `track` is the folder of the MLflow store, None for no record there.
+
+    Returns:
+        What `metrics.json` holds.
+    """
+    if not questions:
+        raise UserError("no questions to evaluate")
+    opened = {name: worlds.open(name) for name in systems}  # bad names fail before the first question is put
+    predictions: list[dict[str, Any]] = []
+    episodes: dict[str, list[Episode]] = {}
+    for name, (system, world) in opened.items():
+        with EpisodeStore(out / "episodes" / folder_name(name)) as store, bar(name, len(questions)) as advance:
+            scored: list[float] = []
+
+            def progress(episode: Episode, scored: list[float] = scored, advance: Any = advance) -> None:
+                if (value := episode.trajectories[0].rewards.get("cover_em")) is not None:
+                    scored.append(value)
+                advance(f"cover-EM {sum(scored) / len(scored):.2f}" if scored else "")
+
+            episodes[name] = await roll_out(
+                questions,
+                name,
+                system,
+                world,
+                store,
+                seed=seed,
+                concurrency=settings.concurrency,
+                reward=lambda question, answer: scores(answer, question.answers),
+                progress=progress,
+            )
+        rows = [prediction(episode, name) for episode in episodes[name]]
+        if settings.judge:
+            await judge_predictions(world.llm, rows)
+        predictions += rows
+        log.info("%s: %d questions, %d failed", name, len(rows), sum(r["scores"]["cover_em"] is None for r in rows))
+    jsonl.write(out / "predictions.jsonl", predictions)
+    metrics = summarize(predictions, dataset=dataset, seed=seed, resamples=settings.bootstrap)
+    write_report(metrics, out)
+    if track is not None:
+        tracking.start(track)
+        for name in systems:
+            tracking.log_evaluation(
+                dataset,
+                name,
+                metrics["systems"][name],
+                [p for p in predictions if p["system"] == name],
+                episodes[name],
+                parameters={"seed": seed, "evaluate": settings.model_dump(), "config": episodes[name][0].config},
+                traces=settings.traces,
+            )
+        tracking.finish()
+    return metrics
+
+
+def merge(folders: Sequence[Path], *, dataset: str, seed: int, resamples: int) -> dict[str, Any]:
+    """The metrics of several evaluations of the same questions, side by side."""
+    predictions = [row for folder in folders for _, row in jsonl.read(folder / "predictions.jsonl")]
+    return summarize(predictions, dataset=dataset, seed=seed, resamples=resamples)

@@ -1,0 +1,141 @@
+"""From episodes to numbers: one prediction a question, means with intervals, and paired differences."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dragoman.rewards.answer import scores
+from dragoman.rollout.record import Episode
+
+ANSWER_SCORES = ("cover_em", "em", "f1", "precision")
+RETRIEVAL_SCORES = ("recall", "all_gold_recall")
+COSTS = ("calls", "searches", "tokens")
+
+
+def prediction(episode: Episode, system: str) -> dict[str, Any]:
+    """The line of `predictions.jsonl` for an episode with one trajectory.
+
+    A trajectory that the machinery failed has scores None; one that the policy ended without an answer has an empty
+    answer, which scores 0. `seconds` is the latency of this question among those under way with it.
+    """
+    (trajectory,) = episode.trajectories
+    nodes = {n.id: n for n in episode.nodes}
+    visited = [nodes[i] for i in trajectory.nodes]
+    calls = [c for c in episode.calls if c.id in set(trajectory.steps)]
+    asks = [c for c in calls if c.kind == "ask"]
+    question = episode.question
+    scored: dict[str, float | None] = dict.fromkeys(ANSWER_SCORES)
+    if trajectory.answer is not None and question["answers"]:
+        scored = scores(trajectory.answer, question["answers"])
+    first = visited[0].action if visited else None
+    return {
+        "id": question["id"],
+        "system": system,
+        "type": question["type"],
+        "question": question["question"],
+        "answer": trajectory.answer,
+        "answers": question["answers"],
+        "scores": scored | retrieval_scores(trajectory.passages, question["supporting_ids"], trajectory.stop.is_fault),
+        "passages": trajectory.passages,
+        "strategy": first["type"] if isinstance(first, dict) else None,
+        "depth": len(visited),
+        "calls": len(visited) + len(asks),
+        "searches": len(calls) - len(asks),
+        "tokens": sum(c.prompt_tokens + c.completion_tokens for group in (visited, asks) for c in group),
+        "started": round(episode.started, 3),
+        "seconds": round(episode.seconds, 3),
+        "stop": trajectory.stop.value,
+        "error": trajectory.error,
+    }
+
+
+def retrieval_scores(kept: Sequence[str], gold: Sequence[str], failed: bool = False) -> dict[str, float | None]:
+    """Share of the gold passages that were kept, and whether all were; None where no gold is known.
+
+    A chunk `ID#N` counts for the passage `ID` that it was cut from.
+    """
+    if failed or not gold:
+        return dict.fromkeys(RETRIEVAL_SCORES)
+    found = {i.partition("#")[0] for i in kept} | set(kept)
+    recall = sum(g in found for g in gold) / len(gold)
+    return {"recall": recall, "all_gold_recall": float(recall == 1)}
+
+
+def interval(values: Sequence[float], *, resamples: int, seed: int) -> dict[str, float]:
+    """Mean with its 95% bootstrap interval (percentiles of the means of resamples of equal size)."""
+    sample = np.asarray(values, dtype=float)
+    rng = np.random.default_rng(seed)
+    means = sample[rng.integers(0, len(sample), (resamples, len(sample)))].mean(axis=1)
+    low, high = np.percentile(means, [2.5, 97.5])
+    return {"mean": round(float(sample.mean()), 4), "low": round(float(low), 4), "high": round(float(high), 4)}
+
+
+def summarize(
+    predictions: Sequence[dict[str, Any]], *, dataset: str, seed: int, resamples: int = 2000
+) -> dict[str, Any]:
+    """`metrics.json` (contract: DESIGN section 8), with strategies, depths and reasons for stopping beside it.
+
+    `paired` holds, for every two systems in the order in which they come, the later one minus the earlier one over the
+    questions that both have a score for.
+    """
+    by_system: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in predictions:
+        by_system.setdefault(row["system"], {})[row["id"]] = row
+    names = list(by_system)
+    systems = {name: _system(list(by_system[name].values()), resamples, seed) for name in names}
+    paired = {}
+    for i, earlier in enumerate(names):
+        for later in names[i + 1 :]:
+            a, b = by_system[later], by_system[earlier]
+            differences = {
+                score: [
+                    a[q]["scores"][score] - b[q]["scores"][score]
+                    for q in a
+                    if q in b and None not in (a[q]["scores"].get(score), b[q]["scores"].get(score))
+                ]
+                for score in (*ANSWER_SCORES, *RETRIEVAL_SCORES, "judge")
+            }
+            paired[f"{later} - {earlier}"] = {
+                score: interval(values, resamples=resamples, seed=seed)
+                for score, values in differences.items()
+                if values
+            }
+    return {
+        "dataset": dataset,
+        "n": max((len(rows) for rows in by_system.values()), default=0),
+        "seed": seed,
+        "systems": systems,
+        "paired": paired,
+    }
+
+
+def _system(rows: list[dict[str, Any]], resamples: int, seed: int) -> dict[str, Any]:
+    summary: dict[str, Any] = {}
+    for score in (*ANSWER_SCORES, *RETRIEVAL_SCORES, "judge"):
+        values = [v for row in rows if (v := row["scores"].get(score)) is not None]
+        if values:
+            summary[score] = interval(values, resamples=resamples, seed=seed)
+    for cost in COSTS:
+        summary[cost] = round(float(np.mean([row[cost] for row in rows])), 2)
+    summary["seconds"] = round(_busy_seconds(rows) / len(rows), 3)
+    summary["latency"] = round(float(np.median([row["seconds"] for row in rows])), 3)
+    summary["failed"] = sum(row["scores"]["cover_em"] is None for row in rows)
+    summary["unjudged"] = sum("judge" in row["scores"] and row["scores"]["judge"] is None for row in rows)
+    summary["stops"] = dict(sorted(Counter(row["stop"] for row in rows).items()))
+    summary["strategies"] = dict(sorted(Counter(row["strategy"] for row in rows if row["strategy"]).items()))
+    summary["depths"] = {str(d): c for d, c in sorted(Counter(row["depth"] for row in rows).items())}
+    return summary
+
+
+def _busy_seconds(rows: list[dict[str, Any]]) -> float:
+    """Length of the union of the questions' intervals: the wall clock of the run, pauses between resumes left out."""
+    total, end = 0.0, float("-inf")
+    for row in sorted(rows, key=lambda r: r["started"]):
+        stop = row["started"] + row["seconds"]
+        total += max(0.0, stop - max(end, row["started"]))
+        end = max(end, stop)
+    return total

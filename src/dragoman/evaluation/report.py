@@ -1,0 +1,119 @@
+"""What people look at: a Markdown table of systems, and pictures of strategies, depths and cost."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dragoman import jsonl
+
+COLUMNS = (
+    ("cover_em", "cover-EM"),
+    ("em", "EM"),
+    ("f1", "F1"),
+    ("judge", "judge"),
+    ("recall", "recall"),
+)
+
+
+def markdown(metrics: dict[str, Any]) -> str:
+    """The comparison as Markdown: a row for each system, then the paired differences in cover-EM."""
+    systems = metrics["systems"]
+    shown = [(key, title) for key, title in COLUMNS if any(key in s for s in systems.values())]
+    head = ["system", *(title for _, title in shown), "calls", "tokens", "s/question", "failed"]
+    lines = [
+        f"{metrics['dataset']}, n = {metrics['n']}, seed {metrics['seed']}; 95% bootstrap intervals",
+        "",
+        "| " + " | ".join(head) + " |",
+        "|---" * len(head) + "|",
+    ]
+    for name, s in systems.items():
+        cells = [_interval(s[key]) if key in s else "–" for key, _ in shown]
+        cells += [f"{s['calls']:.1f}", f"{s['tokens']:.0f}", f"{s['seconds']:.2f}", str(s["failed"])]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    if metrics["paired"]:
+        lines += ["", "| difference in cover-EM, same questions | mean [95%] |", "|---|---|"]
+        lines += [f"| {pair} | {_interval(d['cover_em'], sign=True)} |" for pair, d in metrics["paired"].items() if d]
+    return "\n".join(lines) + "\n"
+
+
+def write_report(metrics: dict[str, Any], out: Path) -> None:
+    """Write `metrics.json`, `table.md`, and in `plots/` the data (CSV, for `dvc plots`) and the pictures (PNG)."""
+    jsonl.write_json(out / "metrics.json", metrics)
+    jsonl.write_text(out / "table.md", markdown(metrics))
+    write_plots([metrics], out / "plots")
+
+
+def write_joint_report(by_dataset: dict[str, dict[str, Any]], out: Path) -> None:
+    """The same for several datasets: their metrics by name, and one table after the other."""
+    jsonl.write_json(out / "metrics.json", by_dataset)
+    jsonl.write_text(out / "table.md", "\n".join(markdown(m) for m in by_dataset.values()))
+    write_plots(list(by_dataset.values()), out / "plots")
+
+
+def write_plots(all_metrics: Sequence[dict[str, Any]], folder: Path) -> None:
+    for name, column in (("strategies", "strategy"), ("depths", "depth")):
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["dataset", "system", column, "share"])
+        for metrics in all_metrics:
+            for system, s in metrics["systems"].items():
+                total = sum(s[name].values())
+                shares = [[key, round(count / total, 4)] for key, count in s[name].items()]
+                writer.writerows([metrics["dataset"], system, *share] for share in shares)
+        jsonl.write_text(folder / f"{name}.csv", text.getvalue())
+    for metrics in all_metrics:
+        _pictures(metrics, folder / metrics["dataset"] if len(all_metrics) > 1 else folder)
+
+
+def _interval(value: dict[str, float], *, sign: bool = False) -> str:
+    form = "{:+.2f} [{:+.2f}, {:+.2f}]" if sign else "{:.2f} [{:.2f}, {:.2f}]"
+    return form.format(value["mean"], value["low"], value["high"])
+
+
+def _pictures(metrics: dict[str, Any], folder: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    folder.mkdir(parents=True, exist_ok=True)
+    acting = {name: s for name, s in metrics["systems"].items() if s["strategies"]}
+    for name, title in (("strategies", "first decision"), ("depths", "decisions per question")):
+        if not acting:
+            continue
+        figure, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
+        keys = sorted({k for s in acting.values() for k in s[name]}, key=lambda k: (len(k), k))
+        width = 0.8 / len(acting)
+        for i, (system, s) in enumerate(acting.items()):
+            total = sum(s[name].values())
+            axes.bar(
+                [j + i * width for j in range(len(keys))],
+                [s[name].get(k, 0) / total for k in keys],
+                width,
+                label=system,
+            )
+        axes.set_xticks([j + 0.4 - width / 2 for j in range(len(keys))], keys)
+        axes.set(xlabel=title, ylabel="share of questions", ylim=(0, 1))
+        axes.legend(frameon=False)
+        _save(figure, folder / f"{name}.png")
+    figure, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
+    for system, s in metrics["systems"].items():
+        if "cover_em" not in s:
+            continue
+        score = s["cover_em"]
+        bars = [[max(0.0, score["mean"] - score["low"])], [max(0.0, score["high"] - score["mean"])]]
+        axes.errorbar([s["seconds"]], [score["mean"]], yerr=bars, fmt="o", capsize=3, label=system)
+    axes.set(xlabel="seconds per question", ylabel="cover-EM", ylim=(0, None), xlim=(0, None))
+    axes.legend(frameon=False)
+    _save(figure, folder / "accuracy_against_seconds.png")
+
+
+def _save(figure: Any, path: Path) -> None:
+    from matplotlib import pyplot as plt
+
+    figure.savefig(path, dpi=120)
+    plt.close(figure)

@@ -1,0 +1,116 @@
+"""Opens what a system runs in, from settings: engines, a retriever, and the policy behind a system's name."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from dragoman.config import EngineParams, Params
+from dragoman.engines import open_engine
+from dragoman.engines.base import Engine
+from dragoman.errors import UserError
+from dragoman.retrieval import check_health, open_retriever
+from dragoman.retrieval.base import Retriever
+from dragoman.retrieval.cache import CachedRetriever
+from dragoman.rollout.coalesce import CoalescingEngine
+from dragoman.rollout.tree import World
+from dragoman.systems import build
+from dragoman.systems.base import System
+from dragoman.types import Passage
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """`system@policy` as (system, policy); the policy is empty for the untrained base."""
+    system, _, policy = name.partition("@")
+    return system, policy
+
+
+def policy_model(policy: str, proxy: EngineParams, results: Path = Path("results")) -> EngineParams:
+    """The engine settings of a policy: a folder, or the latest that a training stage has left in `results/`.
+
+    Raises:
+        UserError: there is no such policy.
+    """
+    if not policy:
+        return proxy
+    for folder in (Path(policy), results / policy / "policy"):
+        if (folder / "config.json").is_file():
+            return proxy.model_copy(update={"model": str(folder)})
+    raise UserError(f"policy {policy!r}: neither a model folder nor a finished stage ({results / policy / 'policy'})")
+
+
+async def open_retriever_checked(index: str, corpus: list[Passage] | None = None) -> CachedRetriever:
+    """The retriever behind an index folder or a URL, after a probe with known answers.
+
+    Raises:
+        UserError: not an index, or it does not find what it must; the message says what to rebuild.
+    """
+    retriever = CachedRetriever(open_retriever(index))
+    await check_health(retriever, corpus)
+    return retriever
+
+
+class Worlds:
+    """Makes a world for each system that is asked for, and loads each model once for all of them."""
+
+    def __init__(self, params: Params, retriever: Retriever) -> None:
+        self.params, self.retriever = params, retriever
+        self._engines: dict[EngineParams, Engine] = {}
+
+    def engine(self, settings: EngineParams) -> Engine:
+        key = settings.model_copy(update={"model": _resolved(settings)})
+        if key not in self._engines:
+            self._engines[key] = CoalescingEngine(_open(settings))
+        return self._engines[key]
+
+    def open(self, name: str) -> tuple[System, World]:
+        """The system called `name` (`system` or `system@policy`) and the world it runs in.
+
+        Raises:
+            UserError: no such system or policy, or a model that is not there.
+        """
+        system_name, policy = split_name(name)
+        system = build(system_name, self.params.system_settings(system_name))
+        llm = self.engine(self.params.llm)
+        # a baseline has no role to play: it must not load a proxy that it will never ask
+        proxy = self.engine(policy_model(policy, self.params.proxy)) if system.roles else llm
+        return system, World(llm=llm, proxy=proxy, retriever=self.retriever)
+
+    async def close(self) -> None:
+        for engine in self._engines.values():
+            await engine.close()
+
+
+@asynccontextmanager
+async def open_worlds(params: Params, index: str, corpus: list[Passage] | None = None) -> AsyncIterator[Worlds]:
+    async with AsyncExitStack() as stack:
+        retriever = await open_retriever_checked(index, corpus)
+        stack.push_async_callback(retriever.close)
+        worlds = Worlds(params, retriever)
+        stack.push_async_callback(worlds.close)
+        yield worlds
+
+
+def _open(settings: EngineParams) -> Engine:
+    if settings.engine != "openai" and not settings.urls and not (Path(settings.model) / "config.json").is_file():
+        raise UserError(f"{settings.model}: no model there; run `dragoman model --out {settings.model}` first")
+    engine: Engine = open_engine(
+        settings.engine,
+        model=settings.model,
+        urls=settings.urls,
+        api_key_env=settings.api_key_env,
+        structured=settings.structured,
+        concurrency=settings.concurrency,
+        connect_timeout=settings.connect_timeout_s,
+        read_timeout=settings.read_timeout_s,
+        retries=settings.retries,
+        max_model_len=settings.max_model_len,
+        kv_cache_gib=settings.kv_cache_gib,
+        max_batch=settings.max_batch,
+    )
+    return engine
+
+
+def _resolved(settings: EngineParams) -> str:
+    return settings.model if settings.engine == "openai" else str(Path(settings.model).resolve())

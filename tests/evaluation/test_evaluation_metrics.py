@@ -1,0 +1,88 @@
+import pytest
+
+from dragoman.evaluation.metrics import interval, retrieval_scores, summarize
+from dragoman.evaluation.report import markdown, write_report
+
+
+def row(id, system, cover, *, started=0.0, seconds=1.0, strategy=None, judge=...):
+    scored = {"cover_em": cover, "em": cover, "f1": cover, "precision": cover, "recall": None, "all_gold_recall": None}
+    if judge is not ...:
+        scored["judge"] = judge
+    return {
+        "id": id, "system": system, "scores": scored, "calls": 2, "searches": 1, "tokens": 100, "started": started,
+        "seconds": seconds, "stop": "answered" if cover is not None else "engine_fault", "strategy": strategy,
+        "depth": 1 if strategy else 0,
+    }  # fmt: skip
+
+
+def test_the_mean_lies_in_its_interval_and_a_constant_has_none():
+    value = interval([0, 1] * 50, resamples=1000, seed=0)
+    assert value["low"] < value["mean"] == 0.5 < value["high"]
+    # the standard error of a fair coin over 100 throws is 0.05, so the 95% interval is about 0.4 to 0.6
+    assert value["low"] == pytest.approx(0.4, abs=0.02) and value["high"] == pytest.approx(0.6, abs=0.02)
+    assert interval([1.0] * 9, resamples=100, seed=0) == {"mean": 1.0, "low": 1.0, "high": 1.0}
+
+
+def test_equal_seeds_give_equal_intervals():
+    values = [0, 1, 1, 0, 1]
+    assert interval(values, resamples=200, seed=3) == interval(values, resamples=200, seed=3)
+
+
+def test_pairs_compare_the_same_questions_and_leave_out_the_unscored():
+    rows = [row(f"q{i}", "standard", float(i % 2)) for i in range(10)]
+    rows += [row(f"q{i}", "c3po", 1.0 if i else None, strategy="Plan") for i in range(10)]
+    metrics = summarize(rows, dataset="d", seed=0, resamples=500)
+    assert metrics["n"] == 10
+    assert metrics["systems"]["c3po"]["failed"] == 1
+    assert metrics["systems"]["c3po"]["cover_em"]["mean"] == 1.0  # over nine
+    paired = metrics["paired"]["c3po - standard"]["cover_em"]
+    assert paired["mean"] == pytest.approx(4 / 9, abs=1e-4)  # q1..q9: five were right before, four are gained
+    assert "recall" not in metrics["systems"]["standard"]
+    assert metrics["systems"]["c3po"]["strategies"] == {"Plan": 10}
+
+
+def test_seconds_are_the_wall_clock_without_pauses():
+    # two overlapping questions, a pause of 100 s in which the run was down, then a third
+    rows = [
+        row("a", "s", 1.0, started=0, seconds=4),
+        row("b", "s", 1.0, started=2, seconds=4),
+        row("c", "s", 1.0, started=106, seconds=3),
+    ]
+    summary = summarize(rows, dataset="d", seed=0, resamples=100)["systems"]["s"]
+    assert summary["seconds"] == pytest.approx((6 + 3) / 3)
+    assert summary["latency"] == 4
+
+
+def test_recall_counts_chunks_for_their_passage():
+    assert retrieval_scores(["a#2", "b"], ["a", "c"]) == {"recall": 0.5, "all_gold_recall": 0.0}
+    assert retrieval_scores(["a#2", "b"], ["a", "b"]) == {"recall": 1.0, "all_gold_recall": 1.0}
+    assert retrieval_scores(["a"], []) == {"recall": None, "all_gold_recall": None}
+    assert retrieval_scores([], ["a"], failed=True) == {"recall": None, "all_gold_recall": None}
+
+
+def test_a_judge_that_failed_is_counted_apart():
+    rows = [row("a", "s", 1.0, judge=1.0), row("b", "s", 1.0, judge=None)]
+    summary = summarize(rows, dataset="d", seed=0, resamples=100)["systems"]["s"]
+    assert summary["judge"]["mean"] == 1.0 and summary["unjudged"] == 1
+
+
+def test_the_report_is_written(tmp_path):
+    rows = [
+        row(f"q{i}", s, float(i % 2), strategy="Plan" if s == "c3po" else None)
+        for s in ("direct", "c3po")
+        for i in range(4)
+    ]
+    metrics = summarize(rows, dataset="d", seed=0, resamples=100)
+    write_report(metrics, tmp_path)
+    assert {p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file()} == {
+        "metrics.json",
+        "table.md",
+        "plots/strategies.csv",
+        "plots/depths.csv",
+        "plots/strategies.png",
+        "plots/depths.png",
+        "plots/accuracy_against_seconds.png",
+    }
+    table = markdown(metrics)
+    assert "| c3po | 0.50 [" in table and "c3po - direct" in table and "n = 4" in table
+    assert "d,c3po,Plan,1.0" in (tmp_path / "plots/strategies.csv").read_text()

@@ -1,0 +1,235 @@
+"""Many questions: what is done is kept, what is not is done, and nothing twice."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dragoman.engines.base import Request
+from dragoman.errors import EngineFault, UserError
+from dragoman.rewards.answer import scores
+from dragoman.rollout.coalesce import CoalescingEngine
+from dragoman.rollout.record import Episode
+from dragoman.rollout.scheduler import episode_key, roll_out
+from dragoman.rollout.store import EpisodeStore, read_episodes
+from dragoman.rollout.tree import World
+from dragoman.systems import build
+from dragoman.types import Passage, Question
+from fakes import ListRetriever, ScriptedEngine
+
+QUESTIONS = [Question(f"q{i}", f"What is number {i}?", (f"answer {i}",)) for i in range(12)]
+
+
+def world(script=lambda prompt, rng: "answer " + prompt.split("number ")[-1].split("?")[0]) -> World:
+    engine = ScriptedEngine(script)
+    return World(llm=engine, proxy=engine, retriever=ListRetriever([Passage("p", "P", "number")]))
+
+
+async def run(folder: Path, w: World, questions=QUESTIONS, name="standard", **kwargs) -> list[Episode]:
+    with EpisodeStore(folder) as store:
+        return await roll_out(questions, name, build(name), w, store, **kwargs)
+
+
+async def test_episodes_come_in_the_order_of_the_questions_with_rewards(tmp_path):
+    episodes = await run(tmp_path, world(), reward=lambda q, answer: scores(answer, q.answers))
+    assert [e.question["id"] for e in episodes] == [q.id for q in QUESTIONS]
+    assert all(e.trajectories[0].rewards["em"] == 1 for e in episodes)
+    assert sorted(e.key for e in read_episodes(tmp_path / "episodes.jsonl")) == sorted(e.key for e in episodes)
+    assert not (tmp_path / "calls.jsonl").exists()
+
+
+async def test_a_second_run_calls_nothing(tmp_path):
+    first = await run(tmp_path, world())
+    w = world()
+    assert await run(tmp_path, w) == first
+    assert w.llm.requests == [] and w.retriever.queries == []
+
+
+async def test_another_configuration_is_another_episode(tmp_path):
+    await run(tmp_path, world())
+    w = world()
+    await run(tmp_path, w, seed=1)
+    assert len(w.llm.requests) == len(QUESTIONS)
+
+
+def test_the_key_depends_on_question_and_configuration():
+    keys = {episode_key(q, c) for q in QUESTIONS[:3] for c in ({"a": 1}, {"a": 2})}
+    assert len(keys) == 6
+
+
+async def test_a_fault_is_recorded_for_its_question_and_tried_again_next_time(tmp_path):
+    def flaky(prompt, rng):
+        return EngineFault("down") if "number 3?" in prompt else "fine"
+
+    episodes = await run(tmp_path, world(flaky))
+    assert [e.faulty for e in episodes] == [q.id == "q3" for q in QUESTIONS]
+    w = world()
+    again = await run(tmp_path, w)
+    assert len(w.llm.requests) == 1 and not any(e.faulty for e in again)
+    assert len(read_episodes(tmp_path / "episodes.jsonl")) == len(QUESTIONS)  # the last record of a key counts
+
+
+async def test_a_torn_last_line_is_cut_off_and_done_again(tmp_path):
+    await run(tmp_path, world())
+    path = tmp_path / "episodes.jsonl"
+    path.write_bytes(path.read_bytes()[:-20])
+    w = world()
+    await run(tmp_path, w)
+    assert len(w.llm.requests) == 1
+    assert len(read_episodes(path)) == len(QUESTIONS)
+
+
+async def test_a_broken_line_elsewhere_is_an_error(tmp_path):
+    await run(tmp_path, world())
+    path = tmp_path / "episodes.jsonl"
+    path.write_text("{oops\n" + path.read_text())
+    with pytest.raises(UserError, match=r"episodes\.jsonl:1: not valid JSON"):
+        await run(tmp_path, world())
+
+
+async def test_another_schema_is_refused(tmp_path):
+    (tmp_path / "episodes.jsonl").write_text(json.dumps({"schema_version": 99}) + "\n")
+    with pytest.raises(UserError, match="schema 99"):
+        await run(tmp_path, world())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+async def test_a_full_disk_stops_the_run_with_a_sentence(tmp_path):
+    with EpisodeStore(tmp_path) as store:
+        store._calls_file.close()
+        store._calls_file = Path("/dev/full").open("w")  # noqa: SIM115
+        with pytest.raises(UserError, match=r"No space left on device.*make room and run the same command again"):
+            await roll_out(QUESTIONS, "standard", build("standard"), world(), store)
+
+
+async def test_no_more_questions_are_under_way_than_allowed(tmp_path):
+    under_way = most = 0
+
+    @dataclass
+    class Counting(ScriptedEngine):
+        fingerprint = "counting"
+
+        async def generate(self, requests):
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            await asyncio.sleep(0.001)
+            under_way -= 1
+            return await ScriptedEngine(lambda p, r: "x").generate(requests)
+
+    engine = Counting()
+    w = World(llm=engine, proxy=engine, retriever=ListRetriever([]))
+    await run(tmp_path, w, name="direct", concurrency=3)
+    assert most == 3
+
+
+async def test_identical_pending_requests_are_computed_once():
+    inner = ScriptedEngine(lambda prompt, rng: "x")
+    engine = CoalescingEngine(inner)
+    same, other = Request((("user", "a"),), 4), Request((("user", "b"),), 4)
+    results = await engine.generate([same, other, same, same])
+    assert len(inner.requests) == 2 and engine.saved == 2
+    assert results[0] == results[2] == results[3]
+    await engine.generate([same])  # no longer pending: computed anew
+    assert len(inner.requests) == 3
+
+
+async def test_a_shared_failure_reaches_every_caller():
+    engine = CoalescingEngine(ScriptedEngine(lambda prompt, rng: EngineFault("gone")))
+    request = Request((("user", "a"),), 4)
+    results = await asyncio.gather(*(engine.generate([request]) for _ in range(3)), return_exceptions=True)
+    assert [str(r) for r in results] == ["gone"] * 3
+
+
+SLOW_RUN = """
+import asyncio, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from fakes import ScriptedEngine, ListRetriever
+from test_rollout_scheduler import QUESTIONS
+from dragoman.rollout.scheduler import roll_out
+from dragoman.rollout.store import EpisodeStore
+from dragoman.rollout.tree import World, TREE
+from dragoman.systems import build
+from dragoman.types import Passage
+
+folder, delay = Path(sys.argv[1]), float(sys.argv[3])
+
+class Slow(ScriptedEngine):
+    async def _one(self, request):
+        result = await super()._one(request)
+        with (folder / "requests.log").open("a") as log:
+            log.write(repr((request.prompt, request.grammar, request.seed)) + "\\n")
+        await asyncio.sleep(delay * (hash(request.prompt) % 5 + 1) / 5)
+        return result
+
+def script(prompt, rng):
+    if "Choose one action" in prompt:
+        kinds = {"\\\\[No": "[No Retrieval]", "\\\\[Pl": "[Planning]", "\\\\[Re": "[Retrieval] number"}
+        return kinds[prompt[:4]]
+    if "Facts so far" in prompt:
+        return rng.choice(["Action: [LLM]", f"Action: [Retrieval] number {rng.randrange(9)}"])
+    return rng.choice(["Action: [1]", "Action: []"]) if "Write the numbers" in prompt else "an answer"
+
+engine = Slow(script)
+world = World(llm=engine, proxy=engine, retriever=ListRetriever([Passage("p", "P", "number")]))
+with EpisodeStore(folder) as store:
+    asyncio.run(roll_out(QUESTIONS, "c3po", build("c3po", {"max_depth": 5}), world, store, exploration=TREE, concurrency=4))
+"""
+
+
+def test_kill_9_then_the_same_command_finishes_and_repeats_no_completed_call(tmp_path):
+    def start(folder: Path, delay: float) -> subprocess.Popen:
+        folder.mkdir(exist_ok=True)
+        paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])
+        command = [sys.executable, "-c", SLOW_RUN, str(folder), str(Path(__file__).parents[1]), str(delay)]
+        return subprocess.Popen(command, env=os.environ | {"PYTHONPATH": paths, "PYTHONHASHSEED": "0"})
+
+    unbroken = tmp_path / "unbroken"
+    assert start(unbroken, 0).wait(60) == 0
+    broken = tmp_path / "broken"
+    kills = 0
+    while True:
+        process = start(broken, 0.05)
+        before = _lines(broken / "calls.jsonl") + _lines(broken / "episodes.jsonl")
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline:
+            now = _lines(broken / "calls.jsonl") + _lines(broken / "episodes.jsonl")
+            if kills < 3 and now >= before + 12:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+                kills += 1
+                break
+            time.sleep(0.005)
+        else:
+            assert process.wait(5) == 0
+            break
+    assert kills == 3
+
+    def content(folder: Path) -> dict[str, str]:
+        times = {"started": 0, "seconds": 0}
+        episodes = {}
+        for e in read_episodes(folder / "episodes.jsonl"):
+            plain = e.model_copy(
+                update=times
+                | {"nodes": [n.model_copy(update=times) for n in e.nodes]}
+                | {"calls": [c.model_copy(update=times) for c in e.calls]}
+            )
+            episodes[e.key] = plain.model_dump_json()
+        return episodes
+
+    assert content(broken) == content(unbroken)
+    # A call that was under way when the process died is made again; one that had completed is not.
+    made = _lines(broken / "requests.log") - _lines(unbroken / "requests.log")
+    assert 0 <= made <= 3 * 4 * 16
+
+
+def _lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0

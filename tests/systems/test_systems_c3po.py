@@ -1,0 +1,141 @@
+"""C-3PO's control flow, with a scripted proxy and LLM and a small list to search."""
+
+import pytest
+
+from dragoman.rollout.tree import TREE, Tree, World
+from dragoman.systems import build
+from dragoman.systems.base import StopReason
+from dragoman.types import Passage, Question
+from fakes import ListRetriever, ScriptedEngine
+
+PASSAGES = [
+    Passage("bhutan", "Bhutan", "Thimphu is the capital of Bhutan"),
+    Passage("ngultrum", "Ngultrum", "the currency of Bhutan is the ngultrum"),
+    Passage("nepal", "Nepal", "Kathmandu is the capital of Nepal"),
+    *(Passage(f"x{i}", f"Noise {i}", f"nothing number {i}") for i in range(20)),
+]
+QUESTION = Question("q", "Which currency has the country whose capital is Thimphu?", ("ngultrum",))
+
+
+async def run(proxy: list[str], **settings):
+    """Let the proxy say the given texts in turn."""
+    said = iter(proxy)
+    retriever = ListRetriever(PASSAGES)
+    llm = ScriptedEngine(lambda prompt, rng: "1. find the country" if "List the facts" in prompt else "ngultrum")
+    world = World(llm=llm, proxy=ScriptedEngine(lambda prompt, rng: next(said)), retriever=retriever)
+    episode = await Tree(QUESTION, build("c3po", settings), world).grow()
+    (trajectory,) = episode.trajectories
+    return trajectory, episode, retriever, llm
+
+
+async def test_direct_answering():
+    trajectory, _, retriever, llm = await run(["[No Retrieval]"])
+    assert (trajectory.answer, trajectory.passages, trajectory.stop) == ("ngultrum", [], StopReason.ANSWERED)
+    assert retriever.queries == [] and len(llm.requests) == 1
+
+
+async def test_single_pass():
+    trajectory, episode, retriever, llm = await run(["[Retrieval] capital Thimphu", "Action: [1, 3]"], k=3)
+    assert retriever.queries == ["capital Thimphu"]
+    assert trajectory.passages == ["bhutan", "ngultrum"]
+    assert [n.role for n in episode.nodes] == ["router", "filter"]
+    assert "Thimphu is the capital" in llm.requests[0].messages[-1]["content"]
+
+
+async def test_single_pass_may_keep_nothing():
+    trajectory, _, _, llm = await run(["[Retrieval] capital", "Action: []"])
+    assert trajectory.passages == [] and "Documents" not in llm.requests[0].messages[-1]["content"]
+
+
+async def test_multi_step_reasoning():
+    proxy = [
+        "[Planning]",
+        "Action: [Retrieval] country capital Thimphu",
+        "Action: [1]",
+        "Action: [Retrieval] currency Bhutan",
+        "Action: [1]",
+        "Action: [LLM]",
+    ]
+    trajectory, episode, retriever, llm = await run(proxy, k=2)
+    assert retriever.queries == ["country capital Thimphu", "currency Bhutan"]
+    assert trajectory.passages == ["bhutan", "ngultrum"]
+    assert trajectory.stop is StopReason.ANSWERED
+    assert [c.name for c in sorted(episode.calls, key=lambda c: c.started) if c.kind == "ask"] == ["roadmap", "answer"]
+    last = episode.nodes[-1].prompt[-1][1]
+    assert "1. find the country" in last and "[2] Ngultrum" in last
+    objective = next(n for n in episode.nodes if n.role == "filter").prompt[-1][1]
+    assert "Objective of this step: country capital Thimphu" in objective
+    assert len(llm.requests) == 2
+
+
+async def test_the_same_query_again_is_the_next_page():
+    search = "Action: [Retrieval] nothing number"
+    proxy = ["[Planning]", search, "Action: [1]", search, "Action: [1]", "Action: [LLM]"]
+    trajectory, episode, retriever, _ = await run(proxy, k=2)
+    assert retriever.queries == ["nothing number"] * 2
+    assert sorted(c.input["page"] for c in episode.calls if c.kind == "search") == [0, 1]
+    assert len(set(trajectory.passages)) == 2
+
+
+async def test_the_depth_limit_answers_with_what_there_is():
+    proxy = ["[Planning]", *[t for i in range(9) for t in (f"Action: [Retrieval] number {i}", "Action: []")]]
+    trajectory, episode, _, _ = await run(proxy, max_depth=5)
+    assert (len(episode.nodes), trajectory.stop) == (5, StopReason.DEPTH_LIMIT)
+    assert trajectory.answer == "ngultrum"
+
+
+async def test_the_document_limit_answers_with_what_there_is():
+    proxy = ["[Planning]", "Action: [Retrieval] nothing", "Action: [1, 2, 3]"]
+    trajectory, _, _, _ = await run(proxy, max_documents=2)
+    assert (len(trajectory.passages), trajectory.stop) == (2, StopReason.DOCUMENT_LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("proxy", "stop"),
+    [
+        (["Paris"], StopReason.INVALID_ACTION),
+        (["[Retrieval] x", "Action: [99]"], StopReason.HALLUCINATED_INDEX),
+        (["[Planning]", "I think so"], StopReason.INVALID_ACTION),
+    ],
+)
+async def test_what_is_no_action_ends_the_trajectory_with_its_reason(proxy, stop):
+    trajectory, _, _, _ = await run(proxy)
+    assert (trajectory.stop, trajectory.answer) == (stop, "")
+
+
+async def test_an_empty_answer_is_a_reason():
+    world = World(
+        llm=ScriptedEngine(lambda prompt, rng: " "),
+        proxy=ScriptedEngine(lambda prompt, rng: "[No Retrieval]"),
+        retriever=ListRetriever(PASSAGES),
+    )
+    (trajectory,) = (await Tree(QUESTION, build("c3po"), world).grow()).trajectories
+    assert trajectory.stop is StopReason.EMPTY_ANSWER
+
+
+async def test_a_thought_becomes_the_objective():
+    proxy = ["[Planning]", "Thought: need the country\nAction: [Retrieval] Thimphu", "Thought: none\nAction: []"]
+    _, episode, _, _ = await run(proxy, thoughts=True, max_depth=3)
+    assert "Objective of this step: need the country" in episode.nodes[-1].prompt[-1][1]
+
+
+async def test_a_tree_tries_all_three_strategies():
+    def proxy(prompt, rng):
+        if "Choose one action" in prompt:
+            grammar = prompt.splitlines()[0]
+            return next(a for a in ("[No Retrieval]", "[Planning]", "[Retrieval] Thimphu") if a[1:4] in grammar[:6])
+        if "Facts so far" in prompt:
+            return rng.choice(["Action: [LLM]", "Action: [Retrieval] Bhutan currency"])
+        return rng.choice(["Action: [1]", "Action: []"])
+
+    world = World(
+        llm=ScriptedEngine(lambda prompt, rng: "ngultrum"),
+        proxy=ScriptedEngine(proxy),
+        retriever=ListRetriever(PASSAGES),
+    )
+    episode = await Tree(QUESTION, build("c3po"), world, exploration=TREE, seed=2).grow()
+    firsts = {n.action["type"] for n in episode.nodes if n.depth == 1}
+    assert firsts == {"NoRetrieval", "Search", "Plan"}
+    assert len(episode.trajectories) > 3
+    asked = [c for c in episode.calls if c.name == "roadmap"]
+    assert len(asked) == 1  # once per question, reused by all trajectories

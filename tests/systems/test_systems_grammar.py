@@ -1,0 +1,117 @@
+"""One definition renders, parses and constrains: what is rendered is parsed back, and the sampler can say it."""
+
+import re
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.systems.c3po import actions
+from dragoman.systems.c3po.actions import Answer, Keep, NoRetrieval, Plan, Search
+from dragoman.systems.grammar import Form, FreeText, HallucinatedIndex, Indices, InvalidAction, Line, OneOf
+
+THOUGHTS = Line(120)
+lines = st.text(max_size=80).map(lambda t: " ".join(t.translate({91: None, 93: None}).split())).filter(bool)
+
+
+def selections(n: int):
+    return st.sets(st.integers(1, n)).map(lambda s: tuple(sorted(s))) if n else st.just(())
+
+
+router_actions = st.one_of(st.just(NoRetrieval()), st.just(Plan()), lines.map(Search))
+decisions = st.one_of(st.builds(Search, lines, lines), st.builds(Answer, lines))
+filters = st.integers(0, 10).flatmap(lambda n: st.tuples(st.just(n), st.builds(Keep, selections(n), lines)))
+
+
+def round_trips(grammar, action):
+    text = grammar.render(action)
+    assert grammar.parse(text) == action
+    assert grammar.parse(f" {text} \n") == action
+    assert re.fullmatch(grammar.constraint().regex, text)
+
+
+@given(router_actions)
+def test_router(action):
+    round_trips(actions.router(Line()), action)
+
+
+@given(decisions)
+def test_decision_maker_with_thoughts(action):
+    round_trips(actions.decision_maker(Line(), THOUGHTS), action)
+
+
+@given(lines)
+def test_decision_maker_without_thoughts(query):
+    for action in (Search(query), Answer()):
+        round_trips(actions.decision_maker(Line(), None), action)
+
+
+@given(filters)
+def test_filter(case):
+    n, action = case
+    round_trips(actions.information_filter(n, THOUGHTS), action)
+    round_trips(actions.information_filter(n, None), Keep(action.ids))
+
+
+@given(st.integers(0, 7).flatmap(lambda n: st.tuples(st.just(n), st.permutations(range(1, 9)))))
+def test_the_sampler_can_select_sets_only(case):
+    n, order = case
+    text = ", ".join(map(str, order[:2]))
+    allowed = re.fullmatch(Indices(n).strict, text) is not None
+    assert allowed == (order[0] < order[1] <= n)
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ("Action: [1,3]", (1, 3)),
+        ("Action: [ 3 , 1 ]", (1, 3)),
+        ("action", None),
+        ("Action: []", ()),
+        ("Action: [2, 2]", (2,)),
+    ],
+)
+def test_the_parser_forgives_white_space_and_order(text, ids):
+    grammar = actions.information_filter(3, None)
+    if ids is None:
+        with pytest.raises(InvalidAction):
+            grammar.parse(text)
+    else:
+        assert grammar.parse(text) == Keep(ids)
+
+
+def test_an_index_that_is_not_there_is_told_apart():
+    with pytest.raises(HallucinatedIndex, match="3 passages"):
+        actions.information_filter(3, None).parse("Action: [4]")
+    with pytest.raises(HallucinatedIndex):
+        OneOf(actions.information_filter(0, None)).parse("Action: [1]")
+
+
+@pytest.mark.parametrize("query", ["", "  ", "two\nlines", "a  b", " a", "[LLM]", "x" * 201])
+def test_what_has_no_text_is_refused(query):
+    with pytest.raises(InvalidAction):
+        actions.router(Line(200)).render(Search(query))
+
+
+def test_alternatives_are_the_kinds_of_action():
+    kinds = actions.router(Line()).alternatives()
+    assert [k.cls for k in kinds] == [NoRetrieval, Search, Plan]
+    assert re.fullmatch(kinds[1].constraint().regex, "[Retrieval] x") and not re.fullmatch(
+        kinds[1].constraint().regex, "[Planning]"
+    )
+
+
+def test_a_template_must_fit_its_dataclass():
+    @dataclass(frozen=True)
+    class Empty:
+        pass
+
+    with pytest.raises(ValueError, match="does not fit"):
+        Form(Empty, "{query}", query=Line())
+
+
+def test_free_text_is_any_text_but_none():
+    assert FreeText().parse(" Paris\n") == "Paris"
+    with pytest.raises(InvalidAction):
+        FreeText().parse(" \n")

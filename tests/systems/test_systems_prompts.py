@@ -1,0 +1,47 @@
+from pathlib import Path
+
+import pytest
+
+import dragoman.rewards
+import dragoman.systems
+from dragoman.systems.prompts import Prompt, load, number
+from dragoman.types import Passage
+
+FOLDERS = [Path(m.__file__).parent for m in (dragoman.systems, dragoman.rewards)]
+FILES = sorted(p for folder in FOLDERS for p in folder.rglob("prompts/*.txt"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parents[1].name}/{p.stem}")
+def test_every_prompt_loads_and_its_examples_fill_its_slots(path):
+    package = ".".join(path.parts[path.parts.index("dragoman") : -2])
+    prompt = load(package, path.stem)
+    assert prompt.slots
+    for example in prompt.examples:
+        assert prompt.slots <= set(example) and example["output"]
+
+
+def test_sections_shots_and_history_in_order():
+    prompt = Prompt("p", "be brief", "Q: {q}", ({"q": "1?", "output": "one"}, {"q": "2?", "output": "two"}))
+    assert prompt.messages({"q": "3?"}, shots=1, history=(("user", "hello"), ("assistant", "hi"))) == (
+        ("system", "be brief"),
+        ("user", "Q: 1?"),
+        ("assistant", "one"),
+        ("user", "hello"),
+        ("assistant", "hi"),
+        ("user", "Q: 3?"),
+    )
+
+
+def test_braces_in_data_are_not_filled_again():
+    assert Prompt("p", "", "{a} {b}").messages({"a": "{b}", "b": "x"}) == (("user", "{b} x"),)
+
+
+def test_a_missing_slot_is_named():
+    with pytest.raises(KeyError, match=r"slot \{b\}"):
+        Prompt("p", "", "{b}").messages({"a": "1"})
+
+
+def test_passages_are_numbered_and_cut():
+    passages = [Passage("1", "T", "one two three"), Passage("2", "", "four")]
+    assert number(passages, 2) == "[1] T: one two ...\n[2] four"
+    assert number([], 2) == "(none)"

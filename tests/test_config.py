@@ -1,0 +1,68 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dragoman.config import load_params
+from dragoman.errors import UserError
+
+ROOT = Path(__file__).parents[1]
+PROFILES = sorted(p.stem for p in (ROOT / "conf").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_profile_loads(profile):
+    params = load_params(ROOT / "params.yaml", profile=profile)
+    assert params.profile == profile
+
+
+def test_the_four_profiles_are_there():
+    assert PROFILES == ["cpu", "gpu", "paper", "smoke"]
+
+
+def test_every_yaml_file_in_the_tree_parses():
+    folders = ("", ".github", "conf", "flows", "src", "docs", "requirements")
+    files = [p for f in folders for p in (ROOT / f).glob("**/*.y*ml" if f else "*.y*ml")]
+    assert len(files) >= 5
+    for path in files:
+        assert list(yaml.safe_load_all(path.read_text())) is not None
+
+
+def project(tmp_path: Path, params: str, profile: str = "{}") -> Path:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "cpu.yaml").write_text(profile)
+    (tmp_path / "params.yaml").write_text(params)
+    return tmp_path / "params.yaml"
+
+
+def test_params_win_over_the_profile(tmp_path):
+    path = project(tmp_path, "evaluate: {limit: 3}", "evaluate: {limit: 7, concurrency: 9}")
+    evaluate = load_params(path).evaluate
+    assert (evaluate.limit, evaluate.concurrency) == (3, 9)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("evaluate: {limt: 3}", r"evaluate\.limt: unknown key"),
+        ("evalate: {}", "evalate: unknown key"),
+        ("evaluate: {limit: 0}", r"evaluate\.limit: .*greater than or equal to 1"),
+        ("index: {method: tfidf}", r"index\.method: .*'bm25'"),
+        ("profile: huge", "profile 'huge' has no file .*there are: cpu"),
+        ("datasets: [mine]", "'mine' has no entry under corpus"),
+        ("evaluated: [c4po]", "unknown system 'c4po'"),
+        ("systems: {c3po: {depth: 3}}", r"systems\.c3po\.depth: no such setting"),
+        ("llm: {engine: openai}", "urls"),
+        ("corpus: {atlas: {chunk: {size: 5, overlap: 5}}}", "overlap 5 must be smaller"),
+        ("a: [1", "params.yaml:.*not valid YAML"),
+        ("- a", "expected a mapping"),
+    ],
+)
+def test_what_is_refused_is_named(tmp_path, text, message):
+    with pytest.raises(UserError, match=message):
+        load_params(project(tmp_path, text))
+
+
+def test_a_missing_file_says_where_to_go(tmp_path):
+    with pytest.raises(UserError, match="no such file"):
+        load_params(tmp_path / "params.yaml")
