@@ -19,6 +19,8 @@ from dragoman.systems import build
 from dragoman.systems.base import System
 from dragoman.types import Passage
 
+PROBES = 5
+
 
 def split_name(name: str) -> tuple[str, str]:
     """`system@policy` as (system, policy); the policy is empty for the untrained base."""
@@ -47,7 +49,8 @@ async def open_retriever_checked(index: str, corpus: list[Passage] | None = None
         UserError: not an index, or it does not find what it must; the message says what to rebuild.
     """
     retriever = CachedRetriever(open_retriever(index))
-    await check_health(retriever, corpus)
+    sample = corpus[:: max(1, len(corpus) // PROBES)][:PROBES] if corpus else None
+    await check_health(retriever, sample)
     return retriever
 
 

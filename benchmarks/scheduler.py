@@ -1,0 +1,112 @@
+"""Our scheduler against one question at a time, and against lock-step batches, on the same questions in one run.
+
+Lock-step is how C-3PO's published code advances its trees: all questions wait until each of them needs the model, then all
+of their requests go out as one batch, and nobody goes on before the last of it is back.
+
+    python -m benchmarks.scheduler --questions 32 --repeats 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.ratios import Sample, report
+from dragoman.config import load_params
+from dragoman.corpus import load_questions
+from dragoman.engines.base import Engine, Request, Result
+from dragoman.rollout.scheduler import roll_out
+from dragoman.rollout.store import EpisodeStore
+from dragoman.rollout.tree import TREE, Exploration, World
+from dragoman.systems.base import System
+from dragoman.types import Question
+from dragoman.world import open_worlds
+
+
+class LockStep:
+    """An engine that sends a batch when all that is under way waits for it, and gives it back when all of it is done.
+
+    Nobody is under way any more when no request has come for `quiet` seconds, which is far more than a search takes.
+    """
+
+    def __init__(self, inner: Engine, quiet: float = 0.02) -> None:
+        self.inner, self.fingerprint, self.quiet = inner, inner.fingerprint, quiet
+        self._waiting: list[tuple[Request, asyncio.Future[Result]]] = []
+        self._driver: asyncio.Task[None] | None = None
+
+    async def generate(self, requests: Sequence[Request]) -> list[Result]:
+        loop = asyncio.get_running_loop()
+        futures = [loop.create_future() for _ in requests]
+        self._waiting += zip(requests, futures, strict=True)
+        if self._driver is None or self._driver.done():
+            self._driver = asyncio.create_task(self._drive())
+        return list(await asyncio.gather(*futures))
+
+    async def _drive(self) -> None:
+        while self._waiting:
+            seen = -1
+            while seen != len(self._waiting):
+                seen = len(self._waiting)
+                await asyncio.sleep(self.quiet)
+            batch, self._waiting = self._waiting, []
+            results = await self.inner.generate([request for request, _ in batch])
+            for (_, future), result in zip(batch, results, strict=True):
+                future.set_result(result)
+            await asyncio.sleep(self.quiet)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+async def seconds(
+    questions: Sequence[Question], system: System, world: World, exploration: Exploration, concurrency: int, seed: int
+) -> float:
+    with tempfile.TemporaryDirectory() as folder, EpisodeStore(Path(folder)) as store:
+        started = time.perf_counter()
+        await roll_out(
+            questions, "c3po", system, world, store, exploration=exploration, concurrency=concurrency, seed=seed
+        )
+        return time.perf_counter() - started
+
+
+async def measure(n: int, repeats: int, tree: bool) -> list[Sample]:
+    params = load_params()
+    questions = load_questions("data/atlas/dev.jsonl", limit=n)
+    exploration = TREE if tree else Exploration(temperature=1.0)
+    samples = []
+    async with open_worlds(params, "data/index/atlas") as worlds:
+        system, world = worlds.open("c3po")
+        await seconds(questions[:4], system, world, exploration, 4, seed=-1)  # warm up
+        for repeat in range(repeats):
+            lock = LockStep(world.llm)
+            stepped_world = replace(world, llm=lock, proxy=lock)
+            samples.append(
+                Sample(
+                    repeat,
+                    {
+                        "scheduler": await seconds(questions, system, world, exploration, n, repeat),
+                        "lock-step": await seconds(questions, system, stepped_world, exploration, n, repeat),
+                        "one at a time": await seconds(questions, system, world, exploration, 1, repeat),
+                    },
+                )
+            )
+    return samples
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--questions", type=int, default=32)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--tree", action="store_true", help="roll out trees rather than single trajectories")
+    options = parser.parse_args(argv)
+    samples = asyncio.run(measure(options.questions, options.repeats, options.tree))
+    report(f"c3po, {options.questions} questions, {'trees' if options.tree else 'single'}", samples, base="scheduler")
+
+
+if __name__ == "__main__":
+    main()
