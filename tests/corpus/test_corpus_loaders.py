@@ -1,0 +1,241 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from dragoman.corpus.loaders import load_corpus, load_questions
+from dragoman.errors import UserError
+from dragoman.types import Passage, Question
+
+
+def write(path: Path, *rows: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in rows), encoding="utf-8")
+    return path
+
+
+GOOD = {"id": "a", "title": "Paro", "text": "A town."}
+
+
+# --- corpora ---------------------------------------------------------------------------------------------------------
+
+
+def test_jsonl(tmp_path):
+    path = write(tmp_path / "c.jsonl", GOOD, "", {"_id": "b", "contents": "No title.", "extra": [1]})
+    assert load_corpus(path) == [Passage("a", "Paro", "A town."), Passage("b", "", "No title.")]
+    assert load_corpus(str(path), limit=1) == [Passage("a", "Paro", "A town.")]
+
+
+def test_a_byte_order_mark_is_no_fault(tmp_path):
+    path = tmp_path / "c.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(GOOD).encode())
+    assert load_corpus(path)[0].id == "a"
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("{broken", "not valid JSON"),
+        ("[1]", "expected a JSON object, found list"),
+        ({"title": "x", "text": "y"}, "the key 'id' is missing"),
+        ({"id": "b", "title": "x"}, "the key 'text' is missing"),
+        ({"id": "b", "text": " \t"}, "'text' is empty"),
+        ({"id": 7, "text": "y"}, "'id' must be a string, found int"),
+        ({"id": "b", "title": 3, "text": "y"}, "'title' must be a string, found int"),
+        ({"id": "b", "text": ["y"]}, "'text' must be a string, found list"),
+        ({"id": "a", "text": "y"}, "the id 'a' was used before, at 1"),
+        ('{"id": "b", "text": "\\ud800"}', "half of a surrogate pair"),
+    ],
+)
+def test_one_fault_is_named_by_file_and_line(tmp_path, line, complaint):
+    path = write(tmp_path / "c.jsonl", GOOD, "", line)
+    with pytest.raises(UserError) as error:
+        load_corpus(path)
+    assert str(error.value).startswith(f"{path}:3: ") and complaint in str(error.value)
+
+
+def test_bad_utf8(tmp_path):
+    path = tmp_path / "c.jsonl"
+    path.write_bytes(json.dumps(GOOD).encode() + b'\n{"id": "b", "text": "caf\xe9"}\n')
+    with pytest.raises(UserError, match=r"c\.jsonl:2: not valid UTF-8"):
+        load_corpus(path)
+
+
+def test_many_faults_are_counted_and_the_first_five_shown(tmp_path):
+    path = write(tmp_path / "c.jsonl", GOOD, *[{"id": f"x{n}", "text": ""} for n in range(12)], "{")
+    with pytest.raises(UserError) as error:
+        load_corpus(path)
+    message = str(error.value)
+    assert "13 faults" in message and f"{path}:2: " in message and f"{path}:6: " in message
+    assert f"{path}:7: " not in message
+
+
+def test_faults_behind_the_limit_are_not_looked_for(tmp_path):
+    path = write(tmp_path / "c.jsonl", GOOD, "{broken")
+    assert len(load_corpus(path, limit=1)) == 1
+
+
+def test_sources_that_are_no_corpus(tmp_path):
+    (tmp_path / "empty").mkdir()
+    write(tmp_path / "void.jsonl")
+    write(tmp_path / "c.json", GOOD)
+    for source, complaint in [
+        (tmp_path / "absent", "no such corpus"),
+        (tmp_path / "empty", "no corpus here"),
+        (tmp_path / "void.jsonl", "holds no passage"),
+        (tmp_path / "c.json", "must be JSON lines"),
+        ("hf:", "expected hf:NAME"),
+        ("hf:a:b:c:d", "expected hf:NAME"),
+    ]:
+        with pytest.raises(UserError, match=complaint):
+            load_corpus(source)
+    with pytest.raises(UserError, match="limit must be at least 1"):
+        load_corpus(tmp_path / "void.jsonl", limit=0)
+
+
+def test_text_folder(tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "note.txt").write_text("hidden")
+    (tmp_path / "b.txt").write_text("  # not a heading in plain text\n")
+    (tmp_path / "sub" / "a.md").write_text("intro\n\n## Dzongs of Paro ##\n\nText.\n")
+    (tmp_path / "sub" / "bare.md").write_text("no heading")
+    (tmp_path / "image.png").write_bytes(b"\x89")
+    assert [(p.id, p.title) for p in load_corpus(tmp_path)] == [
+        ("b.txt", "b"),
+        ("sub/a.md", "Dzongs of Paro"),
+        ("sub/bare.md", "bare"),
+    ]
+
+
+def test_text_folder_faults_are_collected(tmp_path):
+    (tmp_path / "a.txt").write_text(" \n")
+    (tmp_path / "b.md").write_bytes(b"fine\nfine\n\xff\n")
+    with pytest.raises(UserError) as error:
+        load_corpus(tmp_path)
+    assert "2 faults" in str(error.value)
+    assert f"{tmp_path / 'a.txt'}:1: the file is empty" in str(error.value)
+    assert f"{tmp_path / 'b.md'}:3: not valid UTF-8" in str(error.value)
+
+
+def test_saved_datasets(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    plain = datasets.Dataset.from_dict({"docid": [4, 9], "title": ["P", None], "contents": ["one", "two"]})
+    plain.save_to_disk(str(tmp_path / "plain"))
+    expected = [Passage("4", "P", "one"), Passage("9", "", "two")]
+    assert load_corpus(tmp_path / "plain") == expected
+    assert load_corpus(f"hf:{tmp_path / 'plain'}") == expected
+
+    numbered = datasets.Dataset.from_dict({"passage": ["x", "y"]})
+    splits = datasets.DatasetDict({"train": plain, "other": numbered})
+    splits.save_to_disk(str(tmp_path / "splits"))
+    assert load_corpus(tmp_path / "splits") == expected
+    assert load_corpus(f"hf:{tmp_path / 'splits'}::other") == [Passage("0", "", "x"), Passage("1", "", "y")]
+    with pytest.raises(UserError, match="no split 'dev'"):
+        load_corpus(f"hf:{tmp_path / 'splits'}::dev")
+
+    datasets.Dataset.from_dict({"label": [1]}).save_to_disk(str(tmp_path / "labels"))
+    with pytest.raises(UserError, match="no text column"):
+        load_corpus(tmp_path / "labels")
+
+
+# --- questions -------------------------------------------------------------------------------------------------------
+
+
+def test_questions(tmp_path):
+    row = {
+        "id": "q",
+        "question": "Where is Paro?",
+        "answers": ["Bhutan"],
+        "type": "single_hop",
+        "supporting_ids": ["a"],
+        "triples": [["Paro", "country", "Bhutan"]],
+        "level": "hard",
+    }
+    path = write(tmp_path / "q.jsonl", row, {"id": "r", "question": "Who?", "answers": ["x", "y"]})
+    first, second = load_questions(path)
+    assert first == Question("q", "Where is Paro?", ("Bhutan",), "single_hop", ("a",), (("Paro", "country", "Bhutan"),))
+    assert second == Question("r", "Who?", ("x", "y"))
+    assert load_questions(write(tmp_path / "again.jsonl", first.to_json())) == [first]
+    assert len(load_questions(path, limit=1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"answers": []}, "'answers' is missing or empty"),
+        ({"answers": None}, "'answers' is missing or empty"),
+        ({"answers": "Bhutan"}, "'answers' must be a list of strings"),
+        ({"answers": ["Bhutan", 4]}, "'answers' must be a list of strings"),
+        ({"answers": ["Bhutan", " "]}, "'answers' holds an empty string"),
+        ({"question": ""}, "'question' is empty"),
+        ({"question": None}, "the key 'question' is missing"),
+        ({"id": None}, "the key 'id' is missing"),
+        ({"id": "first"}, "was used before, at 1"),
+        ({"type": 3}, "'type' must be a string"),
+        ({"supporting_ids": "a"}, "'supporting_ids' must be a list of strings"),
+        ({"triples": [["a", "b"]]}, "'triples' must be a list of"),
+    ],
+)
+def test_question_faults(tmp_path, change, complaint):
+    good = {"id": "first", "question": "Where?", "answers": ["here"]}
+    path = write(tmp_path / "q.jsonl", good, {**good, "id": "second", **change})
+    with pytest.raises(UserError) as error:
+        load_questions(path)
+    assert str(error.value).startswith(f"{path}:2: ") and complaint in str(error.value)
+
+
+def test_questions_without_answers_where_none_are_required(tmp_path):
+    path = write(tmp_path / "q.jsonl", {"id": "q", "question": "Where?"})
+    assert load_questions(path, require_answers=False) == [Question("q", "Where?")]
+
+
+def test_no_questions(tmp_path):
+    with pytest.raises(UserError, match="holds no question"):
+        load_questions(write(tmp_path / "q.jsonl"))
+    with pytest.raises(UserError, match="no such file"):
+        load_questions(tmp_path / "absent.jsonl")
+    with pytest.raises(UserError, match="no questions here"):
+        load_questions(tmp_path)
+
+
+@pytest.fixture
+def beir(tmp_path):
+    write(
+        tmp_path / "corpus.jsonl", {"_id": "d1", "title": "", "text": "one"}, {"_id": "d2", "title": "", "text": "two"}
+    )
+    write(tmp_path / "queries.jsonl", *[{"_id": f"q{n}", "text": f"query {n}", "metadata": {}} for n in (1, 2, 3)])
+    write(tmp_path / "qrels" / "test.tsv", "query-id\tcorpus-id\tscore", "q1\td1\t1", "q1\td2\t2", "q1\td1\t1")
+    write(tmp_path / "qrels" / "train.tsv", "query-id\tcorpus-id\tscore", "q2\td2\t1", "q3\td1\t0")
+    return tmp_path
+
+
+def test_beir(beir):
+    assert [p.id for p in load_corpus(beir)] == ["d1", "d2"]
+    questions = load_questions(beir, require_answers=False)
+    assert [(q.id, q.question, q.supporting_ids) for q in questions] == [
+        ("q1", "query 1", ("d1", "d2")),
+        ("q2", "query 2", ("d2",)),
+    ]
+    assert [q.id for q in load_questions(beir / "qrels" / "test.tsv", require_answers=False)] == ["q1"]
+    with pytest.raises(UserError, match="'answers' is missing"):
+        load_questions(beir)
+
+
+def test_beir_without_labels_asks_every_query(beir):
+    for file in (beir / "qrels").iterdir():
+        file.unlink()
+    assert [q.id for q in load_questions(beir, require_answers=False)] == ["q1", "q2", "q3"]
+
+
+@pytest.mark.parametrize("line", ["q1 d1 1", "q1\td1\tyes", "q1\td1"])
+def test_beir_bad_labels(beir, line):
+    path = write(beir / "qrels" / "test.tsv", "query-id\tcorpus-id\tscore", line)
+    with pytest.raises(UserError, match=r"test\.tsv:2: expected query-id"):
+        load_questions(path, require_answers=False)
+
+
+def test_beir_labels_of_unknown_queries(beir):
+    write(beir / "qrels" / "test.tsv", "nobody\td1\t1")
+    with pytest.raises(UserError, match="has no query 'nobody'"):
+        load_questions(beir, require_answers=False)

@@ -1,0 +1,134 @@
+"""The real pipeline on the smoke profile: real model, real index, real DVC, from nothing to the report."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+PARTS = ("params.yaml", "dvc.yaml", ".dvc", ".dvcignore", ".gitignore", "conf", "src")
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    """A copy of the project in a repository of its own, on the smoke profile."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in PARTS:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(
+            ROOT / name,
+            folder / name,
+            **({"ignore": shutil.ignore_patterns("cache", "tmp", "__pycache__")} if copy is shutil.copytree else {}),
+        )
+    params = folder / "params.yaml"
+    params.write_text(params.read_text().replace("profile: cpu", "profile: smoke"))
+    for command in (
+        ["init", "-q"],
+        ["add", "-A"],
+        ["-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "start"],
+    ):
+        subprocess.run(["git", *command], cwd=folder, check=True)
+    return folder
+
+
+def repro(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(project / "src")}
+    return subprocess.run(
+        [BIN / "dvc", "repro", *arguments], cwd=project, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def reproduced(project) -> Path:
+    """The project after `dvc repro`, with the evaluation of C-3PO killed once half-way."""
+    done = repro(project, "index")
+    assert done.returncode == 0, done.stdout + done.stderr
+    environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(project / "src")}
+    process = subprocess.Popen(
+        [BIN / "dvc", "repro", "evaluate@atlas-c3po"],
+        cwd=project, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    calls = project / "results/evaluate/atlas-c3po/episodes/c3po/calls.jsonl"
+    while process.poll() is None and not (calls.exists() and calls.read_bytes().count(b"\n") >= 5):
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    project.joinpath("killed.jsonl").write_bytes(calls.read_bytes())
+    done = repro(project)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return project
+
+
+def test_the_report_compares_the_three_systems(reproduced):
+    metrics = json.loads((reproduced / "results/report/metrics.json").read_text())["atlas"]
+    assert list(metrics["systems"]) == ["direct", "standard", "c3po"] and metrics["n"] == 6
+    for system in metrics["systems"].values():
+        assert system["failed"] == 0
+        assert 0 <= system["cover_em"]["low"] <= system["cover_em"]["mean"] <= system["cover_em"]["high"] <= 1
+        assert system["tokens"] > 0 and system["seconds"] > 0
+    assert set(metrics["paired"]) == {"standard - direct", "c3po - direct", "c3po - standard"}
+    assert sum(metrics["systems"]["c3po"]["strategies"].values()) == 6
+    assert "| c3po |" in (reproduced / "results/report/table.md").read_text()
+
+
+def test_the_untrained_proxy_acts_validly_under_its_grammar(reproduced):
+    stops = json.loads((reproduced / "results/report/metrics.json").read_text())["atlas"]["systems"]["c3po"]["stops"]
+    assert set(stops) <= {"answered", "depth_limit", "document_limit", "empty_answer"}
+
+
+def test_calls_completed_before_the_kill_were_not_made_again(reproduced):
+    before = [json.loads(line) for line in (reproduced / "killed.jsonl").read_bytes().split(b"\n")[:-1]]
+    assert len(before) >= 5
+    episodes = [json.loads(x) for x in (reproduced / "results/evaluate/atlas-c3po/episodes/c3po/episodes.jsonl").open()]
+    started = {
+        (e["key"], step.get("point", step["id"])): step["started"]
+        for e in episodes
+        for step in (*e["nodes"], *e["calls"])
+    }
+    for call in before:
+        assert started[call["episode"], call["call"]] == pytest.approx(call["value"]["started"], abs=1e-3)
+
+
+def test_a_second_repro_does_nothing(reproduced):
+    done = repro(reproduced)
+    assert done.returncode == 0 and "Data and pipelines are up to date" in done.stdout + done.stderr
+
+
+def test_a_change_of_one_setting_reruns_only_what_depends_on_it(reproduced):
+    params = reproduced / "params.yaml"
+    text = params.read_text()
+    params.write_text(text.replace("index:\n  method: bm25", "index:\n  method: bm25\n  b: 0.5"))
+    environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    status = subprocess.run(
+        [BIN / "dvc", "status", "--json"], cwd=reproduced, env=environment, capture_output=True, text=True
+    )
+    params.write_text(text)
+    changed = set(json.loads(status.stdout))
+    assert "index@atlas" in changed and not changed & {"model", "corpus@atlas"}
+
+
+def test_the_runs_are_in_mlflow(reproduced):
+    import mlflow
+
+    client = mlflow.MlflowClient(f"sqlite:///{reproduced}/mlruns/mlflow.db")
+    experiment = client.get_experiment_by_name("dragoman")
+    runs = client.search_runs([experiment.experiment_id])
+    assert {r.data.tags["system"] for r in runs} == {"direct", "standard", "c3po"}
+    assert all("cover_em.mean" in r.data.metrics for r in runs)
+
+
+def test_ask_answers_with_the_passages_it_kept(reproduced):
+    question = "Which currency is used in the country whose capital is Thimphu?"
+    command = [BIN / "dragoman", "ask", question, "--system", "c3po", "--trace"]
+    done = subprocess.run(command, cwd=reproduced, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert " 1. router decides" in done.stdout and "answer:" in done.stdout and "stopped:" in done.stdout

@@ -1,0 +1,253 @@
+"""The commands as a user meets them: exit codes, sentences, and what a server's faults leave behind."""
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from dragoman import cli, jsonl
+from dragoman.doctor import FAULTS, fault_table
+
+ROOT = Path(__file__).parents[1]
+COMMANDS = ["doctor", "model", "corpus", "index", "search", "evaluate", "report", "ask", "serve-retriever"]
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch) -> Path:
+    """An empty project with fast settings: one try, short waits."""
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "cpu.yaml").write_text("evaluate: {bootstrap: 100, traces: 1}")
+    (tmp_path / "params.yaml").write_text(
+        "llm: {retries: 1, connect_timeout_s: 0.5, read_timeout_s: 0.5, structured: none}\n"
+        "systems: {standard: {k: 2}, direct: {}}"
+    )
+    jsonl.write(
+        tmp_path / "corpus.jsonl",
+        [{"id": f"p{i}", "title": f"Town {i}", "text": f"Town {i} lies on river {i * 7}."} for i in range(12)],
+    )
+    jsonl.write(
+        tmp_path / "questions.jsonl",
+        [
+            {"id": f"q{i}", "question": f"On which river lies town {i}?", "answers": [f"river {i * 7}"], "type": "x"}
+            | {"supporting_ids": [f"p{i}"]}
+            for i in range(4)
+        ],
+    )
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    """Run a command in this process. Returns exit code, standard output, standard error."""
+    old, sys.argv = sys.argv, ["dragoman", *arguments]
+    try:
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+            raise SystemExit(0)
+    finally:
+        sys.argv = old
+    out, err = capsys.readouterr()
+    return ended.value.code or 0, out, err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(capsys, command):
+    code, out, _ = run(capsys, command, "--help")
+    assert code == 0 and f"Example: dragoman {command}" in " ".join(out.split())
+
+
+EVALUATE = ["evaluate", "--corpus", "corpus.jsonl", "--questions", "questions.jsonl", "--out", "out", "--no-track"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([*EVALUATE, "--systems", "magic"], "unknown system 'magic': choose from direct, standard, c3po"),
+        ([*EVALUATE, "--systems", "c3po@nowhere"], "policy 'nowhere'"),
+        ([*EVALUATE, "--limit", "0"], "--limit 0: must be at least 1"),
+        ([*EVALUATE, "--corpus", "missing.jsonl"], "missing.jsonl"),
+        ([*EVALUATE, "--questions", "missing.jsonl"], "missing.jsonl"),
+        ([*EVALUATE, "--questions", "empty.jsonl"], "empty.jsonl"),
+        ([*EVALUATE, "--questions", "unanswered.jsonl"], "unanswered.jsonl:1"),
+        ([*EVALUATE, "--systems", "direct"], "data/model: no model there; run `dragoman model"),
+        (["ask", "Who?", "--system", "c4po"], "unknown system 'c4po'"),
+        (["ask", "  "], "the question is empty"),
+        (["search", "town", "--index", "nowhere"], "nowhere"),
+        (["index", "--corpus", "corpus.jsonl", "--method", "magic"], "--method magic: choose bm25, dense or hybrid"),
+        (["corpus", "--dataset", "mine"], "no dataset 'mine'"),
+        (["report"], "results/evaluate/atlas-direct/predictions.jsonl: no such file"),
+        (["model", "--source", "nobody/nothing", "--out", "m"], "nobody/nothing"),
+        (["ask", "Who?", "--params", "other.yaml"], "other.yaml: no such file"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(project, capsys, monkeypatch, arguments, sentence):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (project / "empty.jsonl").write_text("")
+    (project / "unanswered.jsonl").write_text('{"id": "q", "question": "Who?", "answers": []}\n')
+    code, _, err = run(capsys, *arguments)
+    assert code == 2
+    assert sentence in err and "Traceback" not in err
+
+
+def test_k_of_zero_is_refused(project, capsys):
+    run(capsys, "index", "--corpus", "corpus.jsonl", "--out", "index")
+    code, _, err = run(capsys, "search", "town", "--index", "index", "-k", "0")
+    assert code == 2 and "k" in err
+
+
+def test_an_unknown_setting_is_named(project, capsys):
+    (project / "params.yaml").write_text("evaluate: {lmit: 3}")
+    code, _, err = run(capsys, "ask", "Who?")
+    assert code == 2 and "evaluate.lmit: unknown key" in err
+
+
+Handler = Callable[[BaseHTTPRequestHandler, int], None]
+
+
+class Server:
+    """A real HTTP server whose behaviour is `handle(request, how many came before)`."""
+
+    def __init__(self, handle: Handler) -> None:
+        self.seen = 0
+
+        class Requests(BaseHTTPRequestHandler):
+            def do_POST(inner) -> None:
+                inner.rfile.read(int(inner.headers["Content-Length"]))
+                n, self.seen = self.seen, self.seen + 1
+                handle(inner, n)
+
+            def log_message(inner, *arguments: object) -> None:
+                pass
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Requests)
+        self.url = f"http://127.0.0.1:{self._http.server_port}/v1"
+        threading.Thread(target=self._http.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+
+
+def reply(request: BaseHTTPRequestHandler, status: int, body: str, kind: str = "application/json", **headers) -> None:
+    request.send_response(status)
+    request.send_header("Content-Type", kind)
+    for name, value in headers.items():
+        request.send_header(name.replace("_", "-"), value)
+    request.end_headers()
+    request.wfile.write(body.encode())
+
+
+def completion(request: BaseHTTPRequestHandler, _: int) -> None:
+    message = {"index": 0, "message": {"role": "assistant", "content": "river 7"}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12}
+    reply(request, 200, json.dumps({"id": "x", "model": "m", "choices": [message], "usage": usage}))
+
+
+def after_a_429(request: BaseHTTPRequestHandler, n: int) -> None:
+    if n == 0:
+        reply(request, 429, "{}", Retry_After="0")
+    else:
+        completion(request, n)
+
+
+FAULTY: dict[str, tuple[Handler, str]] = {
+    "html": (lambda r, n: reply(r, 200, "<html>login</html>", "text/html"), "<html>login"),
+    "500": (lambda r, n: reply(r, 500, '{"error": "broken"}'), "500"),
+    "429": (lambda r, n: reply(r, 429, "{}", Retry_After="0"), "429"),
+    "slow": (lambda r, n: time.sleep(2), "time"),
+}
+
+
+def evaluate(capsys, url: str, *more: str) -> tuple[int, str, str]:
+    return run(capsys, *EVALUATE, "--systems", "standard", "--llm-url", url, "--llm-model", "m", *more)
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_a_servers_fault_is_recorded_for_each_question_and_tried_again(project, capsys, name):
+    handle, reason = FAULTY[name]
+    server = Server(handle)
+    code, _, err = evaluate(capsys, server.url)
+    server.close()
+    assert code == 1 and "every question failed" in err
+    assert 4 <= server.seen <= 4 * 2  # retried within bounds
+    for _, row in jsonl.read("out/predictions.jsonl"):
+        assert row["stop"] == "engine_fault" and row["scores"]["cover_em"] is None
+        assert server.url in row["error"] and reason in row["error"]
+    metrics = json.loads(Path("out/metrics.json").read_text())
+    assert metrics["systems"]["standard"]["failed"] == 4
+
+
+def test_a_server_that_is_not_there(project, capsys):
+    code, _, err = evaluate(capsys, "http://127.0.0.1:9/v1")
+    assert code == 1 and "every question failed" in err
+    assert "127.0.0.1:9" in next(jsonl.read("out/predictions.jsonl"))[1]["error"]
+
+
+def test_a_429_that_passes_costs_nothing(project, capsys):
+    server = Server(after_a_429)
+    code, out, _ = evaluate(capsys, server.url)
+    server.close()
+    assert code == 0 and "| standard | 0.25" in out
+    metrics = json.loads(Path("out/metrics.json").read_text())
+    assert metrics["systems"]["standard"]["recall"]["mean"] == 1.0
+    assert metrics["systems"]["standard"]["calls"] == 1
+
+
+def test_what_failed_is_all_that_is_done_again(project, capsys):
+    server = Server(lambda request, n: reply(request, 400, "{}") if n == 1 else completion(request, n))
+    code, _, _ = evaluate(capsys, server.url)
+    assert code == 0 and server.seen == 4
+    assert json.loads(Path("out/metrics.json").read_text())["systems"]["standard"]["failed"] == 1
+    code, _, _ = evaluate(capsys, server.url)
+    server.close()
+    assert server.seen == 5  # only the one that failed
+    assert json.loads(Path("out/metrics.json").read_text())["systems"]["standard"]["failed"] == 0
+
+
+def test_the_run_is_in_mlflow_with_a_trace(project, capsys):
+    import mlflow
+
+    server = Server(completion)
+    evaluate(capsys, server.url, "--track")
+    server.close()
+    (finished,) = mlflow.search_runs(experiment_names=["dragoman"], output_format="list")
+    assert finished.data.metrics["cover_em.mean"] == 0.25
+    assert finished.data.tags["system"] == "standard"
+    assert finished.data.params["config.settings.k"] == "2"
+    (trace,) = mlflow.search_traces(locations=[finished.info.experiment_id], return_type="list")
+    assert [s.name for s in trace.data.spans] == ["standard", "search", "answer"]
+    assert (project / "mlruns" / "mlflow.db").is_file()
+
+
+def test_ask_shows_its_steps(project, capsys):
+    server = Server(completion)
+    run(capsys, "index", "--corpus", "corpus.jsonl", "--out", "index")
+    arguments = ["--system", "standard", "--trace", "--index", "index", "--llm-url", server.url, "--llm-model", "m"]
+    code, out, _ = run(capsys, "ask", "On which river lies town 1?", *arguments)
+    server.close()
+    assert code == 0
+    assert "search (" in out and "LLM writes the answer" in out and "answer: river 7" in out and "kept p1" in out
+
+
+def test_ask_says_why_there_is_no_answer(project, capsys):
+    run(capsys, "index", "--corpus", "corpus.jsonl", "--out", "index")
+    arguments = ["--system", "standard", "--index", "index", "--llm-url", "http://127.0.0.1:9/v1"]
+    code, _, err = run(capsys, "ask", "Where?", *arguments)
+    assert code == 2 and "no answer (engine_fault)" in err and "127.0.0.1:9" in err
+
+
+def test_the_troubleshooting_page_is_the_doctors_knowledge():
+    assert (ROOT / "docs" / "troubleshooting.md").read_text() == fault_table(FAULTS)
+
+
+def test_the_doctor_reports_a_server_that_is_not_there(project, capsys):
+    with (project / "params.yaml").open("a") as params:
+        params.write("\nproxy: {engine: openai, urls: [http://127.0.0.1:9/v1], connect_timeout_s: 0.5}\n")
+    code, out, _ = run(capsys, "doctor")
+    assert code == 1 and "FAIL server: proxy: http://127.0.0.1:9/v1 cannot be reached" in out
+    assert "WARN index" in out and "ok   java" in out
