@@ -1,0 +1,87 @@
+"""Reciprocal rank fusion of several retrievers: Cormack, Clarke and Büttcher, SIGIR 2009."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+from dragoman.errors import UserError
+from dragoman.retrieval.asked import span
+from dragoman.retrieval.base import Hit, Retriever
+from dragoman.retrieval.manifest import POOL, RRF_K, digest
+
+
+def reciprocal_rank_fusion(rankings: Sequence[Sequence[str]], k: float = RRF_K) -> list[tuple[str, float]]:
+    """Ids with their fused scores, best first: the sum over rankings of 1 / (k + rank), ranks from 1.
+
+    An id that a ranking lacks gets nothing from it. Equal scores are ordered by id; the order of the rankings does not
+    matter.
+    """
+    shares: defaultdict[str, list[float]] = defaultdict(list)
+    for ranking in rankings:
+        for rank, id in enumerate(ranking, start=1):
+            shares[id].append(1 / (k + rank))
+    # fsum: the order in which the shares are added must not decide between equals.
+    return sorted(((id, math.fsum(parts)) for id, parts in shares.items()), key=lambda hit: (-hit[1], hit[0]))
+
+
+def check_fusion(rrf_k: float, pool: int) -> None:
+    """Raise a UserError unless `rrf_k` >= 0 and `pool` >= 1."""
+    if rrf_k < 0 or pool < 1:
+        raise UserError(f"a hybrid retriever needs rrf_k >= 0 and pool >= 1, not {rrf_k} and {pool}")
+
+
+class HybridRetriever:
+    """Asks every retriever and fuses what they find. All must hold the same corpus.
+
+    The first `pool` passages of each retriever are fused. When a page lies beyond those, what the next `pool`, then
+    2 `pool`, ... passages add follows after, in the order of its fused scores (cut to the last score before, so that
+    scores never rise). So pages never overlap, however deep.
+
+    Raises:
+        UserError: there is no retriever, or `rrf_k` or `pool` is out of range.
+    """
+
+    def __init__(self, retrievers: Sequence[Retriever], *, rrf_k: float = RRF_K, pool: int = POOL) -> None:
+        if not retrievers:
+            raise UserError("a hybrid retriever needs at least one retriever to fuse")
+        check_fusion(rrf_k, pool)
+        self.retrievers = tuple(retrievers)
+        self.rrf_k = rrf_k
+        self.pool = pool
+        parts = [r.fingerprint for r in self.retrievers]
+        self.fingerprint = f"hybrid-{digest({'parts': parts, 'rrf_k': float(rrf_k), 'pool': pool})}"
+        counts = [count for r in retrievers if (count := getattr(r, "passage_count", None)) is not None]
+        self.passage_count: int | None = max(counts, default=None)
+
+    def __repr__(self) -> str:
+        return f"hybrid of {', '.join(map(repr, self.retrievers))}"
+
+    async def search(self, queries: Sequence[str], k: int, page: int = 0) -> list[list[Hit]]:
+        """See `Retriever.search`. Scores are those of reciprocal rank fusion."""
+        first, last = span(k, page)
+        depth = self.pool
+        while depth < last:
+            depth *= 2
+        found = await asyncio.gather(*(r.search(queries, depth) for r in self.retrievers))
+        return [self._fuse(rankings, last)[first:] for rankings in zip(*found, strict=True)]
+
+    async def close(self) -> None:
+        for retriever in self.retrievers:
+            await retriever.close()
+
+    def _fuse(self, rankings: Sequence[Sequence[Hit]], most: int) -> list[Hit]:
+        passages = {hit.passage.id: hit.passage for hits in rankings for hit in hits}
+        scores: dict[str, float] = {}
+        lowest = math.inf
+        depth = self.pool
+        while True:
+            pools = [[hit.passage.id for hit in hits[:depth]] for hits in rankings]
+            for id, score in reciprocal_rank_fusion(pools, self.rrf_k):
+                if id not in scores:
+                    lowest = scores[id] = min(score, lowest)
+            if len(scores) >= min(most, len(passages)):
+                return [Hit(passages[id], score) for id, score in scores.items()][:most]
+            depth *= 2

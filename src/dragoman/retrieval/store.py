@@ -1,0 +1,87 @@
+"""The passages of an index on disk: written once in corpus order, read one at a time by row number.
+
+`passages.jsonl` has one passage a line; `offsets.npy` says at which byte each row begins (and where the file ends).
+The file is mapped into memory, so an index bigger than the memory opens at once and is shared between processes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from dragoman import jsonl
+from dragoman.errors import UserError
+from dragoman.types import Passage
+
+PASSAGES = "passages.jsonl"
+OFFSETS = "offsets.npy"
+
+
+def write_passages(passages: Iterable[Passage], folder: Path) -> str:
+    """Write the passages into `folder`, streaming. Returns the SHA-256 of the file: equal corpora, equal hashes.
+
+    Raises:
+        UserError: there is no passage, or one has no id, an id seen before, no text, or text that is not Unicode.
+    """
+    digest = hashlib.sha256()
+    offsets = [0]
+    seen: set[str] = set()
+    with (folder / PASSAGES).open("wb") as lines:
+        for row, passage in enumerate(passages, start=1):
+            if not passage.id:
+                raise UserError(f"passage number {row} of the corpus has no id")
+            if passage.id in seen:
+                raise UserError(f"passage id {passage.id!r} occurs twice in the corpus: ids must be unique")
+            if not passage.text.strip():
+                raise UserError(f"passage {passage.id!r} has no text: leave it out of the corpus")
+            seen.add(passage.id)
+            try:
+                line = (jsonl.dumps({"id": passage.id, "title": passage.title, "text": passage.text}) + "\n").encode()
+            except UnicodeEncodeError:
+                raise UserError(f"passage {passage.id!r} holds half a surrogate pair, which is not text") from None
+            lines.write(line)
+            digest.update(line)
+            offsets.append(offsets[-1] + len(line))
+    if not seen:
+        raise UserError("the corpus is empty: there is nothing to index")
+    np.save(folder / OFFSETS, np.asarray(offsets, dtype=np.uint64))
+    return digest.hexdigest()
+
+
+class PassageStore:
+    """The passages of an index folder, by row (from 0). Safe to read from several threads."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            self._offsets = np.load(folder / OFFSETS)
+            with (folder / PASSAGES).open("rb") as lines:
+                self._lines = mmap.mmap(lines.fileno(), 0, access=mmap.ACCESS_READ)
+            if len(self._lines) != self._offsets[-1]:
+                raise ValueError(f"{PASSAGES} has {len(self._lines)} bytes where {self._offsets[-1]} were written")
+        except (OSError, ValueError, EOFError) as e:
+            raise UserError(f"{folder}: the index is damaged ({e}): delete the folder and build it again") from None
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def __getitem__(self, row: int) -> Passage:
+        if not 0 <= row < len(self):
+            raise IndexError(row)
+        line = json.loads(self._lines[int(self._offsets[row]) : int(self._offsets[row + 1])])
+        return Passage(line["id"], line["title"], line["text"])
+
+    def __iter__(self) -> Iterator[Passage]:
+        return (self[row] for row in range(len(self)))
+
+    def close(self) -> None:
+        self._lines.close()
+
+
+def indexed_text(passage: Passage) -> str:
+    """What a retriever sees of a passage: the title on a line of its own, then the text."""
+    return f"{passage.title}\n{passage.text}" if passage.title else passage.text

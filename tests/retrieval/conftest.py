@@ -1,0 +1,151 @@
+"""One small corpus, indexed once a session by every method, and one real server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+from dragoman.retrieval import build_index, open_retriever
+from dragoman.retrieval.asked import span
+from dragoman.retrieval.base import Hit, Retriever
+from dragoman.retrieval.cache import CachedRetriever
+from dragoman.retrieval.server import create_app
+from dragoman.types import Passage
+
+TOWNS = ["Arlen", "Brisa", "Corvo", "Dunmere", "Eskil", "Farrow", "Gildan", "Hestia", "Ivory Bay", "Jorvik"]
+TRADES = ["glass", "salt", "wool", "copper"]
+
+
+def make_corpus() -> list[Passage]:
+    """46 passages: towns and their trades, one without a title, scripts other than Latin, and two that are equal."""
+    passages = [
+        Passage(
+            f"{town.lower().replace(' ', '-')}-{trade}",
+            f"{trade.capitalize()} of {town}",
+            f"{town} is known for its {trade}. The {trade} market of {town} opens {n + 1} days a week.",
+        )
+        for town in TOWNS
+        for n, trade in enumerate(TRADES)
+    ]
+    return [
+        *passages,
+        Passage("untitled", "", "A harbour without a name lies east of the lighthouse."),
+        Passage("tokyo", "東京", "東京は日本の首都です。"),
+        Passage("zurich", "Zürich", "Zürich liegt an der Limmat. Grüße 😀 aus der Stadt."),
+        Passage("twin-b", "Twin", "The same words stand in both of these passages."),
+        Passage("twin-a", "Twin", "The same words stand in both of these passages."),
+        Passage("last", "Colophon", "Printed by nobody in particular."),
+    ]
+
+
+@pytest.fixture(scope="session")
+def corpus() -> list[Passage]:
+    return make_corpus()
+
+
+@pytest.fixture(scope="session")
+def indexes(corpus: list[Passage], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folders of the indexes: of both methods inside the hybrid one."""
+    folder = tmp_path_factory.mktemp("indexes") / "hybrid"
+    build_index(iter(corpus), folder, method="hybrid", pool=8)
+    return {"hybrid": folder, "bm25": folder / "bm25", "dense": folder / "dense"}
+
+
+@contextlib.contextmanager
+def serving(retriever: Retriever) -> Iterator[str]:
+    """The URL of a real server in a thread of its own."""
+    config = uvicorn.Config(create_app(retriever), host="127.0.0.1", port=0, log_level="error", lifespan="off")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive(), "the server did not start"
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="session")
+def serve() -> Callable[[Retriever], AbstractContextManager[str]]:
+    return serving
+
+
+@pytest.fixture(scope="session")
+def bm25(indexes: dict[str, Path]) -> Iterator[Retriever]:
+    retriever = open_retriever(indexes["bm25"])
+    yield retriever
+    asyncio.run(retriever.close())
+
+
+@pytest.fixture(scope="session")
+def dense(indexes: dict[str, Path]) -> Iterator[Retriever]:
+    retriever = open_retriever(indexes["dense"])
+    yield retriever
+    asyncio.run(retriever.close())
+
+
+@pytest.fixture(scope="session")
+def hybrid(indexes: dict[str, Path]) -> Iterator[Retriever]:
+    retriever = open_retriever(indexes["hybrid"])
+    yield retriever
+    asyncio.run(retriever.close())
+
+
+@pytest.fixture(scope="session")
+def http(bm25: Retriever) -> Iterator[Retriever]:
+    with serving(bm25) as url:
+        yield open_retriever(url)
+
+
+class ListRetriever:
+    """Finds the same passages for every query, in the order given; counts and can delay or fail its searches."""
+
+    def __init__(self, hits: Sequence[Hit], fingerprint: str = "list", delay: float = 0.0) -> None:
+        self.hits = list(hits)
+        self.fingerprint = fingerprint
+        self.passage_count = len(hits)
+        self.delay = delay
+        self.failure: Exception | None = None
+        self.searched: list[str] = []
+        self.closed = False
+
+    async def search(self, queries: Sequence[str], k: int, page: int = 0) -> list[list[Hit]]:
+        first, last = span(k, page)
+        self.searched += queries
+        await asyncio.sleep(self.delay)
+        if self.failure is not None:
+            raise self.failure
+        return [self.hits[first:last] for _ in queries]
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def listed() -> Callable[..., ListRetriever]:
+    """Makes a retriever of passage ids, best first, with falling scores."""
+
+    def make(ids: Sequence[str], fingerprint: str = "list", delay: float = 0.0) -> ListRetriever:
+        hits = [Hit(Passage(id, f"Title {id}", f"Text of {id}."), float(len(ids) - n)) for n, id in enumerate(ids)]
+        return ListRetriever(hits, fingerprint, delay)
+
+    return make
+
+
+@pytest.fixture(scope="session", params=["bm25", "dense", "hybrid", "cached", "http"])
+def retriever(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Retriever:
+    """Every kind of retriever over the same corpus."""
+    if request.param == "cached":
+        return CachedRetriever(request.getfixturevalue("bm25"), tmp_path_factory.mktemp("cache"))
+    return request.getfixturevalue(request.param)

@@ -1,0 +1,183 @@
+"""The client against real servers: ours, and a stub that misbehaves in every known way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from dragoman.errors import RetrieverFault, UserError
+from dragoman.retrieval.client import HttpRetriever
+
+HEALTH = {"status": "ok", "fingerprint": "stub", "passages": 3}
+HIT = {"id": "a", "title": "", "text": "Found.", "score": 1.5}
+FOUND = {"fingerprint": "stub", "results": [[HIT]]}
+
+
+class Stub:
+    """A server that answers searches from a script of (status, headers, body), and sleeps where the body is a number."""
+
+    def __init__(self) -> None:
+        self.script: list[tuple[int, dict[str, str], Any]] = []
+        self.requests: list[dict[str, Any]] = []
+        stub = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.answer(200, {}, HEALTH)
+
+            def do_POST(self) -> None:
+                stub.requests.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                self.answer(*(stub.script.pop(0) if stub.script else (200, {}, FOUND)))
+
+            def answer(self, status: int, headers: dict[str, str], body: Any) -> None:
+                if isinstance(body, float):
+                    time.sleep(body)
+                    return
+                raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+                self.send_response(status)
+                for name, value in ({"Content-Type": "application/json"} | headers).items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(raw)))
+                self.end_headers()
+                self.wfile.write(raw)
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread.start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+@pytest.fixture
+def stub() -> Iterator[Stub]:
+    stub = Stub()
+    yield stub
+    stub.close()
+
+
+def client(stub: Stub, **settings: Any) -> HttpRetriever:
+    return HttpRetriever(stub.url, **({"timeout": 10.0, "retries": 2, "backoff": 0.01} | settings))
+
+
+HTML = (200, {"Content-Type": "text/html"}, b"<html>\n<title>Please log in</title></html>")
+
+
+async def test_temporary_faults_are_asked_again(stub: Stub) -> None:
+    retriever = client(stub)
+    assert retriever.fingerprint == "stub"
+    assert retriever.passage_count == 3
+    for fault in [(429, {"Retry-After": "0.01"}, {}), (500, {}, b"oops"), (503, {"Retry-After": "soon"}, {})]:
+        stub.script = [fault]
+        [[hit]] = await retriever.search(["x"], 1)
+        assert hit.passage.id == "a"
+        assert stub.script == []
+    assert len(stub.requests) == 6
+    await retriever.close()
+
+
+async def test_a_server_that_hangs_is_asked_again(stub: Stub) -> None:
+    retriever = client(stub, timeout=0.3)
+    stub.script = [(200, {}, 0.6)]
+    [[hit]] = await retriever.search(["x"], 1)
+    assert hit.passage.id == "a"
+    assert len(stub.requests) >= 2
+    await retriever.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ((500, {}, b"Internal Server Error"), "status 500, 'Internal Server Error'"),
+        ((429, {}, {"detail": "slow down"}), "status 429.*slow down"),
+        ((200, {}, 0.6), "ReadTimeout"),
+    ],
+)
+async def test_lasting_faults_name_the_url(stub: Stub, fault: tuple[int, dict[str, str], Any], message: str) -> None:
+    retriever = client(stub, timeout=0.3)
+    stub.script = [fault] * 3
+    with pytest.raises(RetrieverFault, match=f"{stub.url}/v1/search: no answer in 3 attempts, the last: {message}"):
+        await retriever.search(["x"], 1)
+    assert len(stub.requests) == 3
+    await retriever.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (HTML, "text/html came: '<html> <title>Please log in"),
+        ((200, {}, b"{'fingerprint'"), "not an answer of dragoman's retrieval server"),
+        ((200, {}, {"fingerprint": "stub"}), "results: Field required"),
+        ((200, {}, FOUND | {"results": [[{**HIT, "text": ""}]]}), "results.0.0.text"),
+        ((200, {}, b'{"fingerprint":"stub","results":[[{"id":"a","title":"","text":"t","score":NaN}]]}'), "score"),
+        ((200, {}, FOUND | {"results": []}), "gave 0 results for 1 queries"),
+        ((200, {}, FOUND | {"fingerprint": "other"}), "now serves the index other, not stub"),
+        ((404, {}, {"detail": "Not Found"}), "refused with status 404: .*Not Found"),
+        ((302, {"Location": "/login"}, b""), "refused with status 302"),
+    ],
+)
+async def test_wrong_answers_name_the_url_and_what_came(
+    stub: Stub, answer: tuple[int, dict[str, str], Any], message: str
+) -> None:
+    retriever = client(stub)
+    stub.script = [answer]
+    with pytest.raises(RetrieverFault, match=message) as caught:
+        await retriever.search(["x"], 1)
+    assert stub.url in str(caught.value)
+    assert len(stub.requests) == 1  # such an answer would come again
+    await retriever.close()
+
+
+def test_refused_connection_names_the_url() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        with pytest.raises(RetrieverFault, match=f"{url}/healthz: no answer in 2 attempts, the last: ConnectError"):
+            HttpRetriever(url, retries=1, backoff=0.01)
+
+
+@pytest.mark.parametrize("url", ["ftp://host", "localhost:8000", "http://host:port"])
+def test_refuses_what_is_no_address(url: str) -> None:
+    with pytest.raises(UserError, match="not the address of a retriever"):
+        HttpRetriever(url)
+
+
+async def test_large_searches_are_split(
+    listed: Callable[..., Any], serve: Callable[[Any], AbstractContextManager[str]]
+) -> None:
+    inner = listed([f"d{n}" for n in range(450)])
+    with serve(inner) as url:
+        retriever = await asyncio.to_thread(HttpRetriever, url + "/")
+        [everything] = await retriever.search(["x"], 1000)
+        assert [hit.passage.id for hit in everything] == [f"d{n}" for n in range(450)]
+        [page] = await retriever.search(["x"], 150, 1)
+        assert [hit.passage.id for hit in page] == [f"d{n}" for n in range(150, 300)]
+        many = await retriever.search([f"q{n}" for n in range(2500)], 1)
+        assert [hits[0].passage.id for hits in many] == ["d0"] * 2500
+        await retriever.close()
+
+
+def test_serves_one_event_loop_after_another(stub: Stub) -> None:
+    retriever = client(stub)
+
+    async def search() -> str:
+        [[hit]] = await retriever.search(["x"], 1)
+        await retriever.close()
+        return hit.passage.id
+
+    assert [asyncio.run(search()) for _ in range(3)] == ["a"] * 3

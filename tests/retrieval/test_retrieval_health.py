@@ -1,0 +1,52 @@
+"""The probe at the start of a run catches the retrievers that have ruined other people's runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dragoman.errors import RetrieverFault, UserError
+from dragoman.retrieval import Hit, check_health
+from dragoman.types import Passage
+
+
+async def test_finds_passages_by_content_too(listed: Callable[..., Any]) -> None:
+    retriever = listed("abc")
+    twin = Passage("twin-of-b", "Title b", "Text of b.")
+    await check_health(retriever, [retriever.hits[0].passage, twin])
+    assert retriever.searched[0].startswith("Title a Text of a.")
+
+
+async def test_only_the_best_k_count(listed: Callable[..., Any]) -> None:
+    retriever = listed("abc")
+    with pytest.raises(UserError, match=r"passage 'c' .*build the index again"):
+        await check_health(retriever, [retriever.hits[2].passage], k=2)
+
+
+@pytest.mark.parametrize("sampled", [True, False])
+async def test_refuses_empty_texts_and_rising_scores(listed: Callable[..., Any], sampled: bool) -> None:
+    retriever = listed("abc")
+    sample = [retriever.hits[0].passage] if sampled else None
+    good = retriever.hits
+    retriever.hits = [good[0], Hit(Passage("blank", "Title", " "), 0.5)]
+    with pytest.raises(UserError, match="'blank' without text"):
+        await check_health(retriever, sample)
+    retriever.hits = [good[1], good[0]]
+    with pytest.raises(UserError, match="does not order its passages by score"):
+        await check_health(retriever, sample)
+
+
+async def test_titles_may_be_empty(listed: Callable[..., Any]) -> None:
+    retriever = listed("a")
+    retriever.hits = [Hit(Passage("a", "", "Only text."), 1.0)]
+    await check_health(retriever, [retriever.hits[0].passage])
+    assert retriever.searched == [" Only text."]
+
+
+async def test_a_search_that_fails_is_told_in_one_sentence(listed: Callable[..., Any]) -> None:
+    retriever = listed("a")
+    retriever.failure = RetrieverFault("http://host: no answer")
+    with pytest.raises(UserError, match="cannot search: http://host: no answer"):
+        await check_health(retriever, None)

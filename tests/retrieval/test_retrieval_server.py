@@ -1,0 +1,112 @@
+"""The routes of the server, each as its callers know it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from dragoman.errors import RetrieverFault
+from dragoman.retrieval import Retriever
+from dragoman.retrieval.server import create_app
+
+
+@pytest.fixture
+async def client(bm25: Retriever) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(app=create_app(bm25))
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        yield client
+
+
+async def test_native_route(client: httpx.AsyncClient, bm25: Retriever) -> None:
+    body = {"queries": ["salt Brisa", "東京", "qqxyzzy"], "k": 2, "page": 0}
+    answer = (await client.post("/v1/search", json=body)).json()
+    assert answer["fingerprint"] == bm25.fingerprint
+    salt, tokyo, unknown = answer["results"]
+    assert salt[0].keys() == {"id", "title", "text", "score"}
+    assert (salt[0]["id"], salt[0]["title"]) == ("brisa-salt", "Salt of Brisa")
+    assert tokyo[0]["id"] == "tokyo"
+    assert unknown == []
+    second = (await client.post("/v1/search", json={**body, "k": 1, "page": 1})).json()
+    assert second["results"][0] == salt[1:2]
+
+
+async def test_single_search(client: httpx.AsyncClient) -> None:
+    answer = (await client.get("/search", params={"q": "salt Brisa", "k": 1})).json()
+    assert [hit["id"] for hit in answer["results"]] == ["brisa-salt"]
+    assert len((await client.get("/search", params={"q": "salt"})).json()["results"]) == 5
+
+
+async def test_route_of_c3po(client: httpx.AsyncClient) -> None:
+    answer = (await client.post("/search", json={"queries": ["salt Brisa", "wool Jorvik"], "n_docs": 3})).json()
+    assert [hits[0]["id"] for hits in answer] == ["brisa-salt", "jorvik-wool"]
+    assert answer[0][0].keys() == {"id", "title", "text", "score"}
+    assert len(answer[0]) == 3
+    assert len((await client.post("/search", json={"queries": ["salt"]})).json()[0]) == 10
+
+
+async def test_route_of_search_r1(client: httpx.AsyncClient) -> None:
+    body = {"queries": ["salt Brisa"], "topk": 2, "return_scores": True}
+    [hits] = (await client.post("/retrieve", json=body)).json()["result"]
+    contents = "Salt of Brisa\nBrisa is known for its salt. The salt market of Brisa opens 2 days a week."
+    assert hits[0] == {"document": {"id": "brisa-salt", "contents": contents}, "score": hits[0]["score"]}
+    assert hits[0]["score"] >= hits[1]["score"] > 0
+    [documents] = (await client.post("/retrieve", json={"queries": ["salt Brisa"]})).json()["result"]
+    assert documents[0] == {"id": "brisa-salt", "contents": contents}
+    assert len(documents) == 3
+    nothing = await client.post("/retrieve", json={"queries": ["qqxyzzy"], "return_scores": True})
+    assert nothing.json() == {"result": [[]]}
+
+
+async def test_health_route(client: httpx.AsyncClient, bm25: Retriever, corpus: list[Any]) -> None:
+    answer = (await client.get("/healthz")).json()
+    assert answer == {"status": "ok", "fingerprint": bm25.fingerprint, "passages": len(corpus)}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/search", {"queries": [""]}),
+        ("/v1/search", {"queries": ["good", " \n"]}),
+        ("/v1/search", {"queries": []}),
+        ("/v1/search", {"queries": ["q"] * 1001}),
+        ("/v1/search", {"queries": ["q"], "k": 0}),
+        ("/v1/search", {"queries": ["q"], "k": 101}),
+        ("/v1/search", {"queries": ["q"], "page": -1}),
+        ("/v1/search", {"queries": ["q"], "top_k": 3}),
+        ("/v1/search", {"queries": ["q" * 20_001]}),
+        ("/v1/search", {"queries": "q"}),
+        ("/search", {"queries": ["q"], "n_docs": 101}),
+        ("/search", {"queries": [""]}),
+        ("/retrieve", {"queries": ["q"], "topk": 0}),
+        ("/retrieve", {"queries": [""]}),
+    ],
+)
+async def test_requests_outside_the_limits_are_refused(
+    client: httpx.AsyncClient, path: str, body: dict[str, Any]
+) -> None:
+    response = await client.post(path, json=body)
+    assert response.status_code == 422
+    assert response.json()["detail"]
+
+
+async def test_half_a_surrogate_pair_is_refused(client: httpx.AsyncClient) -> None:
+    response = await client.post("/v1/search", content=b'{"queries": ["half \\ud83d"]}')
+    assert response.status_code == 422
+
+
+@pytest.mark.parametrize("query", ["", "  "])
+async def test_single_search_refuses_a_blank_query(client: httpx.AsyncClient, query: str) -> None:
+    assert (await client.get("/search", params={"q": query})).status_code == 422
+
+
+async def test_a_failed_search_is_503_with_the_reason(listed: Callable[..., Any]) -> None:
+    inner = listed("a")
+    inner.failure = RetrieverFault("the disk is on fire")
+    transport = httpx.ASGITransport(app=create_app(inner))
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        response = await client.post("/v1/search", json={"queries": ["x"]})
+    assert response.status_code == 503
+    assert response.json() == {"detail": "the disk is on fire"}
