@@ -1,0 +1,56 @@
+"""What every system owes: with a real, untrained model under its grammars it acts validly, forks, and resumes."""
+
+import pytest
+from fakes import ListRetriever
+
+from dragoman.rollout.scheduler import roll_out
+from dragoman.rollout.store import EpisodeStore
+from dragoman.rollout.tree import TREE, Exploration, World
+from dragoman.systems import SYSTEMS, build
+from dragoman.systems.base import StopReason
+from dragoman.types import Passage, Question
+
+PASSAGES = [Passage(f"p{i}", f"Town {i}", f"Town {i} lies on river {i * 7}.") for i in range(20)]
+QUESTIONS = [Question(f"q{i}", f"On which river lies town {i}?", (f"river {i * 7}",)) for i in range(3)]
+SMALL = {"c3po": {"max_depth": 5, "k": 3, "query_chars": 12, "action_tokens": 40, "roadmap_tokens": 6, "answer_tokens": 4}}
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("exploration", [Exploration(), TREE], ids=["greedy", "tree"])
+async def test_every_system(name, exploration, tiny_engine, tmp_path):
+    system = build(name, SMALL.get(name, {"answer_tokens": 4}))
+    retriever = ListRetriever(PASSAGES)
+    world = World(llm=tiny_engine, proxy=tiny_engine, retriever=retriever)
+    with EpisodeStore(tmp_path) as store:
+        episodes = await roll_out(QUESTIONS, name, system, world, store, exploration=exploration, seed=1)
+    roles = {role.name for role in system.roles}
+    for episode in episodes:
+        assert not episode.faulty
+        nodes = {n.id: n for n in episode.nodes}
+        for node in episode.nodes:
+            assert node.role in roles
+            assert node.action is not None or node.stop is StopReason.TRUNCATED_ACTION  # the grammar leaves nothing else
+            assert len(node.completion_ids) == len(node.logprobs) > 0
+            assert node.prompt_ids and all(p <= 0 for p in node.logprobs)
+        for trajectory in episode.trajectories:
+            assert set(trajectory.nodes) <= set(nodes) and set(trajectory.nodes) <= set(trajectory.steps)
+            assert (trajectory.answer is not None) and (trajectory.answer != "") == (
+                trajectory.stop in (StopReason.ANSWERED, StopReason.DEPTH_LIMIT, StopReason.DOCUMENT_LIMIT)
+            )
+            assert set(trajectory.passages) <= {p.id for p in PASSAGES}
+        if exploration is TREE and roles:
+            assert len(episode.trajectories) > 1
+        if exploration is not TREE:
+            assert len(episode.trajectories) == 1
+    searched = len(retriever.queries)
+    with EpisodeStore(tmp_path) as store:
+        again = await roll_out(QUESTIONS, name, system, world, store, exploration=exploration, seed=1)
+    assert again == episodes and len(retriever.queries) == searched
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_settings_are_the_fields_of_the_system(name):
+    system = build(name)
+    assert all(getattr(system, field) == value for field, value in vars(build(name, {})).items() if not callable(value))
+    for role in system.roles:
+        assert role.max_tokens > 0 and role.prompt.slots

@@ -1,0 +1,65 @@
+"""One question is one trace, with a span for every call and its real times, also when many run at once."""
+
+import pytest
+from fakes import ListRetriever, ScriptedEngine
+
+from dragoman import tracking
+from dragoman.rollout.scheduler import roll_out
+from dragoman.rollout.store import EpisodeStore
+from dragoman.rollout.tree import World
+from dragoman.systems import build
+from dragoman.types import Passage, Question
+
+QUESTIONS = [Question(f"q{i}", f"Question {i}?", ("x",)) for i in range(3)]
+
+
+@pytest.fixture
+async def episodes(tmp_path):
+    def proxy(prompt, rng):
+        if "Choose one action" in prompt:
+            return "[Planning]"
+        if "Facts so far" in prompt:
+            return "Action: [LLM]" if "[1]" in prompt.split("Facts so far")[1] else "Action: [Retrieval] a town"
+        return "Action: [1]"
+
+    world = World(
+        llm=ScriptedEngine(lambda prompt, rng: "x"),
+        proxy=ScriptedEngine(proxy),
+        retriever=ListRetriever([Passage("p", "P", "a town")]),
+    )
+    with EpisodeStore(tmp_path / "episodes") as store:
+        return await roll_out(QUESTIONS, "c3po", build("c3po"), world, store)
+
+
+def test_a_run_with_its_traces(tmp_path, episodes):
+    import mlflow
+
+    tracking.start(tmp_path / "mlruns")
+    rows = [
+        {"id": q.id, "type": "", "question": q.question, "answers": ["x"], "answer": "x", "stop": "answered"}
+        | {"calls": 6, "tokens": 9, "seconds": 0.1, "scores": {"cover_em": 1.0}}
+        for q in QUESTIONS
+    ]
+    summary = {"cover_em": {"mean": 1.0, "low": 1.0, "high": 1.0}, "failed": 0, "stops": {"answered": 3}}
+    run_id = tracking.log_evaluation(
+        "d", "c3po", summary, rows, episodes, parameters={"a": {"b": 1}, "long": "x" * 9000}, traces=2
+    )
+    tracking.finish()
+    run = mlflow.get_run(run_id)
+    assert run.data.metrics == {"cover_em.mean": 1, "cover_em.low": 1, "cover_em.high": 1, "failed": 0, "stops.answered": 3}
+    assert run.data.params["a.b"] == "1"
+    traces = mlflow.search_traces(locations=[run.info.experiment_id], return_type="list")
+    assert len(traces) == 2
+    for trace in traces:
+        assert trace.info.trace_metadata.get("mlflow.sourceRun") == run_id
+        root, *spans = trace.data.spans
+        assert root.name == "c3po" and all(s.parent_id == root.span_id for s in spans)
+        names = ["router", "roadmap", "decide", "search", "filter", "decide", "answer"]
+        assert [s.name for s in spans] == names
+        assert all(root.start_time_ns <= s.start_time_ns <= s.end_time_ns for s in spans)
+    table = mlflow.load_table("predictions.json", run_ids=[run_id])
+    assert list(table["id"]) == ["q0", "q1", "q2"]
+
+
+def test_flatten():
+    assert tracking.flatten({"a": {"b": 1, "c": {"d": 2}}, "e": 3}) == {"a.b": 1, "a.c.d": 2, "e": 3}
