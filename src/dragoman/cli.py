@@ -242,7 +242,8 @@ def report(
     for dataset in loaded.datasets:
         folders = [Path("results/evaluate") / f"{dataset}-{folder_name(name)}" for name in loaded.evaluated]
         metrics[dataset] = merge(folders, dataset=dataset, seed=loaded.seed, resamples=loaded.evaluate.bootstrap)
-        print(markdown(metrics[dataset]))
+        if out is None:
+            print(markdown(metrics[dataset]))
     if out is not None:
         write_joint_report(metrics, out)
         print(f"{out}/table.md, metrics.json, plots/; `make ui` shows the runs")
