@@ -159,7 +159,7 @@ FAULTY: dict[str, tuple[Handler, str]] = {
     "html": (lambda r, n: reply(r, 200, "<html>login</html>", "text/html"), "<html>login"),
     "500": (lambda r, n: reply(r, 500, '{"error": "broken"}'), "500"),
     "429": (lambda r, n: reply(r, 429, "{}", Retry_After="0"), "429"),
-    "slow": (lambda r, n: time.sleep(2), "time"),
+    "slow": (lambda r, n: time.sleep(2), "Timeout"),
 }
 
 

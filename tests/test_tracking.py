@@ -1,7 +1,6 @@
 """One question is one trace, with a span for every call and its real times, also when many run at once."""
 
 import pytest
-from fakes import ListRetriever, ScriptedEngine
 
 from dragoman import tracking
 from dragoman.rollout.scheduler import roll_out
@@ -9,6 +8,7 @@ from dragoman.rollout.store import EpisodeStore
 from dragoman.rollout.tree import World
 from dragoman.systems import build
 from dragoman.types import Passage, Question
+from fakes import ListRetriever, ScriptedEngine
 
 QUESTIONS = [Question(f"q{i}", f"Question {i}?", ("x",)) for i in range(3)]
 
@@ -46,7 +46,13 @@ def test_a_run_with_its_traces(tmp_path, episodes):
     )
     tracking.finish()
     run = mlflow.get_run(run_id)
-    assert run.data.metrics == {"cover_em.mean": 1, "cover_em.low": 1, "cover_em.high": 1, "failed": 0, "stops.answered": 3}
+    assert run.data.metrics == {
+        "cover_em.mean": 1,
+        "cover_em.low": 1,
+        "cover_em.high": 1,
+        "failed": 0,
+        "stops.answered": 3,
+    }
     assert run.data.params["a.b"] == "1"
     traces = mlflow.search_traces(locations=[run.info.experiment_id], return_type="list")
     assert len(traces) == 2

@@ -91,10 +91,10 @@ def log_trace(episode: Episode, system: str) -> str:
             span_type=kind,
             parent_span=root,
             inputs=inputs,
-            attributes={  # type: ignore[dict-item]  # MLflow's annotation says str, its code takes any JSON value
+            attributes={  # MLflow's annotation says str, its code takes any JSON value
                 "id": step.id,
-                "prompt_tokens": step.prompt_tokens,
-                "completion_tokens": step.completion_tokens,
+                "prompt_tokens": step.prompt_tokens,  # type: ignore[dict-item]
+                "completion_tokens": step.completion_tokens,  # type: ignore[dict-item]
             },
             start_time_ns=_ns(step.started),
         )

@@ -96,10 +96,10 @@ async def open_worlds(params: Params, index: str, corpus: list[Passage] | None =
 
 
 def _open(settings: EngineParams) -> Engine:
-    if settings.engine != "openai" and not settings.urls and not (Path(settings.model) / "config.json").is_file():
+    if settings.engine != "openai" and not (Path(settings.model) / "config.json").is_file():
         raise UserError(f"{settings.model}: no model there; run `dragoman model --out {settings.model}` first")
-    engine: Engine = open_engine(
-        settings.engine,
+    return open_engine(
+        kind=settings.engine,
         model=settings.model,
         urls=settings.urls,
         api_key_env=settings.api_key_env,
@@ -110,9 +110,8 @@ def _open(settings: EngineParams) -> Engine:
         retries=settings.retries,
         max_model_len=settings.max_model_len,
         kv_cache_gib=settings.kv_cache_gib,
-        max_batch=settings.max_batch,
+        max_num_seqs=settings.max_batch,
     )
-    return engine
 
 
 def _resolved(settings: EngineParams) -> str:

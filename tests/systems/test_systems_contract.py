@@ -1,7 +1,6 @@
 """What every system owes: with a real, untrained model under its grammars it acts validly, forks, and resumes."""
 
 import pytest
-from fakes import ListRetriever
 
 from dragoman.rollout.scheduler import roll_out
 from dragoman.rollout.store import EpisodeStore
@@ -9,10 +8,13 @@ from dragoman.rollout.tree import TREE, Exploration, World
 from dragoman.systems import SYSTEMS, build
 from dragoman.systems.base import StopReason
 from dragoman.types import Passage, Question
+from fakes import ListRetriever
 
 PASSAGES = [Passage(f"p{i}", f"Town {i}", f"Town {i} lies on river {i * 7}.") for i in range(20)]
 QUESTIONS = [Question(f"q{i}", f"On which river lies town {i}?", (f"river {i * 7}",)) for i in range(3)]
-SMALL = {"c3po": {"max_depth": 5, "k": 3, "query_chars": 12, "action_tokens": 40, "roadmap_tokens": 6, "answer_tokens": 4}}
+SMALL = {
+    "c3po": {"max_depth": 5, "k": 3, "query_chars": 12, "action_tokens": 40, "roadmap_tokens": 6, "answer_tokens": 4}
+}
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -29,7 +31,9 @@ async def test_every_system(name, exploration, tiny_engine, tmp_path):
         nodes = {n.id: n for n in episode.nodes}
         for node in episode.nodes:
             assert node.role in roles
-            assert node.action is not None or node.stop is StopReason.TRUNCATED_ACTION  # the grammar leaves nothing else
+            assert (
+                node.action is not None or node.stop is StopReason.TRUNCATED_ACTION
+            )  # the grammar leaves nothing else
             assert len(node.completion_ids) == len(node.logprobs) > 0
             assert node.prompt_ids and all(p <= 0 for p in node.logprobs)
         for trajectory in episode.trajectories:

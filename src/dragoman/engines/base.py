@@ -44,7 +44,7 @@ class Request:
     def messages(self) -> list[Message] | None:
         """The prompt as chat messages, or None when it is token ids."""
         if self.prompt and isinstance(self.prompt[0], tuple):
-            return [{"role": r, "content": c} for r, c in self.prompt]  # type: ignore[misc]
+            return [{"role": r, "content": c} for r, c in self.prompt]
         return None
 
     @property

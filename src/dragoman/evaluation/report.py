@@ -100,10 +100,11 @@ def _pictures(metrics: dict[str, Any], folder: Path) -> None:
         axes.set(xlabel=title, ylabel="share of questions", ylim=(0, 1))
         axes.legend(frameon=False)
         _save(figure, folder / f"{name}.png")
+    scored = {name: s for name, s in metrics["systems"].items() if "cover_em" in s}
+    if not scored:
+        return
     figure, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
-    for system, s in metrics["systems"].items():
-        if "cover_em" not in s:
-            continue
+    for system, s in scored.items():
         score = s["cover_em"]
         bars = [[max(0.0, score["mean"] - score["low"])], [max(0.0, score["high"] - score["mean"])]]
         axes.errorbar([s["seconds"]], [score["mean"]], yerr=bars, fmt="o", capsize=3, label=system)

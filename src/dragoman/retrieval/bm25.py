@@ -56,7 +56,7 @@ def build_bm25(
     with building(Path(folder), "bm25") as work:
         corpus = write_passages(passages, work)
         store = PassageStore(work)
-        indexer = java_class("io.anserini.index.SimpleIndexer")(str(work / LUCENE), False, threads)
+        indexer = java_class("io.anserini.index.SimpleIndexer")(str((work / LUCENE).resolve()), False, threads)
         try:
             for documents in _batches(store):
                 if indexer.addRawDocuments(documents) != len(documents):
@@ -87,7 +87,10 @@ class BM25Retriever:
         from jnius import JavaException
 
         try:
-            self._searcher = java_class("io.anserini.search.SimpleSearcher")(str(self.folder / LUCENE))
+            self._searcher = java_class("io.anserini.search.SimpleSearcher")(
+                # absolute, because a JVM stays in the folder that it was started in
+                str((self.folder / LUCENE).resolve())
+            )
         except JavaException as e:
             raise UserError(
                 f"{self.folder}: Lucene cannot open the index ({str(e).splitlines()[0]}): build it again"

@@ -176,7 +176,7 @@ def _start(java: JavaRuntime, heap: str) -> JavaRuntime:
     jnius_config.add_options(*_options(java, heap))
     with _environment(JAVA_HOME=str(java.home)):
         from jnius import autoclass
-    logger.info("Java %s of %s (%s): %s", java.version, java.home, java.source, java.fix)
+    logger.debug("Java %s of %s (%s): %s", java.version, java.home, java.source, java.fix)
     # Both chatter at every index opened, log4j on standard output.
     lucene = autoclass("java.util.logging.Logger").getLogger("org.apache.lucene")
     lucene.setLevel(autoclass("java.util.logging.Level").SEVERE)

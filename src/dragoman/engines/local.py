@@ -1,0 +1,285 @@
+"""What the two in-process engines share: the tokenizer's side of a model folder, and the thread that owns the model."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import queue
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dragoman import model
+from dragoman.engines.base import Grammar, Request, Result
+from dragoman.errors import EngineFault, UserError
+
+if TYPE_CHECKING:
+    from xgrammar import GrammarMatcher
+
+logger = logging.getLogger(__name__)
+
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
+
+
+def seed_of(request: Request, index: int = 0) -> int:
+    """A seed below 2**62 for the `index`-th completion. Hashed, because vLLM gives completion i the seed plus i.
+
+    Without the hash the second completion of seed 0 would be the first one of seed 1.
+    """
+    digest = hashlib.blake2b(f"{request.seed}/{index}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest) >> 2
+
+
+def fingerprint(folder: Path, dtype: str) -> str:
+    """Names the distribution that a model folder stands for: weights, tokenizer with chat template, precision.
+
+    The hash of the weights is read from `manifest.json` where there is one, and computed otherwise.
+    """
+    try:
+        weights = json.loads((folder / model.MANIFEST).read_text(encoding="utf-8"))["sha256"]
+    except FileNotFoundError:
+        weights = model.weights_sha256(folder)
+    except (ValueError, KeyError, TypeError) as e:
+        raise UserError(f"{folder / model.MANIFEST}: not a manifest ({e!r}); remove it or fetch the model again") from e
+    digest = hashlib.sha256(f"{weights}/{dtype}".encode())
+    for name in _TOKENIZER_FILES:
+        path = folder / name
+        digest.update(path.read_bytes() if path.is_file() else b"\0")
+    return f"sha256:{digest.hexdigest()[:32]}"
+
+
+class Vocabulary:
+    """Turns requests into token ids and token ids into text, and compiles grammars for one model folder.
+
+    Safe to use from several threads.
+
+    Args:
+        folder: a Hugging Face folder.
+        max_model_len: tokens of prompt and completion together; None for all that the model was made for.
+
+    Raises:
+        UserError: the folder is missing, or `max_model_len` exceeds what the model was made for.
+    """
+
+    def __init__(self, folder: Path, max_model_len: int | None) -> None:
+        import xgrammar
+        from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+
+        if not (folder / "config.json").is_file():
+            raise UserError(f"{folder}: not a model folder (no config.json); run `dragoman model` to fetch one")
+        config = AutoConfig.from_pretrained(folder).get_text_config()
+        context = int(config.max_position_embeddings)
+        if max_model_len is not None and max_model_len > context:
+            raise UserError(f"max_model_len is {max_model_len}, but {folder} has a context of {context}; lower it")
+        self.context = max_model_len or context
+        self.size = int(config.vocab_size)
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        self._lock = threading.Lock()  # fast tokenizers fail with "Already borrowed" when two threads meet in one
+
+        ends = {self.tokenizer.eos_token_id}
+        if (folder / "generation_config.json").is_file():
+            declared = GenerationConfig.from_pretrained(folder).eos_token_id
+            ends.update(declared if isinstance(declared, list) else [declared])
+        self.eos_ids: frozenset[int] = frozenset(ends - {None})
+        if not self.eos_ids:
+            raise UserError(f"{folder}: its tokenizer names no end-of-sequence token; add it to tokenizer_config.json")
+        self.pad_id: int = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else min(self.eos_ids)
+        self._xgrammar = xgrammar
+        # The model's vocabulary may be padded beyond the tokenizer's; masks must have the model's size.
+        self._compiler = xgrammar.GrammarCompiler(
+            xgrammar.TokenizerInfo.from_huggingface(
+                self.tokenizer, vocab_size=self.size, stop_token_ids=sorted(self.eos_ids)
+            )
+        )
+
+    def encode(self, request: Request) -> tuple[int, ...]:
+        """The prompt as token ids.
+
+        Raises:
+            EngineFault: the request cannot be run on this model; the message says why.
+        """
+        if request.max_tokens < 1 or request.n < 1 or request.temperature < 0:
+            raise EngineFault(
+                f"max_tokens ({request.max_tokens}) and n ({request.n}) must be at least 1 "
+                f"and temperature ({request.temperature}) at least 0"
+            )
+        if request.messages is not None:
+            try:
+                with self._lock:
+                    ids = self.tokenizer.apply_chat_template(
+                        request.messages, add_generation_prompt=True, return_dict=False
+                    )
+            except Exception as e:  # a template is a program of its own and may raise anything
+                raise EngineFault(f"the chat template refused the messages: {e}") from e
+        else:
+            ids = request.prompt
+        if not ids:
+            raise EngineFault("the prompt is empty")
+        if not 0 <= min(ids) <= max(ids) < self.size:
+            raise EngineFault(f"the prompt has token ids outside the vocabulary of {self.size}")
+        if len(ids) + request.max_tokens > self.context:
+            raise EngineFault(
+                f"a prompt of {len(ids)} tokens and {request.max_tokens} new ones exceed the context of {self.context}"
+            )
+        return tuple(ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        with self._lock:
+            return self.tokenizer.decode(ids, skip_special_tokens=True)
+
+    def matcher(self, grammar: Grammar) -> GrammarMatcher:
+        """A fresh matcher, at the start of the grammar. Compiled grammars are cached.
+
+        Raises:
+            EngineFault: the grammar does not compile.
+        """
+        try:
+            if grammar.regex is not None:
+                compiled = self._compiler.compile_regex(grammar.regex)
+            else:  # fixed white space: a small model that may write blanks writes blanks for ever
+                compiled = self._compiler.compile_json_schema(grammar.json_schema or "", any_whitespace=False)
+            return self._xgrammar.GrammarMatcher(compiled)
+        except (RuntimeError, ValueError) as e:
+            raise EngineFault(f"grammar {grammar.regex or grammar.json_schema!r} does not compile: {e}") from e
+
+
+@dataclass(eq=False)
+class Job:
+    """A request on its way through an engine's thread."""
+
+    request: Request
+    prompt_ids: tuple[int, ...]
+    future: Future[Result] = field(default_factory=Future)
+
+    @property
+    def drawn(self) -> int:
+        """How many completions to compute: greedy ones are all the same."""
+        return 1 if self.request.deterministic else self.request.n
+
+    def finish(self, result: Result) -> None:
+        if self.drawn < self.request.n:
+            result = replace(result, completions=result.completions * self.request.n)
+        self.future.set_result(result)
+
+    def fail(self, reason: str, cause: BaseException | None = None) -> None:
+        self.future.set_exception(_fault(reason, cause))
+
+
+def _fault(reason: str, cause: BaseException | None) -> EngineFault:
+    fault = EngineFault(reason)
+    fault.__cause__ = cause
+    return fault
+
+
+class LocalEngine(ABC):
+    """One daemon thread owns the model; callers leave jobs in its inbox and await their futures.
+
+    A subclass loads the model in `_load` and works off jobs in `_serve`; both run in that thread and nowhere else.
+    """
+
+    fingerprint: str
+
+    def __init__(self, model_path: Path | str, *, dtype: str, max_model_len: int | None) -> None:
+        self._folder = Path(model_path)
+        self._vocabulary = Vocabulary(self._folder, max_model_len)
+        self.fingerprint = fingerprint(self._folder, dtype)
+        self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._closing = threading.Event()
+        self._lock = threading.Lock()  # guards the two below
+        self._pending: set[Future[Result]] = set()  # accepted and not done
+        self._ended = ""  # why no more jobs are accepted
+
+    def _start(self) -> None:
+        """Start the thread and wait until the model is loaded. Raises what `_load` raises."""
+        ready: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=self._main, args=(ready,), name=f"{type(self).__name__}({self._folder.name})", daemon=True
+        )
+        self._thread.start()
+        ready.result()
+
+    @abstractmethod
+    def _load(self) -> None: ...
+
+    @abstractmethod
+    def _serve(self) -> None:
+        """Take jobs with `_take` and work them off, until `_closing` is set."""
+
+    @abstractmethod
+    def _unload(self) -> None: ...
+
+    def _main(self, ready: Future[None]) -> None:
+        try:
+            self._load()
+        except BaseException as e:
+            ready.set_exception(e)
+            return
+        ready.set_result(None)
+        try:
+            self._serve()
+            self._end("the engine is closed")
+        except Exception as e:
+            logger.exception("the engine of %s stopped", self._folder)
+            self._end(f"the engine of {self._folder} stopped: {e!r}", e)
+        finally:
+            self._unload()
+
+    def _end(self, reason: str, cause: BaseException | None = None) -> None:
+        """Refuse new jobs and fail those that are not done, so that no caller hangs."""
+        with self._lock:
+            self._ended = reason
+            left = list(self._pending)
+        for future in left:
+            if future.running() or future.set_running_or_notify_cancel():
+                future.set_exception(_fault(reason, cause))
+
+    def _take(self, *, wait: bool, linger_s: float = 0.0) -> list[Job]:
+        """All jobs that are waiting; those that their callers gave up are left out.
+
+        Args:
+            wait: block until there is one, or until the engine is closed.
+            linger_s: after the first job, wait this long for each next one: callers that run at once arrive together.
+        """
+        jobs: list[Job] = []
+        while True:
+            try:
+                job = self._inbox.get(block=wait or linger_s > 0, timeout=None if wait else linger_s)
+            except queue.Empty:
+                return jobs
+            if job is None:  # `close` wakes us up
+                return jobs
+            wait = False
+            if job.future.set_running_or_notify_cancel():
+                jobs.append(job)
+
+    async def generate(self, requests: Sequence[Request]) -> list[Result]:
+        """Complete every request, in order; see `Engine.generate`."""
+        jobs = [Job(request, self._vocabulary.encode(request)) for request in requests]
+        for request in requests:
+            if request.grammar is not None:
+                self._vocabulary.matcher(request.grammar)  # a fault of this caller, not of the batch it would be in
+        with self._lock:
+            if self._ended:
+                raise EngineFault(self._ended)
+            self._pending.update(job.future for job in jobs)
+        for job in jobs:
+            job.future.add_done_callback(self._pending.discard)
+            self._inbox.put(job)
+        futures = [asyncio.wrap_future(job.future) for job in jobs]
+        try:
+            return await asyncio.gather(*futures)
+        finally:
+            for future in futures:
+                future.cancel()  # after a fault or when the caller is cancelled: the others have nobody to go to
+
+    async def close(self) -> None:
+        """End the thread and free the model. What is not done fails."""
+        self._closing.set()
+        self._inbox.put(None)
+        await asyncio.to_thread(self._thread.join)

@@ -1,0 +1,284 @@
+"""Any server that speaks OpenAI's protocol: vLLM, SGLang, llama.cpp, or a vendor."""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import itertools
+import json
+import logging
+import os
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import httpx
+
+from dragoman.engines.base import Completion, Request, Result
+from dragoman.engines.local import seed_of
+from dragoman.errors import EngineFault, UserError
+
+logger = logging.getLogger(__name__)
+
+Structured = Literal["vllm", "response_format", "none"]
+
+_FIRST_DELAY_S = 0.5
+_LONGEST_DELAY_S = 60.0
+_EXCERPT = 120
+
+
+class _Transient(Exception):
+    """Worth another try. `after` is what the server asked us to wait, in seconds."""
+
+    def __init__(self, reason: str, after: float | None = None) -> None:
+        super().__init__(reason)
+        self.after = after
+
+
+class OpenAIEngine:
+    """Sends each request to the next of several equal servers.
+
+    Args:
+        urls: where the protocol's paths begin, as OpenAI's own client has it: "http://localhost:8000/v1".
+        model: the name that the servers know the model by.
+        api_key_env: the environment variable with the key; no key is sent where it is unset.
+        concurrency: requests under way at once, over all URLs.
+        connect_timeout: seconds.
+        read_timeout: seconds that the whole answer may take.
+        retries: further tries, each at the next URL, after transport errors, 408, 429 and 5xx.
+        structured: what the servers understand beyond the common protocol.
+            "vllm": grammars of both kinds by `structured_outputs`, token ids and log-probabilities. vLLM takes the
+            log-probabilities of a constrained completion after the grammar, not before.
+            "response_format": JSON schemas alone, as vendors have them; a regular expression is a fault.
+            "none": grammars are not sent, and completions may break them.
+            Token ids and log-probabilities come with "vllm" alone: without the ids a log-probability cannot be placed.
+
+    Raises:
+        UserError: no URL, or one that is not http(s), or no model.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        model: str,
+        *,
+        api_key_env: str = "OPENAI_API_KEY",
+        concurrency: int = 32,
+        connect_timeout: float = 10.0,
+        read_timeout: float = 300.0,
+        retries: int = 5,
+        structured: Structured = "vllm",
+    ) -> None:
+        if not urls:
+            raise UserError("engine openai: no URL; give at least one, such as http://localhost:8000/v1")
+        for url in urls:
+            if not url.startswith(("http://", "https://")):
+                raise UserError(
+                    f"engine openai: {url!r} is not an http(s) URL; give one such as http://localhost:8000/v1"
+                )
+        if not model:
+            raise UserError(f"engine openai: no model; give the name that {urls[0]} serves it by")
+        self.fingerprint = f"{model}@{','.join(sorted(urls))}"
+        self._urls = itertools.cycle([url.rstrip("/") for url in urls])
+        self._model = model
+        self._api_key_env = api_key_env
+        self._key = os.environ.get(api_key_env, "")
+        self._concurrency = concurrency
+        self._timeout = httpx.Timeout(read_timeout, connect=connect_timeout)
+        self._patience = connect_timeout + read_timeout  # httpx's own bounds each chunk of an answer, not the whole
+        self._retries = retries
+        self._structured = structured
+        self._client: httpx.AsyncClient | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._slots = asyncio.Semaphore(concurrency)
+
+    async def generate(self, requests: Sequence[Request]) -> list[Result]:
+        """Complete every request, in order; see `Engine.generate`."""
+        self._connect()
+        tasks = [asyncio.create_task(self._complete(request)) for request in requests]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()  # after a fault: the others have nobody to go to
+
+    async def close(self) -> None:
+        if self._client is not None and self._loop is asyncio.get_running_loop():
+            await self._client.aclose()
+        self._client = None
+
+    def _connect(self) -> None:
+        """Connections belong to an event loop; a process may run several, one after the other."""
+        loop = asyncio.get_running_loop()
+        if self._client is not None and self._loop is loop:
+            return
+        self._loop = loop
+        self._slots = asyncio.Semaphore(self._concurrency)
+        self._client = httpx.AsyncClient(
+            timeout=self._timeout,
+            limits=httpx.Limits(max_connections=self._concurrency),
+            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+        )
+
+    async def _complete(self, request: Request) -> Result:
+        path, body = self._body(request)
+        for attempt in itertools.count():
+            url = next(self._urls) + path
+            try:
+                async with self._slots:
+                    response = await self._post(url, body)
+                return self._result(request, response)
+            except _Transient as e:
+                if attempt == self._retries:
+                    raise EngineFault(f"{e}, after {attempt + 1} tries") from e
+                delay = min(_FIRST_DELAY_S * 2**attempt, _LONGEST_DELAY_S) * random.uniform(0.5, 1.0)
+                if e.after is not None:
+                    delay = min(max(delay, e.after), _LONGEST_DELAY_S)
+                logger.info("%s; trying again in %.1f s", e, delay)
+                await asyncio.sleep(delay)
+        raise AssertionError("unreachable")
+
+    def _body(self, request: Request) -> tuple[str, dict[str, Any]]:
+        body: dict[str, Any] = {
+            "model": self._model,
+            "max_tokens": request.max_tokens,
+            "temperature": request.temperature,
+            "top_p": 1,  # said aloud, because a server may take another default out of the model's folder
+            "n": 1 if request.deterministic else request.n,
+        }
+        if not request.deterministic:
+            body["seed"] = seed_of(request) >> 31  # servers keep 32 bits, some of them signed
+        if request.stop:
+            body["stop"] = list(request.stop)
+        if self._structured == "vllm":
+            body |= {"top_k": 0, "min_p": 0, "repetition_penalty": 1, "return_token_ids": True}
+        body |= self._grammar(request)
+        messages = request.messages
+        if messages is None:
+            return "/completions", body | {"prompt": list(request.prompt)} | self._logprobs(0)
+        return "/chat/completions", body | {"messages": messages} | self._logprobs(True)
+
+    def _logprobs(self, of_the_sampled_token: bool | int) -> dict[str, Any]:
+        return {"logprobs": of_the_sampled_token} if self._structured == "vllm" else {}
+
+    def _grammar(self, request: Request) -> dict[str, Any]:
+        grammar = request.grammar
+        if grammar is None or self._structured == "none":
+            return {}
+        if self._structured == "vllm":
+            if grammar.regex is not None:
+                return {"structured_outputs": {"regex": grammar.regex}}
+            return {"structured_outputs": {"json": json.loads(grammar.json_schema or "")}}
+        if grammar.regex is not None:
+            raise EngineFault(
+                "response_format cannot express a regular expression; set the engine's `structured` to vllm where the "
+                "server is vLLM, or to none"
+            )
+        schema = {"name": "completion", "strict": True, "schema": json.loads(grammar.json_schema or "")}
+        return {"response_format": {"type": "json_schema", "json_schema": schema}}
+
+    async def _post(self, url: str, body: Mapping[str, Any]) -> httpx.Response:
+        """One try.
+
+        Raises:
+            _Transient: it may go better the next time.
+            EngineFault: it will not.
+        """
+        assert self._client is not None
+        try:
+            async with asyncio.timeout(self._patience):
+                response = await self._client.post(url, json=body)
+        except (httpx.TransportError, TimeoutError) as e:
+            raise _Transient(f"{url}: {type(e).__name__} {e}".rstrip()) from e
+        status = response.status_code
+        if status in (408, 429) or status >= 500:
+            raise _Transient(f"{url}: HTTP {status} {self._excerpt(response)}", _retry_after(response))
+        if status >= 400:
+            raise EngineFault(f"{url}: HTTP {status}: {self._refusal(response)}")
+        if status != 200:
+            raise EngineFault(f"{url}: HTTP {status} is no answer; it began with {self._excerpt(response)}")
+        return response
+
+    def _refusal(self, response: httpx.Response) -> str:
+        """The server's own words, and what to do where we know it."""
+        try:
+            said = response.json()
+            said = said.get("error", said.get("detail", said)) if isinstance(said, dict) else said
+            text = str(said.get("message", said) if isinstance(said, dict) else said)
+        except ValueError:
+            text = self._excerpt(response)
+        hint = {
+            401: f" (is the key in {self._api_key_env} right?)",
+            403: f" (is the key in {self._api_key_env} right?)",
+            404: " (does the URL end in /v1, and is the model's name right?)",
+        }.get(response.status_code, "")
+        return self._hidden(text[:500]) + hint
+
+    def _excerpt(self, response: httpx.Response) -> str:
+        return repr(self._hidden(response.text[:_EXCERPT]))
+
+    def _hidden(self, text: str) -> str:
+        return text.replace(self._key, "[key]") if self._key else text
+
+    def _result(self, request: Request, response: httpx.Response) -> Result:
+        try:
+            row = response.json()
+            choices = sorted(row["choices"], key=lambda choice: choice["index"])
+            drawn = 1 if request.deterministic else request.n
+            if len(choices) != drawn:
+                raise ValueError(f"{len(choices)} choices where {drawn} were asked for")
+            completions = tuple(_completion(choice) for choice in choices)
+            if request.deterministic:
+                completions *= request.n
+            return self._counted(request, row, choices, completions)
+        except (KeyError, TypeError, AttributeError, ValueError) as e:  # ValueError: not JSON, too
+            raise EngineFault(
+                f"{response.url}: HTTP {response.status_code}, but not a usable completion ({e!r}); "
+                f"it began with {self._excerpt(response)}"
+            ) from e
+
+    def _counted(
+        self, request: Request, row: Mapping[str, Any], choices: Sequence[Any], completions: tuple[Completion, ...]
+    ) -> Result:
+        given: Any = request.prompt if request.messages is None else ()
+        reported = row.get("prompt_token_ids") or choices[0].get("prompt_token_ids") or given
+        usage = row["usage"]
+        result = Result(
+            prompt_ids=tuple(reported),
+            completions=completions,
+            prompt_tokens=int(usage["prompt_tokens"]),
+            completion_tokens=int(usage["completion_tokens"]),
+            model=row.get("model") or self._model,
+        )
+        details = usage.get("prompt_tokens_details") or {}
+        return replace(result, cached_tokens=int(details.get("cached_tokens") or 0))
+
+
+def _completion(choice: Mapping[str, Any]) -> Completion:
+    text = choice["message"]["content"] if "message" in choice else choice["text"]
+    if not isinstance(text, str):
+        raise TypeError(f"the text is {text!r}")
+    reason = choice["finish_reason"]
+    if reason not in ("stop", "length"):
+        raise ValueError(f"the completion ended with {reason!r}")
+    token_ids = tuple(choice.get("token_ids") or ())
+    reported = choice.get("logprobs") or {}
+    logprobs = reported.get("token_logprobs") or [token["logprob"] for token in reported.get("content") or ()]
+    if token_ids and len(token_ids) != len(logprobs):
+        raise ValueError(f"{len(token_ids)} token ids, but {len(logprobs)} log-probabilities")
+    return Completion(text, token_ids, tuple(min(p, 0.0) for p in logprobs) if token_ids else (), reason)
+
+
+def _retry_after(response: httpx.Response) -> float | None:
+    """Seconds, from a header that holds either seconds or a date (RFC 9110, section 10.2.3)."""
+    value = response.headers.get("retry-after", "")
+    try:
+        return max(float(value), 0.0)
+    except ValueError:
+        pass
+    try:
+        return max(email.utils.parsedate_to_datetime(value).timestamp() - time.time(), 0.0)
+    except ValueError:
+        return None

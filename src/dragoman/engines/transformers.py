@@ -1,0 +1,261 @@
+"""The portable engine: Hugging Face transformers in process, with batches made of whatever requests are waiting."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dragoman.engines.base import Completion, FinishReason, Result
+from dragoman.engines.local import Job, LocalEngine, Vocabulary, seed_of
+from dragoman.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+logger = logging.getLogger(__name__)
+
+_LINGER_S = 0.005  # far below one step of any model, long enough for the tasks of one event loop to arrive
+
+
+class _Row:
+    """One completion in the making: its own randomness, grammar and end, whoever shares the batch with it."""
+
+    def __init__(self, job: Job, index: int, vocabulary: Vocabulary) -> None:
+        request = job.request
+        self.job = job
+        self.index = index
+        self.temperature = request.temperature
+        self.rng = np.random.default_rng(seed_of(request, index))
+        self.matcher = None if request.grammar is None else vocabulary.matcher(request.grammar)
+        self.token_ids: list[int] = []
+        self.logprobs: list[float] = []
+        self.text = ""
+        self.finish_reason: FinishReason | None = None
+        self._vocabulary = vocabulary
+
+    @property
+    def length(self) -> int:
+        return len(self.job.prompt_ids) + self.job.request.max_tokens
+
+    def again(self) -> _Row:
+        return _Row(self.job, self.index, self._vocabulary)
+
+    def add(self, token_id: int, logprob: float) -> None:
+        request = self.job.request
+        self.token_ids.append(token_id)
+        self.logprobs.append(min(logprob, 0.0))  # rounding may lift a certain token a hair above 0
+        if self.matcher is not None and not self.matcher.accept_token(token_id):
+            raise RuntimeError(f"the grammar refused token {token_id}, which its mask had allowed")
+        if token_id in self._vocabulary.eos_ids:
+            self.finish_reason = "stop"
+        elif request.stop and self._cut_at_stop():
+            return
+        elif len(self.token_ids) == request.max_tokens:
+            self.finish_reason = "length"
+        if self.finish_reason is not None:
+            self.text = self._vocabulary.decode(self.token_ids)
+
+    def _cut_at_stop(self) -> bool:
+        text = self._vocabulary.decode(self.token_ids)
+        at = min((i for i in map(text.find, self.job.request.stop) if i >= 0), default=None)
+        if at is None:
+            return False
+        self.text, self.finish_reason = text[:at], "stop"
+        return True
+
+
+class _Sampler:
+    """A logits processor that draws the next token of every row itself; all but that token leave it at -inf.
+
+    Log-probabilities are those of the logits as the model gave them. Then come grammar, temperature and the inverse of
+    the distribution function at one uniform number per row and step. So each row is sampled exactly, under its own
+    temperature and seed, and its neighbours cannot be told from its tokens.
+    """
+
+    def __init__(self, rows: Sequence[_Row], vocabulary_size: int) -> None:
+        import xgrammar
+
+        self._rows = rows
+        self._xgrammar = xgrammar
+        self._bitmask = xgrammar.allocate_token_bitmask(len(rows), vocabulary_size)
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Both [rows, vocabulary], float32."""
+        import torch
+
+        active = [i for i, row in enumerate(self._rows) if row.finish_reason is None]
+        allowed = self._masked(scores, active)
+        chosen = allowed.argmax(-1)
+        if drawn := [i for i in active if self._rows[i].temperature > 0]:
+            temperature = scores.new_tensor([[self._rows[i].temperature] for i in drawn])
+            cumulative = (allowed[drawn] / temperature).softmax(-1, dtype=torch.float64).cumsum(-1)
+            uniform = cumulative.new_tensor([[self._rows[i].rng.random()] for i in drawn])
+            found = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)
+            chosen[drawn] = found.squeeze(-1)
+        logprobs = scores.gather(-1, chosen[:, None]).squeeze(-1) - scores.logsumexp(-1)
+        for i, token_id, logprob in zip(range(len(self._rows)), chosen.tolist(), logprobs.tolist(), strict=True):
+            if self._rows[i].finish_reason is None:
+                self._rows[i].add(token_id, logprob)
+        return torch.full_like(scores, -torch.inf).scatter_(-1, chosen[:, None], 0.0)
+
+    def _masked(self, scores: torch.Tensor, active: Sequence[int]) -> torch.Tensor:
+        bound = []
+        for i in active:
+            matcher = self._rows[i].matcher
+            if matcher is not None:
+                matcher.fill_next_token_bitmask(self._bitmask, i)
+                bound.append(i)
+        if not bound:
+            return scores
+        allowed = scores.clone()
+        self._xgrammar.apply_token_bitmask_inplace(allowed, self._bitmask.to(scores.device), indices=bound)
+        return allowed
+
+
+class TransformersEngine(LocalEngine):
+    """Runs a Hugging Face folder in process, on the GPU where torch sees one.
+
+    Whatever waits is merged into batches of similar length. A batch runs to its longest completion.
+
+    Args:
+        model_path: the folder.
+        dtype: "bfloat16", "float16" or "float32". With float32 a result does not depend on what else is in the batch;
+            with the others it may, by their rounding.
+        max_model_len: tokens of prompt and completion together; None for the model's own context.
+        max_num_seqs: completions per batch.
+        max_batch_tokens: bound on rows times (longest prompt + longest completion), which bounds the KV cache. A
+            single longer completion still runs, alone.
+        threads: CPU threads; None for torch's choice.
+
+    Raises:
+        UserError: the folder or a setting is not usable.
+    """
+
+    def __init__(
+        self,
+        model_path: Path | str,
+        *,
+        dtype: str = "bfloat16",
+        max_model_len: int | None = None,
+        max_num_seqs: int = 32,
+        max_batch_tokens: int = 32_768,
+        threads: int | None = None,
+    ) -> None:
+        if dtype not in ("bfloat16", "float16", "float32"):
+            raise UserError(f"dtype is {dtype!r}; give bfloat16, float16 or float32")
+        super().__init__(model_path, dtype=dtype, max_model_len=max_model_len)
+        self._dtype = dtype
+        self._max_num_seqs = max_num_seqs
+        self._max_batch_tokens = max_batch_tokens
+        self._threads = threads
+        self._model: Any = None
+        self._start()
+
+    def _load(self) -> None:
+        import torch
+        from transformers import AutoModelForCausalLM, GenerationConfig
+
+        if self._threads is not None:
+            torch.set_num_threads(self._threads)
+        model: Any = AutoModelForCausalLM.from_pretrained(self._folder, dtype=getattr(torch, self._dtype))
+        model = model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
+        # The folder's own may ask for a repetition penalty and the like, which would bend the distribution.
+        model.generation_config = GenerationConfig(
+            do_sample=False, eos_token_id=sorted(self._vocabulary.eos_ids), pad_token_id=self._vocabulary.pad_id
+        )
+        self._model = model
+
+    def _unload(self) -> None:
+        self._model = None
+
+    def _serve(self) -> None:
+        waiting: list[_Row] = []
+        done: dict[Job, dict[int, Completion]] = {}
+        while True:
+            jobs = self._take(wait=not waiting, linger_s=_LINGER_S)
+            if self._closing.is_set():
+                return
+            waiting.extend(_Row(job, i, self._vocabulary) for job in jobs for i in range(job.drawn))
+            if not waiting:
+                continue
+            batch = self._next_batch(waiting)
+            for row in self._complete(batch):
+                completions = done.setdefault(row.job, {})
+                completions[row.index] = Completion(
+                    row.text, tuple(row.token_ids), tuple(row.logprobs), row.finish_reason or "length"
+                )
+                if len(completions) == row.job.drawn:
+                    self._finish(row.job, done.pop(row.job))
+            waiting = [row for row in waiting if row not in batch and not row.job.future.done()]
+            done = {job: completions for job, completions in done.items() if not job.future.done()}
+
+    def _finish(self, job: Job, completions: dict[int, Completion]) -> None:
+        ordered = tuple(completions[i] for i in range(job.drawn))
+        job.finish(
+            Result(
+                prompt_ids=job.prompt_ids,
+                completions=ordered,
+                prompt_tokens=len(job.prompt_ids),
+                completion_tokens=sum(len(c.token_ids) for c in ordered),
+                model=self._folder.name,
+            )
+        )
+
+    def _next_batch(self, waiting: Sequence[_Row]) -> list[_Row]:
+        """The row that has waited longest, and those nearest to it in length as long as the batch has room."""
+        first = waiting[0]
+        batch: list[_Row] = []
+        prompt = new = 0
+        for row in sorted(waiting, key=lambda row: (row is not first, abs(row.length - first.length))):
+            prompt = max(prompt, len(row.job.prompt_ids))
+            new = max(new, row.job.request.max_tokens)
+            full = len(batch) == self._max_num_seqs or (len(batch) + 1) * (prompt + new) > self._max_batch_tokens
+            if batch and full:
+                break
+            batch.append(row)
+        return batch
+
+    def _complete(self, batch: Sequence[_Row]) -> list[_Row]:
+        """The rows, completed. If that fails, each is tried once alone, and those that fail again fail their jobs."""
+        try:
+            self._decode(batch)
+            return list(batch)
+        except Exception as e:
+            logger.warning("a batch of %d failed (%r); trying its rows one by one", len(batch), e)
+        good = []
+        for row in (row.again() for row in batch):
+            try:
+                self._decode([row])
+                good.append(row)
+            except Exception as e:
+                if not row.job.future.done():
+                    row.job.fail(f"the model of {self._folder} failed: {e!r}", e)
+        return good
+
+    def _decode(self, rows: Sequence[_Row]) -> None:
+        import torch
+        from transformers import LogitsProcessorList, StoppingCriteriaList
+
+        width = max(len(row.job.prompt_ids) for row in rows)
+        input_ids = torch.full((len(rows), width), self._vocabulary.pad_id)
+        mask = torch.zeros((len(rows), width), dtype=torch.long)
+        for i, row in enumerate(rows):  # padded on the left, so that all rows grow at the same end
+            input_ids[i, width - len(row.job.prompt_ids) :] = torch.tensor(row.job.prompt_ids)
+            mask[i, width - len(row.job.prompt_ids) :] = 1
+        device = self._model.device
+
+        def finished(input_ids: torch.Tensor, scores: torch.Tensor, **_: Any) -> torch.Tensor:
+            return torch.tensor([row.finish_reason is not None for row in rows], device=device)
+
+        with torch.inference_mode():
+            self._model.generate(
+                input_ids=input_ids.to(device),
+                attention_mask=mask.to(device),
+                max_new_tokens=max(row.job.request.max_tokens for row in rows),
+                logits_processor=LogitsProcessorList([_Sampler(rows, self._vocabulary.size)]),
+                stopping_criteria=StoppingCriteriaList([finished]),
+            )

@@ -1,0 +1,250 @@
+"""vLLM in process: continuous batching and prefix sharing on GPUs and CPUs. The only module that imports vllm.
+
+Two things are not left to vLLM:
+
+- **Grammars.** It masks the logits before it takes log-probabilities, so that those of a constrained completion are
+  not the model's own. Here the same xgrammar masks sit in a logits processor, which runs after.
+- **Chunked prefill on CPUs.** A seeded request whose prompt is split over two steps takes the whole engine down
+  (`CPU Generator does not use offset`), so prompts are not split there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import threading
+import warnings
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from dragoman.engines.base import Completion, Grammar, Request, Result
+from dragoman.engines.local import Job, LocalEngine, Vocabulary, seed_of
+from dragoman.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+    import vllm
+
+
+class _Turns:
+    """A lock that serves in the order of asking.
+
+    vLLM keeps the context of a forward pass in a global, so two engines of one process must not step at once. With a
+    plain lock the thread that has just stepped would win it again, and the other engine would starve.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._next = itertools.count()
+        self._serving = 0
+
+    def __enter__(self) -> None:
+        with self._changed:
+            mine = next(self._next)
+            self._changed.wait_for(lambda: self._serving == mine)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with self._changed:
+            self._serving += 1
+            self._changed.notify_all()
+
+
+_TURNS = _Turns()
+
+
+def import_vllm() -> Any:
+    """Import vllm, set up for use inside this process.
+
+    Raises:
+        ImportError: it is not installed, or its installation is broken.
+    """
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # one process: imports once, and threads can share the model
+    os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"  # the logits processor below is written for the first one
+    # At WARNING every start reports half a dozen things that are so by intent. Failures arrive as exceptions.
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    try:
+        import vllm
+    except ImportError:
+        raise
+    except Exception as e:  # a torchvision built for another torch, for one, raises RuntimeError
+        raise ImportError(f"vllm is installed but cannot be imported: {e!r}") from e
+    return vllm
+
+
+def _grammar_processor(vocabulary: Vocabulary) -> type:
+    """A class of vLLM logits processors that holds requests with `extra_args={"grammar": ...}` to their grammar."""
+    import xgrammar
+    from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
+
+    class GrammarProcessor(AdapterLogitsProcessor):
+        def is_argmax_invariant(self) -> bool:
+            return False
+
+        def new_req_logits_processor(self, params: vllm.SamplingParams) -> Any:
+            if not params.extra_args:
+                return None
+            matcher = vocabulary.matcher(Grammar(**params.extra_args["grammar"]))
+            bitmask = xgrammar.allocate_token_bitmask(1, vocabulary.size)
+            seen = 0
+
+            def mask(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+                nonlocal seen
+                for token_id in output_ids[seen:]:  # several after a preemption, which starts anew
+                    matcher.accept_token(token_id)
+                seen = len(output_ids)
+                if not matcher.is_terminated():
+                    matcher.fill_next_token_bitmask(bitmask)
+                    xgrammar.apply_token_bitmask_inplace(logits[None], bitmask.to(logits.device))
+                return logits
+
+            return mask
+
+    return GrammarProcessor
+
+
+class VllmEngine(LocalEngine):
+    """Runs a Hugging Face folder with vLLM, on the device that vLLM chooses.
+
+    Requests join and leave the running batch at every step.
+
+    Args:
+        model_path: the folder.
+        dtype: "bfloat16", "float16" or "float32".
+        max_model_len: tokens of prompt and completion together; None for the model's own context.
+        kv_cache_gib: memory for keys and values, prefix cache included.
+        max_num_seqs: completions that run at once.
+        enforce_eager: no compilation and no CUDA graphs. None means: on CPUs, where compiling SmolLM2 took 50 s of
+            start and made nothing faster.
+
+    Raises:
+        ImportError: vllm is not installed or cannot be imported.
+        UserError: the folder or a setting is not usable.
+    """
+
+    def __init__(
+        self,
+        model_path: Path | str,
+        *,
+        dtype: str = "bfloat16",
+        max_model_len: int | None = None,
+        kv_cache_gib: float = 1.0,
+        max_num_seqs: int = 64,
+        enforce_eager: bool | None = None,
+    ) -> None:
+        import_vllm()
+        super().__init__(model_path, dtype=dtype, max_model_len=max_model_len)
+        self._dtype = dtype
+        self._kv_cache_gib = kv_cache_gib
+        self._max_num_seqs = max_num_seqs
+        self._enforce_eager = enforce_eager
+        self._engine: Any = None
+        self._running: dict[str, Job] = {}
+        self._start()
+
+    def _load(self) -> None:
+        import torch
+        from vllm import EngineArgs, LLMEngine
+        from vllm.platforms import current_platform
+
+        on_cpu = current_platform.is_cpu()
+        context = self._vocabulary.context
+        prefill: dict[str, Any] = {"enable_chunked_prefill": False, "max_num_batched_tokens": max(context, 4096)}
+        arguments = EngineArgs(
+            model=str(self._folder),
+            dtype=self._dtype,  # type: ignore[arg-type]  # checked by vllm
+            max_model_len=context,
+            max_num_seqs=self._max_num_seqs,
+            kv_cache_memory_bytes=int(self._kv_cache_gib * 2**30),
+            enforce_eager=on_cpu if self._enforce_eager is None else self._enforce_eager,
+            enable_prefix_caching=True,
+            async_scheduling=False,  # the grammar needs the last token before the next step
+            generation_config="vllm",  # not the folder's, which may ask for top-k or a repetition penalty
+            logits_processors=[_grammar_processor(self._vocabulary)],
+            disable_log_stats=True,
+            use_tqdm_on_load=False,
+            **(prefill if on_cpu else {}),
+        )
+        # The process's own random state and thread count belong to others; vLLM sets the one and disables the other.
+        set_num_threads = torch.set_num_threads
+        try:
+            with _TURNS, torch.random.fork_rng(devices=[]), warnings.catch_warnings(action="ignore"):
+                self._engine = LLMEngine.from_engine_args(arguments)
+        except ValueError as e:
+            raise UserError(f"vllm cannot load {self._folder}: {' '.join(str(e).split())}") from e
+        finally:
+            torch.set_num_threads = set_num_threads
+
+    def _unload(self) -> None:
+        with _TURNS:
+            self._engine.engine_core.shutdown()
+            self._engine = None
+
+    def _serve(self) -> None:
+        numbers = itertools.count()
+        while True:
+            jobs = self._take(wait=not self._running)
+            if self._closing.is_set():
+                return
+            for job in jobs:
+                self._admit(str(next(numbers)), job)
+            if not self._running:
+                continue
+            with _TURNS:
+                outputs = self._engine.step()
+            for output in outputs:
+                if output.finished:
+                    self._finish(self._running.pop(output.request_id), output)
+
+    def _admit(self, request_id: str, job: Job) -> None:
+        from vllm.inputs.engine import tokens_input
+
+        try:
+            self._engine.add_request(request_id, tokens_input(list(job.prompt_ids)), self._parameters(job))
+        except ValueError as e:  # what vLLM finds wrong with this one request
+            job.fail(f"vllm refused a request: {e}", e)
+        else:
+            self._running[request_id] = job
+
+    def _parameters(self, job: Job) -> vllm.SamplingParams:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        request: Request = job.request
+        grammar = request.grammar
+        return SamplingParams(
+            n=job.drawn,
+            temperature=request.temperature,
+            max_tokens=request.max_tokens,
+            stop=list(request.stop),
+            stop_token_ids=sorted(self._vocabulary.eos_ids),
+            seed=None if request.deterministic else seed_of(request),
+            logprobs=0,  # of the sampled token alone
+            output_kind=RequestOutputKind.FINAL_ONLY,
+            extra_args=None if grammar is None else {"grammar": dataclasses.asdict(grammar)},
+        )
+
+    def _finish(self, job: Job, output: Any) -> None:
+        completions = []
+        for one in sorted(output.outputs, key=lambda one: one.index):
+            if one.finish_reason not in ("stop", "length"):
+                job.fail(f"vllm ended a completion with {one.finish_reason!r}")
+                return
+            token_ids = tuple(one.token_ids)
+            logprobs = [
+                min(at[token_id].logprob, 0.0) for token_id, at in zip(token_ids, one.logprobs or [], strict=True)
+            ]
+            completions.append(Completion(one.text, token_ids, tuple(logprobs), one.finish_reason))
+        job.finish(
+            Result(
+                prompt_ids=job.prompt_ids,
+                completions=tuple(completions),
+                prompt_tokens=len(job.prompt_ids),
+                completion_tokens=sum(len(c.token_ids) for c in completions),
+                cached_tokens=output.num_cached_tokens or 0,
+                model=self._folder.name,
+            )
+        )
