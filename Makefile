@@ -40,7 +40,7 @@ $(STAMP): $(LOCK) requirements/models.txt pyproject.toml
 
 # The committed results are those of the last published run. A run of yours differs in its timings at least, and is yours
 # alone until you publish it: `make record` puts it before git again.
-RECORDED := dvc.lock results/report/metrics.json results/report/table.md
+RECORDED := dvc.lock results/report/metrics.json results/report/table.md results/bench.txt
 
 pipeline: setup  ## run every stale stage: model, corpus, index, evaluate, report
 	@git ls-files -- $(RECORDED) 2>/dev/null | xargs -r git update-index --skip-worktree
@@ -49,7 +49,8 @@ pipeline: setup  ## run every stale stage: model, corpus, index, evaluate, repor
 
 record: setup  ## show git the results of your last run, to commit them
 	git update-index --no-skip-worktree $(RECORDED)
-	git add $(RECORDED)
+	$(BIN)/python tools/embed_results.py
+	git add $(RECORDED) README.md
 
 test: setup  ## run the tests
 	$(BIN)/python -m pytest
@@ -63,8 +64,8 @@ lint: setup
 types: setup
 	$(BIN)/mypy
 
-bench: setup  ## measure: engines, scheduler, retrievers
-	$(BIN)/python -m benchmarks
+bench: pipeline  ## measure, after the pipeline: engines, retrievers, scheduler
+	$(BIN)/python -m benchmarks | tee results/bench.txt
 
 ui: setup  ## open the runs in the MLflow UI
 	$(BIN)/mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db --default-artifact-root mlruns/artifacts --host 127.0.0.1 --port 5000

@@ -66,3 +66,13 @@ def test_what_is_refused_is_named(tmp_path, text, message):
 def test_a_missing_file_says_where_to_go(tmp_path):
     with pytest.raises(UserError, match="no such file"):
         load_params(tmp_path / "params.yaml")
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_profile_has_the_sections_that_dvc_watches(profile):
+    watched = set()
+    for stage in yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].values():
+        for entry in stage["params"]:
+            if isinstance(entry, dict):
+                watched |= {key for keys in entry.values() for key in keys}
+    assert watched <= set(yaml.safe_load((ROOT / "conf" / f"{profile}.yaml").read_text()))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
@@ -41,6 +42,8 @@ def main() -> None:
     """Run a command; say in a sentence what was wrong with its input."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("dragoman").setLevel(logging.INFO)
+    if not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_DISABLE", "1")  # other people's progress bars are as quiet as ours
     try:
         app()
     except UserError as e:

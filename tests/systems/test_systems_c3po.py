@@ -44,7 +44,7 @@ async def test_single_pass():
 
 async def test_single_pass_may_keep_nothing():
     trajectory, _, _, llm = await run(["[Retrieval] capital", "Action: []"])
-    assert trajectory.passages == [] and "Documents" not in llm.requests[0].messages[-1]["content"]
+    assert trajectory.passages == [] and "documents below" not in llm.requests[0].messages[-1]["content"]
 
 
 async def test_multi_step_reasoning():

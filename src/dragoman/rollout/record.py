@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -99,4 +100,6 @@ class Episode(Record):
 def action_to_json(action: Any) -> dict[str, Any] | str:
     if isinstance(action, str):
         return action
-    return {"type": type(action).__name__, **dataclasses.asdict(action)}
+    fields = {"type": type(action).__name__, **dataclasses.asdict(action)}
+    as_stored: dict[str, Any] = json.loads(json.dumps(fields))  # tuples are lists, in memory as on disk
+    return as_stored

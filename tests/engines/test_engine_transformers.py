@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dragoman.engines.base import Grammar, Request
+from dragoman.engines.transformers import TransformersEngine
+from dragoman.errors import EngineFault, UserError
+
+SAMPLE = Request(prompt=(("user", "Name a colour."),), max_tokens=10, temperature=1.0)
+
+
+async def test_a_result_does_not_depend_on_the_batch(transformers_engine: TransformersEngine) -> None:
+    requests = [
+        replace(
+            SAMPLE,
+            prompt=(("user", "word " * (i * 5)),),
+            max_tokens=4 + i,
+            temperature=0.5 * (i % 3),
+            n=1 + i % 2,
+            seed=i,
+            grammar=Grammar(regex="[a-z ]{1,40}") if i % 4 == 0 else None,
+        )
+        for i in range(12)
+    ]
+    together = await transformers_engine.generate(requests)
+    for request, result in zip(requests, together, strict=True):
+        (alone,) = await transformers_engine.generate([request])
+        assert [c.token_ids for c in alone.completions] == [c.token_ids for c in result.completions]
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+async def test_samples_follow_the_distribution(transformers_engine: TransformersEngine, temperature: float) -> None:
+    """Between two allowed tokens, frequencies are the softmax of their log-probabilities over the temperature."""
+    n = 600
+    request = replace(SAMPLE, n=n, temperature=temperature, max_tokens=2, grammar=Grammar(regex="[ab]"))
+    (result,) = await transformers_engine.generate([request])
+    counts = Counter(c.text for c in result.completions)
+    weights = {c.text: math.exp(c.logprobs[0] / temperature) for c in result.completions}
+    assert set(weights) == {"a", "b"}
+    p = weights["a"] / (weights["a"] + weights["b"])
+    assert abs(counts["a"] - n * p) < 5 * math.sqrt(n * p * (1 - p))
+
+
+async def test_rows_split_over_batches_come_back_in_order(tiny: Path) -> None:
+    engine = TransformersEngine(tiny, dtype="float32", max_num_seqs=3, max_batch_tokens=200, threads=1)
+    try:
+        (split,) = await engine.generate([replace(SAMPLE, n=8)])
+        wide = TransformersEngine(tiny, dtype="float32", threads=1)
+        (whole,) = await wide.generate([replace(SAMPLE, n=8)])
+        await wide.close()
+    finally:
+        await engine.close()
+    assert split == whole
+
+
+async def test_a_failing_row_fails_its_own_request_alone(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = TransformersEngine(tiny, dtype="float32", threads=1)
+    decode = engine._decode
+    sizes: list[int] = []
+
+    def broken(rows: Sequence) -> None:
+        sizes.append(len(rows))
+        if any(row.job.request.seed == 3 for row in rows):
+            raise MemoryError("out of memory")
+        decode(rows)
+
+    monkeypatch.setattr(engine, "_decode", broken)
+    try:
+        results = await asyncio.gather(
+            *(engine.generate([replace(SAMPLE, seed=seed)]) for seed in range(6)), return_exceptions=True
+        )
+        assert [isinstance(r, EngineFault) for r in results] == [False, False, False, True, False, False]
+        assert "out of memory" in str(results[3])
+        assert sizes[0] == 6, "concurrent calls share a batch"
+        assert sizes[1:] == [1] * 6, "and are tried alone once"
+        (fine,) = await engine.generate([SAMPLE])
+        assert fine == results[0][0]
+    finally:
+        await engine.close()
+
+
+async def test_a_closed_engine_refuses_and_leaves_nobody_waiting(tiny: Path) -> None:
+    engine = TransformersEngine(tiny, dtype="float32", max_num_seqs=1, threads=1)
+    waiting = asyncio.ensure_future(engine.generate([replace(SAMPLE, n=50, max_tokens=300)]))
+    await asyncio.sleep(0.05)
+    await engine.close()
+    with pytest.raises(EngineFault, match="closed"):
+        await waiting
+    with pytest.raises(EngineFault, match="closed"):
+        await engine.generate([SAMPLE])
+    await engine.close()  # twice does no harm
+
+
+async def test_an_engine_that_breaks_down_fails_its_callers(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = TransformersEngine(tiny, dtype="float32", threads=1)
+    monkeypatch.setattr(engine, "_next_batch", lambda waiting: 1 / 0)
+    with pytest.raises(EngineFault, match="ZeroDivisionError"):
+        await engine.generate([SAMPLE])
+    with pytest.raises(EngineFault, match="ZeroDivisionError"):
+        await engine.generate([SAMPLE])
+    await engine.close()
+
+
+@pytest.mark.parametrize("change", [{"n": 0}, {"max_tokens": 0}, {"temperature": -1.0}, {"prompt": ()}])
+async def test_nonsense_is_refused(transformers_engine: TransformersEngine, change: dict[str, object]) -> None:
+    with pytest.raises(EngineFault):
+        await transformers_engine.generate([replace(SAMPLE, **change)])
+
+
+def test_bad_settings_are_the_users(tiny: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="float64"):
+        TransformersEngine(tiny, dtype="float64")
+    with pytest.raises(UserError, match="context of 512"):
+        TransformersEngine(tiny, max_model_len=1024)
+    with pytest.raises(UserError, match="dragoman model"):
+        TransformersEngine(tmp_path)
+
+
+async def test_the_built_in_model_knows_paris(smollm2: Path) -> None:
+    engine = TransformersEngine(smollm2, max_model_len=512)
+    try:
+        (result,) = await engine.generate(
+            [Request(prompt=(("user", "What is the capital of France?"),), max_tokens=24)]
+        )
+    finally:
+        await engine.close()
+    assert "Paris" in result.completions[0].text
+    assert result.completions[0].finish_reason == "stop"

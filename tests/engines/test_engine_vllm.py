@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dragoman.engines.base import Engine, Grammar, Request
+from dragoman.engines.transformers import TransformersEngine
+
+SAMPLE = Request(prompt=(("user", "Name a colour."),), max_tokens=10, temperature=1.0)
+
+
+def long_prompt(seed: int, length: int) -> tuple[int, ...]:
+    draw = random.Random(seed)
+    return tuple(draw.randrange(100, 40_000) for _ in range(length))
+
+
+async def test_prompts_longer_than_a_step_do_not_stop_it(vllm_engine: Engine) -> None:
+    """Seeded requests whose prefill was split took vLLM's CPU backend down."""
+    requests = [replace(SAMPLE, prompt=long_prompt(i, 480), seed=i) for i in range(30)]
+    results = await asyncio.gather(*(vllm_engine.generate([request]) for request in requests))
+    assert [len(r[0].completions[0].token_ids) for r in results] == [10] * 30
+
+
+async def test_a_repeated_prefix_comes_out_of_the_cache(vllm_engine: Engine) -> None:
+    request = replace(SAMPLE, prompt=long_prompt(-1, 400))
+    (first,) = await vllm_engine.generate([request])
+    (second,) = await vllm_engine.generate([replace(request, seed=1)])
+    assert first.cached_tokens == 0
+    assert 256 <= second.cached_tokens < 400
+
+
+async def test_it_is_greedy_as_transformers_is(vllm_engine: Engine, transformers_engine: TransformersEngine) -> None:
+    requests = [replace(SAMPLE, temperature=0.0, prompt=long_prompt(i, 40 + i)) for i in range(6)] + [
+        replace(SAMPLE, temperature=0.0, grammar=Grammar(regex="(red|green|blue) [a-z]{4,9}"))
+    ]
+    by_vllm = await vllm_engine.generate(requests)
+    by_transformers = await transformers_engine.generate(requests)
+    assert [r.prompt_ids for r in by_vllm] == [r.prompt_ids for r in by_transformers]
+    assert [r.completions[0].token_ids for r in by_vllm] == [r.completions[0].token_ids for r in by_transformers]
+    assert [r.completions[0].text for r in by_vllm] == [r.completions[0].text for r in by_transformers]
+    assert vllm_engine.fingerprint == transformers_engine.fingerprint
+
+
+async def test_two_models_run_side_by_side(vllm_engine: Engine, other_tiny: Path) -> None:
+    import torch
+
+    from dragoman.engines.vllm import VllmEngine
+
+    threads = torch.get_num_threads()
+    other = VllmEngine(other_tiny, dtype="float32", kv_cache_gib=0.1)
+    try:
+        requests = [replace(SAMPLE, seed=seed, max_tokens=20) for seed in range(8)]
+        mine, theirs = await asyncio.gather(vllm_engine.generate(requests), other.generate(requests))
+        assert mine == [(await vllm_engine.generate([r]))[0] for r in requests]
+        assert {r.completions[0].token_ids for r in mine}.isdisjoint({r.completions[0].token_ids for r in theirs})
+        assert vllm_engine.fingerprint != other.fingerprint
+    finally:
+        await other.close()
+    assert torch.get_num_threads() == threads
+    torch.set_num_threads(threads)  # vLLM's ban on it does not outlast the load
+    (still,) = await vllm_engine.generate([SAMPLE])
+    assert len(still.completions[0].token_ids) == 10
+
+
+def test_a_model_that_vllm_cannot_run_is_a_user_error(vllm_engine: Engine, tiny: Path) -> None:
+    from dragoman.engines.vllm import VllmEngine
+    from dragoman.errors import UserError
+
+    with pytest.raises(UserError, match="vllm cannot load"):
+        VllmEngine(tiny, dtype="float32", kv_cache_gib=0.1, max_num_seqs=0)

@@ -1,0 +1,33 @@
+"""The README says what the committed results say, and names only commands and files that exist."""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+
+from embed_results import embedded  # noqa: E402
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_tables_are_those_of_the_committed_results():
+    assert embedded(README) == README
+
+
+def test_every_make_target_and_link_exists():
+    makefile = (ROOT / "Makefile").read_text()
+    for text in (README, (ROOT / "CONTRIBUTING.md").read_text()):
+        for target in re.findall(r"(?:`|^)make ([a-z]+)\b", text, flags=re.M):
+            assert re.search(rf"^{target}:", makefile, flags=re.M), target
+        for link in re.findall(r"\]\((?!http)([^)#]+)\)", text):
+            assert (ROOT / link).exists(), link
+
+
+def test_every_command_exists():
+    from dragoman.cli import app
+
+    names = {c.name or c.callback.__name__ for c in app.registered_commands}
+    for name in re.findall(r"dragoman ([a-z][a-z-]+)", re.sub(r"`dragoman\.\S+", "", README)):
+        assert name in names or name in ("puts",), name
