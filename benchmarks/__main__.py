@@ -1,6 +1,10 @@
 """`make bench`: all of them, after `make pipeline`."""
 
-from benchmarks import engines, retrievers, scheduler
+import benchmarks.engines
+import benchmarks.retrievers
+import benchmarks.scheduler
 
-for benchmark in (engines, retrievers, scheduler):
-    benchmark.main([])
+benchmarks.engines.main([])
+benchmarks.retrievers.main([])
+benchmarks.scheduler.main([])
+benchmarks.scheduler.main(["--tree", "--questions", "8", "--repeats", "3"])

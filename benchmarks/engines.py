@@ -55,7 +55,7 @@ async def run(options: argparse.Namespace) -> None:
     engines: dict[str, Engine] = {}
     for kind in ("vllm", "transformers"):
         started = time.perf_counter()
-        engines[kind] = open_engine(kind=kind, model=options.model, max_model_len=4096, max_num_seqs=32)  # type: ignore[arg-type]
+        engines[kind] = open_engine(kind=kind, model=options.model, max_model_len=4096, max_num_seqs=32)
         print(f"{kind} ready after {time.perf_counter() - started:.0f} s")
     for draws in (1, 2):
         await measure(engines, options.corpus, options.requests, options.repeats, draws)
