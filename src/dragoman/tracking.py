@@ -23,7 +23,8 @@ def start(folder: Path | str = "mlruns", uri: str | None = None) -> None:
     """Connect to a tracking server, or to the project's own store, and make the experiment there once."""
     import mlflow
 
-    for name in ("alembic", "mlflow.store.db.utils", "mlflow.tracking.fluent"):
+    noisy = ("alembic", "mlflow.store.db.utils", "mlflow.tracking.fluent", "mlflow.tracing.export.async_export_queue")
+    for name in noisy:
         logging.getLogger(name).setLevel(logging.WARNING)
     Path(folder).mkdir(parents=True, exist_ok=True)
     mlflow.set_tracking_uri(uri or store_uri(folder))

@@ -200,7 +200,7 @@ async def test_a_bad_request_is_its_own_fault_alone(engine: Engine, change: dict
 
 async def test_a_caller_that_gives_up_leaves_the_engine_working(engine: Engine) -> None:
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(engine.generate([replace(SAMPLE, n=16, max_tokens=400)]), 0.05)
+        await asyncio.wait_for(engine.generate([replace(SAMPLE, n=4, max_tokens=150)]), 0.05)
     assert len((await one(engine, SAMPLE)).completions) == 1
 
 

@@ -35,17 +35,20 @@ async def test_a_result_does_not_depend_on_the_batch(transformers_engine: Transf
         assert [c.token_ids for c in alone.completions] == [c.token_ids for c in result.completions]
 
 
-@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize("temperature", [1.0, 3.0])
 async def test_samples_follow_the_distribution(transformers_engine: TransformersEngine, temperature: float) -> None:
-    """Between two allowed tokens, frequencies are the softmax of their log-probabilities over the temperature."""
-    n = 600
-    request = replace(SAMPLE, n=n, temperature=temperature, max_tokens=2, grammar=Grammar(regex="[ab]"))
+    """Among the allowed tokens, frequencies are the softmax of their log-probabilities over the temperature."""
+    n, letters = 600, "abcdefgh"
+    forced = [replace(SAMPLE, max_tokens=1, grammar=Grammar(regex=letter)) for letter in letters]
+    own = [result.completions[0].logprobs[0] for result in await transformers_engine.generate(forced)]
+    weights = [math.exp(logprob / temperature) for logprob in own]
+    request = replace(SAMPLE, n=n, temperature=temperature, max_tokens=2, grammar=Grammar(regex=f"[{letters}]"))
     (result,) = await transformers_engine.generate([request])
     counts = Counter(c.text for c in result.completions)
-    weights = {c.text: math.exp(c.logprobs[0] / temperature) for c in result.completions}
-    assert set(weights) == {"a", "b"}
-    p = weights["a"] / (weights["a"] + weights["b"])
-    assert abs(counts["a"] - n * p) < 5 * math.sqrt(n * p * (1 - p))
+    assert set(counts) <= set(letters)
+    for letter, weight in zip(letters, weights, strict=True):
+        p = weight / sum(weights)
+        assert abs(counts[letter] - n * p) <= 5 * math.sqrt(n * p * (1 - p)) + 1
 
 
 async def test_rows_split_over_batches_come_back_in_order(tiny: Path) -> None:
@@ -57,7 +60,7 @@ async def test_rows_split_over_batches_come_back_in_order(tiny: Path) -> None:
         await wide.close()
     finally:
         await engine.close()
-    assert split == whole
+    assert [c.token_ids for c in split.completions] == [c.token_ids for c in whole.completions]
 
 
 async def test_a_failing_row_fails_its_own_request_alone(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,143 @@
+"""What the in-process engines stand on, and the pool that shares engines."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman import engines
+from dragoman.engines import EnginePool, open_engine
+from dragoman.engines.base import Request, Result
+from dragoman.engines.local import fingerprint, seed_of
+from dragoman.errors import EngineFault, UserError
+
+
+def test_the_fingerprint_follows_weights_tokenizer_and_precision(tiny: Path, other_tiny: Path, tmp_path: Path) -> None:
+    own = fingerprint(tiny, "float32")
+    copy = tmp_path / "copy"
+    shutil.copytree(tiny, copy)
+    assert fingerprint(copy, "float32") == own
+    assert fingerprint(copy, "bfloat16") != own
+    assert fingerprint(other_tiny, "float32") != own
+    (copy / "chat_template.jinja").write_text("{{ messages }}")
+    assert fingerprint(copy, "float32") != own
+
+
+def test_the_fingerprint_takes_the_hash_of_the_manifest(tiny: Path, tmp_path: Path) -> None:
+    from dragoman.model import weights_sha256
+
+    folder = tmp_path / "fetched"
+    shutil.copytree(tiny, folder)
+    (folder / "manifest.json").write_text(json.dumps({"sha256": weights_sha256(folder)}))
+    for weights in folder.glob("*.safetensors"):
+        weights.unlink()
+    assert fingerprint(folder, "float32") == fingerprint(tiny, "float32")
+    (folder / "manifest.json").write_text("[]")
+    with pytest.raises(UserError, match="not a manifest"):
+        fingerprint(folder, "float32")
+
+
+def test_seeds_do_not_run_into_each_other() -> None:
+    requests = [Request(prompt=(1,), max_tokens=1, seed=seed) for seed in (-1, 0, 1, 2, 2**70)]
+    seeds = {seed_of(request, index) + i for request in requests for index in (0, 1) for i in range(8)}
+    assert len(seeds) == 5 * 2 * 8
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+class Fake:
+    fingerprint = "fake"
+    closed = 0
+
+    async def generate(self, requests: Sequence[Request]) -> list[Result]:
+        if self.closed:
+            raise EngineFault("closed")
+        return []
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+async def test_a_pool_loads_once_and_closes_with_the_last_user() -> None:
+    pool, made = EnginePool(), []
+
+    def load() -> Fake:
+        made.append(Fake())
+        return made[-1]
+
+    llm, proxy, other = pool.open("a", load), pool.open("a", load), pool.open("b", load)
+    assert len(made) == 2
+    await llm.close()
+    await llm.close()  # the second time is not another user's share
+    assert await proxy.generate([]) == []
+    with pytest.raises(RuntimeError, match="after close"):
+        await llm.generate([])
+    await proxy.close()
+    assert (made[0].closed, made[1].closed, len(pool)) == (1, 0, 1)
+    await other.close()
+    assert len(pool) == 0
+
+
+def test_a_pool_forgets_what_failed_to_load() -> None:
+    pool = EnginePool()
+    with pytest.raises(ZeroDivisionError):
+        pool.open("a", lambda: 1 / 0)
+    assert len(pool) == 0
+    assert pool.open("a", Fake).fingerprint == "fake"
+
+
+async def test_equal_settings_share_a_model_and_a_folder_written_anew_does_not(
+    tiny: Path, other_tiny: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny, folder)
+    pool = EnginePool()
+    settings: dict[str, Any] = {"kind": "transformers", "model": str(folder), "dtype": "float32", "pool": pool}
+    llm, proxy = open_engine(**settings), open_engine(**settings)
+    assert len(pool) == 1
+    shutil.copytree(other_tiny, folder, dirs_exist_ok=True)
+    retrained = open_engine(**settings)
+    assert len(pool) == 2
+    assert retrained.fingerprint != llm.fingerprint == proxy.fingerprint
+    for engine in (llm, proxy, retrained):
+        await engine.close()
+    assert len(pool) == 0
+
+
+async def test_auto_takes_transformers_where_vllm_is_missing(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    importer = builtins.__import__
+
+    def without_vllm(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "vllm":
+            raise RuntimeError("operator torchvision::nms does not exist")
+        return importer(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without_vllm)
+    pool = EnginePool()
+    engine = open_engine(model=str(tiny), dtype="float32", pool=pool)
+    assert "torchvision::nms" in caplog.text
+    (result,) = await engine.generate([Request(prompt=(5, 6, 7), max_tokens=2)])
+    assert len(result.completions[0].token_ids) == 2
+    await engine.close()
+    with pytest.raises(UserError, match="set the engine's kind to transformers"):
+        open_engine(kind="vllm", model=str(tiny), pool=pool)
+
+
+def test_auto_takes_vllm_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("vllm", exc_type=ImportError)
+    assert engines._automatic() == "vllm"
+
+
+def test_bad_settings_are_the_users(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no safetensors"):
+        open_engine(kind="transformers", model=str(tmp_path))
+    with pytest.raises(UserError, match="no URL"):
+        open_engine(kind="openai", model="m")

@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fastapi import FastAPI, Response
+from fastapi.responses import HTMLResponse, JSONResponse
+from openai_stub import serving
+from starlette.requests import Request as HttpRequest
+
+from dragoman.engines import openai
+from dragoman.engines.base import Grammar, Request
+from dragoman.engines.openai import OpenAIEngine
+from dragoman.errors import EngineFault, UserError
+
+ASK = Request(prompt=(("user", "Hello?"),), max_tokens=5)
+
+
+def answer(text: str = "Hello!", **changes: Any) -> JSONResponse:
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    row = {"model": "m", "choices": [choice], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
+    return JSONResponse(row | changes)
+
+
+class Scripted(FastAPI):
+    """Gives its replies one after the other, the last for ever, and keeps what it was asked."""
+
+    def __init__(self, *replies: Response | float | Callable[[], Response]) -> None:
+        super().__init__()
+        self.replies = list(replies)
+        self.bodies: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.paths: list[str] = []
+        self.post("/v1/{path:path}")(self.reply)
+
+    async def reply(self, path: str, http: HttpRequest) -> Response:
+        self.paths.append(path)
+        self.bodies.append(await http.json())
+        self.headers.append(dict(http.headers))
+        reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        if isinstance(reply, float):
+            await asyncio.sleep(reply)
+            return answer("late")
+        return reply
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai, "_FIRST_DELAY_S", 0.001)
+
+
+async def ask(app: FastAPI, request: Request = ASK, **settings: Any) -> Any:
+    with serving(app) as url:
+        engine = OpenAIEngine([url], "m", **({"retries": 2, "structured": "none"} | settings))
+        try:
+            (result,) = await engine.generate([request])
+        finally:
+            await engine.close()
+    return result
+
+
+async def test_a_plain_server_gives_text_alone() -> None:
+    app = Scripted(answer(usage={"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": None}))
+    result = await ask(app, replace(ASK, stop=("\n",)))
+    assert result.completions[0].text == "Hello!"
+    assert result.completions[0].token_ids == result.completions[0].logprobs == result.prompt_ids == ()
+    assert (result.prompt_tokens, result.completion_tokens, result.model) == (9, 2, "m")
+    assert app.paths == ["chat/completions"]
+    assert app.bodies == [
+        {
+            "model": "m",
+            "messages": [{"role": "user", "content": "Hello?"}],
+            "max_tokens": 5,
+            "temperature": 0.0,
+            "top_p": 1,
+            "n": 1,
+            "stop": ["\n"],
+        }
+    ]
+
+
+async def test_seeds_fit_into_31_bits_and_differ() -> None:
+    app = Scripted(answer())
+    for seed in (0, 1, -5, 2**80):
+        await ask(app, replace(ASK, temperature=1.0, seed=seed))
+    seeds = {body["seed"] for body in app.bodies}
+    assert len(seeds) == 4
+    assert all(0 <= seed < 2**31 for seed in seeds)
+
+
+async def test_cached_tokens_are_reported() -> None:
+    usage = {"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 8}}
+    assert (await ask(Scripted(answer(usage=usage)))).cached_tokens == 8
+
+
+async def test_grammars_take_the_form_that_the_server_knows() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    regex, json_schema = Grammar(regex="a|b"), Grammar(json_schema=json.dumps(schema))
+    app = Scripted(answer())
+    await ask(app, replace(ASK, grammar=regex), structured="vllm")
+    await ask(app, replace(ASK, grammar=json_schema), structured="vllm")
+    await ask(app, replace(ASK, grammar=json_schema), structured="response_format")
+    await ask(app, replace(ASK, grammar=regex), structured="none")
+    assert [body.get("structured_outputs") for body in app.bodies] == [{"regex": "a|b"}, {"json": schema}, None, None]
+    assert app.bodies[2]["response_format"]["json_schema"]["schema"] == schema
+    assert "response_format" not in app.bodies[3]
+    assert "return_token_ids" in app.bodies[0]
+    assert "return_token_ids" not in app.bodies[2], "vendors refuse fields that they do not know"
+    with pytest.raises(EngineFault, match="structured"):
+        await ask(app, replace(ASK, grammar=regex), structured="response_format")
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+async def test_it_tries_again_after_a_passing_fault(status: int) -> None:
+    app = Scripted(HTMLResponse("<h1>busy</h1>", status), JSONResponse({}, status), answer())
+    assert (await ask(app)).completions[0].text == "Hello!"
+    assert len(app.bodies) == 3
+
+
+async def test_it_waits_as_long_as_it_is_told_but_no_longer_than_its_cap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai, "_LONGEST_DELAY_S", 0.3)
+    waits: list[float] = []
+    sleep = asyncio.sleep
+
+    async def watched(seconds: float) -> None:
+        waits.append(seconds)
+        await sleep(0)
+
+    busy = [{"retry-after": "0.2"}, {"retry-after": "3600"}, {"retry-after": "Fri, 31 Dec 2100 23:59:59 GMT"}, {}]
+    busy += [{"retry-after": "soon"}, {"retry-after": "Fri, 31 Dec 1999 23:59:59 GMT"}]
+    app = Scripted(*(Response(status_code=429, headers=headers) for headers in busy), answer())
+    with serving(app) as url:
+        engine = OpenAIEngine([url], "m", retries=6, structured="none")
+        monkeypatch.setattr(openai.asyncio, "sleep", watched)
+        await engine.generate([ASK])
+        monkeypatch.undo()
+        await engine.close()
+    assert waits[:3] == [0.2, 0.3, 0.3]
+    assert max(waits[3:]) < 0.1
+
+
+async def test_it_gives_up_and_says_why() -> None:
+    app = Scripted(Response("out of order", 500))
+    with pytest.raises(EngineFault, match=r"/v1/chat/completions: HTTP 500 'out of order', after 3 tries"):
+        await ask(app)
+    assert len(app.bodies) == 3
+
+
+async def test_a_refusal_is_final_and_quoted() -> None:
+    app = Scripted(JSONResponse({"error": {"message": "prompt is too long"}}, 400))
+    with pytest.raises(EngineFault, match="HTTP 400: prompt is too long"):
+        await ask(app)
+    assert len(app.bodies) == 1
+    with pytest.raises(EngineFault, match="does the URL end in /v1"):
+        await ask(Scripted(Response("nothing here", 404)))
+
+
+async def test_the_key_is_sent_and_never_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("MY_KEY", "hush-hush")
+    app = Scripted(Response("busy: hush-hush", 429), JSONResponse({"detail": "bad key hush-hush"}, 401))
+    with pytest.raises(EngineFault, match="is the key in MY_KEY right") as caught:
+        await ask(app, api_key_env="MY_KEY")
+    assert app.headers[0]["authorization"] == "Bearer hush-hush"
+    assert "hush-hush" not in str(caught.value) + caplog.text
+    monkeypatch.delenv("MY_KEY")
+    plain = Scripted(answer())
+    await ask(plain, api_key_env="MY_KEY")
+    assert "authorization" not in plain.headers[0]
+
+
+CHOICE = {"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (HTMLResponse("<html>" + "log in " * 50), "<html>log in"),
+        (Response('{"choices": [', media_type="application/json"), "choices"),
+        (Response(b"\xff\xfe\x00", media_type="application/json"), "usable"),
+        (JSONResponse([1]), r"\[1\]"),
+        (JSONResponse({"choices": []}), "0 choices where 1"),
+        (JSONResponse({"choices": [CHOICE, CHOICE | {"index": 1}]}), "2 choices where 1"),
+        (JSONResponse({"model": "m"}), "choices"),
+        (JSONResponse({"choices": [CHOICE]}), "usage"),
+        (answer(choices=[CHOICE | {"message": {"content": None}}]), "None"),
+        (answer(choices=[CHOICE | {"finish_reason": "content_filter"}]), "content_filter"),
+        (answer(choices=[CHOICE | {"token_ids": [1, 2], "logprobs": {"content": [{"logprob": -1}]}}]), "2 token ids"),
+        (Response("", 302, headers={"location": "http://elsewhere.invalid"}), "HTTP 302"),
+    ],
+)
+async def test_garbage_is_a_fault_that_quotes_it(reply: Response, said: str) -> None:
+    app = Scripted(reply)
+    with pytest.raises(EngineFault, match=said) as caught:
+        await ask(app)
+    assert "http://127.0.0.1" in str(caught.value)
+    assert len(str(caught.value)) < 500
+    assert len(app.bodies) == 1, "the same question would get the same answer"
+
+
+async def test_a_server_that_is_not_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        url = f"http://127.0.0.1:{reserved.getsockname()[1]}/v1"
+    with pytest.raises(EngineFault, match="ConnectError.*after 2 tries"):
+        await OpenAIEngine([url], "m", retries=1).generate([ASK])
+
+
+async def test_a_server_that_is_too_slow() -> None:
+    with pytest.raises(EngineFault, match="ReadTimeout"):
+        await ask(Scripted(1.0), read_timeout=0.1, retries=0)
+
+
+async def test_a_server_that_drips_for_ever() -> None:
+    """Each byte is in time, the answer never is."""
+
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        try:
+            for _ in range(100):
+                writer.write(b" ")
+                await writer.drain()
+                await asyncio.sleep(0.02)
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(drip, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    engine = OpenAIEngine([url], "m", connect_timeout=0.1, read_timeout=0.2, retries=0)
+    with pytest.raises(EngineFault, match="TimeoutError"):
+        await engine.generate([ASK])
+    await engine.close()
+    server.close()
+
+
+async def test_requests_go_round_the_servers_and_past_a_broken_one() -> None:
+    good, broken = Scripted(answer()), Scripted(Response("", 502))
+    with serving(good) as first, serving(broken) as second:
+        engine = OpenAIEngine([first, second], "m", structured="none")
+        results = await engine.generate([ASK] * 6)
+        await engine.close()
+    assert [r.completions[0].text for r in results] == ["Hello!"] * 6
+    assert len(good.bodies) == 6
+    assert len(broken.bodies) >= 3
+
+
+async def test_no_more_than_so_many_requests_at_once() -> None:
+    now, most = 0, 0
+    app = FastAPI()
+
+    @app.post("/v1/chat/completions")
+    async def slow() -> Response:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.02)
+        now -= 1
+        return answer()
+
+    with serving(app) as url:
+        engine = OpenAIEngine([url], "m", concurrency=3, structured="none")
+        assert len(await engine.generate([ASK] * 12)) == 12
+        await engine.close()
+    assert most == 3
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(UserError, match="no URL"):
+        OpenAIEngine([], "m")
+    with pytest.raises(UserError, match="localhost:8000"):
+        OpenAIEngine(["localhost:8000"], "m")
+    with pytest.raises(UserError, match="no model"):
+        OpenAIEngine(["http://localhost:8000/v1"], "")
+
+
+def test_the_fingerprint_names_servers_and_model() -> None:
+    engine = OpenAIEngine(["http://b/v1", "http://a/v1"], "m")
+    assert engine.fingerprint == "m@http://a/v1,http://b/v1"
