@@ -1,75 +1,102 @@
-"""vLLM against transformers: the same requests, the same weights, in one run.
+"""vLLM against transformers on the same requests in one run: prompts of 330 tokens, 64 new ones, temperature 1.
 
-python -m benchmarks.engines --model data/model
+Prompts are random tokens, new ones in each repeat, so that no prefix cache can help; with `--n 2` the completions of one
+request share theirs. Both models are loaded before the first repeat and warmed up on requests that are not counted.
+
+    python -m benchmarks.engines --model data/model --requests 32 --repeats 3
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
+import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from benchmarks.ratios import Sample, report
-from dragoman.corpus import load_corpus
-from dragoman.engines import open_engine
+from benchmarks.ratios import Sample, ratio
+from dragoman.engines import EnginePool, open_engine
 from dragoman.engines.base import Engine, Request
 
-PASSAGES_PER_PROMPT = 5
+PROMPT, NEW = 330, 64
+CONTEXT = 4096
 
 
-def requests(corpus: str, n: int, repeat: int, draws: int) -> list[Request]:
-    """Prompts of about 400 tokens that differ from repeat to repeat, so that no prefix cache remembers the last one."""
-    passages = load_corpus(corpus)
-    chosen = []
-    for i in range(n):
-        start = (repeat * n + i) * PASSAGES_PER_PROMPT % (len(passages) - PASSAGES_PER_PROMPT)
-        texts = "\n".join(p.text for p in passages[start : start + PASSAGES_PER_PROMPT])
-        prompt = (("user", f"{texts}\n\nWrite a summary of these texts."),)
-        chosen.append(Request(prompt, max_tokens=64, n=draws, temperature=1.0, seed=i))
-    return chosen
+def requests(count: int, n: int, seed: int) -> list[Request]:
+    draw = random.Random(seed)
+    return [
+        Request(
+            prompt=tuple(draw.randrange(100, 40_000) for _ in range(PROMPT)),
+            max_tokens=NEW,
+            n=n,
+            temperature=1.0,
+            seed=draw.randrange(2**32),
+        )
+        for _ in range(count)
+    ]
 
 
-async def measure(engines: dict[str, Engine], corpus: str, n: int, repeats: int, draws: int) -> list[Sample]:
-    samples = []
-    tokens: dict[str, list[float]] = {name: [] for name in engines}
-    for engine in engines.values():
-        await engine.generate(requests(corpus, 4, repeats, 1))  # warm up
-    for repeat in range(repeats):
-        seconds = {}
-        batch = requests(corpus, n, repeat, draws)
-        for name, engine in engines.items():
-            started = time.perf_counter()
-            results = await engine.generate(batch)
-            seconds[name] = time.perf_counter() - started
-            total = sum(r.prompt_tokens + r.completion_tokens for r in results)
-            tokens[name].append(total / seconds[name])
-        samples.append(Sample(repeat, seconds))
-    report(f"{n} requests, n = {draws}, up to 64 new tokens", samples, base="vllm")
-    for name, rates in tokens.items():
-        print(f"  {name:24} {sum(rates) / len(rates):8.0f} tokens/s, prompt and new")
-    return samples
+async def run(engine: Engine, batch: Sequence[Request]) -> tuple[float, int]:
+    """Seconds, and tokens of prompts and completions, for single calls that are all made at once."""
+    started = time.perf_counter()
+    results = await asyncio.gather(*(engine.generate([request]) for request in batch))
+    seconds = time.perf_counter() - started
+    return seconds, sum(result.prompt_tokens + result.completion_tokens for (result,) in results)
 
 
-async def run(options: argparse.Namespace) -> None:
+async def measure(openers: dict[str, Callable[[], Engine]], count: int, n: int, repeats: int) -> dict[str, Any]:
     engines: dict[str, Engine] = {}
-    for kind in ("vllm", "transformers"):
+    startup: dict[str, float] = {}
+    for name, opener in openers.items():
         started = time.perf_counter()
-        engines[kind] = open_engine(kind=kind, model=options.model, max_model_len=4096, max_num_seqs=32)
-        print(f"{kind} ready after {time.perf_counter() - started:.0f} s")
-    for draws in (1, 2):
-        await measure(engines, options.corpus, options.requests, options.repeats, draws)
+        engines[name] = opener()
+        startup[name] = time.perf_counter() - started
+        await run(engines[name], requests(4, n, seed=-1))
+    per_token: list[Sample] = []
+    for repeat in range(repeats):
+        batch = requests(count, n, seed=repeat)
+        order = list(engines) if repeat % 2 else list(reversed(engines))
+        measured = {}
+        for name in order:
+            seconds, tokens = await run(engines[name], batch)
+            measured[name] = seconds / tokens
+        per_token.append(Sample(repeat, measured))
     for engine in engines.values():
         await engine.close()
+    first, second = engines
+    faster, low, high = ratio(per_token, second, first)
+    return {
+        "requests": count,
+        "n": n,
+        "repeats": repeats,
+        "startup_seconds": startup,
+        "tokens_per_second": {name: repeats / sum(s.seconds[name] for s in per_token) for name in engines},
+        "ratio": {"of": f"{first} to {second}", "mean": faster, "low": low, "high": high},
+    }
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """Print a table and a line of JSON, and return what the line says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="data/model")
-    parser.add_argument("--corpus", default="data/atlas/corpus.jsonl")
     parser.add_argument("--requests", type=int, default=32)
+    parser.add_argument("--n", type=int, default=1, help="completions of each request")
     parser.add_argument("--repeats", type=int, default=3)
-    asyncio.run(run(parser.parse_args(argv)))
+    options = parser.parse_args(argv)
+
+    def opener(kind: Any) -> Callable[[], Engine]:
+        return lambda: open_engine(kind=kind, model=options.model, max_model_len=CONTEXT, pool=EnginePool())
+
+    openers = {"vllm": opener("vllm"), "transformers": opener("transformers")}
+    report = asyncio.run(measure(openers, options.requests, options.n, options.repeats))
+    print(f"engines, {options.requests} requests, n = {options.n}, {options.repeats} repeats")
+    for name, speed in report["tokens_per_second"].items():
+        print(f"  {name:24} {speed:8.0f} tokens/s   loaded in {report['startup_seconds'][name]:.0f} s")
+    print("  {of:24} {mean:8.2f} x   [{low:.2f}, {high:.2f}]".format(**report["ratio"]))
+    print(json.dumps(report))
+    return report
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """The commands as a user meets them: exit codes, sentences, and what a server's faults leave behind."""
 
 import json
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -86,7 +88,7 @@ EVALUATE = ["evaluate", "--corpus", "corpus.jsonl", "--questions", "questions.js
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(project, capsys, monkeypatch, arguments, sentence):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # a network that is down would only be slower
     (project / "empty.jsonl").write_text("")
     (project / "unanswered.jsonl").write_text('{"id": "q", "question": "Who?", "answers": []}\n')
     code, _, err = run(capsys, *arguments)
@@ -207,6 +209,32 @@ def test_what_failed_is_all_that_is_done_again(project, capsys):
     server.close()
     assert server.seen == 5  # only the one that failed
     assert json.loads(Path("out/metrics.json").read_text())["systems"]["standard"]["failed"] == 0
+
+
+def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(project, capsys):
+    def slowly(request: BaseHTTPRequestHandler, n: int) -> None:
+        time.sleep(0.3)
+        completion(request, n)
+
+    server = Server(slowly)
+    (project / "params.yaml").write_text(
+        "llm: {structured: none}\nevaluate: {concurrency: 1}\nsystems: {standard: {k: 2}}"
+    )
+    arguments = [*EVALUATE, "--systems", "standard", "--llm-url", server.url, "--llm-model", "m"]
+    command = [sys.executable, "-c", "from dragoman.cli import main; main()", *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    episodes = Path("out/episodes/standard/episodes.jsonl")
+    while not (episodes.exists() and episodes.read_bytes().count(b"\n") >= 2):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted; what is finished is kept, run the same command to go on" in err and "Traceback" not in err
+    code, out, _ = run(capsys, *arguments)
+    server.close()
+    assert code == 0 and "n = 4" in out
+    assert server.seen <= 5  # the one under way was asked again, and no other
 
 
 def test_the_run_is_in_mlflow_with_a_trace(project, capsys):

@@ -26,7 +26,7 @@ async def test_prompts_longer_than_a_step_do_not_stop_it(vllm_engine: Engine) ->
 
 
 async def test_a_repeated_prefix_comes_out_of_the_cache(vllm_engine: Engine) -> None:
-    request = replace(SAMPLE, prompt=long_prompt(-1, 400))
+    request = replace(SAMPLE, prompt=long_prompt(1000, 400))
     (first,) = await vllm_engine.generate([request])
     (second,) = await vllm_engine.generate([replace(request, seed=1)])
     assert first.cached_tokens == 0

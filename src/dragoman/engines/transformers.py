@@ -158,7 +158,9 @@ class TransformersEngine(LocalEngine):
     def _load(self) -> None:
         import torch
         from transformers import AutoModelForCausalLM, GenerationConfig
+        from transformers.utils.logging import disable_progress_bar
 
+        disable_progress_bar()
         if self._threads is not None:
             torch.set_num_threads(self._threads)
         model: Any = AutoModelForCausalLM.from_pretrained(self._folder, dtype=getattr(torch, self._dtype))

@@ -11,6 +11,7 @@ Two things are not left to vLLM:
 from __future__ import annotations
 
 import dataclasses
+import gc
 import itertools
 import os
 import threading
@@ -54,6 +55,7 @@ class _Turns:
 
 
 _TURNS = _Turns()
+_ALIVE: set[VllmEngine] = set()  # loaded and not closed; changed in turn
 
 
 def import_vllm() -> Any:
@@ -173,14 +175,24 @@ class VllmEngine(LocalEngine):
         try:
             with _TURNS, torch.random.fork_rng(devices=[]), warnings.catch_warnings(action="ignore"):
                 self._engine = LLMEngine.from_engine_args(arguments)
+                _ALIVE.add(self)
         except ValueError as e:
             raise UserError(f"vllm cannot load {self._folder}: {' '.join(str(e).split())}") from e
         finally:
             torch.set_num_threads = set_num_threads
 
     def _unload(self) -> None:
+        from vllm.v1.engine import core
+
         with _TURNS:
-            self._engine.engine_core.shutdown()
+            _ALIVE.discard(self)
+            clean_up = core.cleanup_dist_env_and_memory
+            if _ALIVE:  # vLLM takes itself for the only engine and would destroy the process groups of the others
+                core.cleanup_dist_env_and_memory = gc.collect  # type: ignore[assignment]
+            try:
+                self._engine.engine_core.shutdown()
+            finally:
+                core.cleanup_dist_env_and_memory = clean_up
             self._engine = None
 
     def _serve(self) -> None:
