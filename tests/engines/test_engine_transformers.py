@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -109,6 +111,25 @@ async def test_an_engine_that_breaks_down_fails_its_callers(tiny: Path, monkeypa
     with pytest.raises(EngineFault, match="ZeroDivisionError"):
         await engine.generate([SAMPLE])
     await engine.close()
+
+
+def test_a_program_that_ends_in_the_middle_of_a_batch_ends_cleanly(tiny: Path) -> None:
+    program = """
+import asyncio, sys
+from dragoman.engines.base import Request
+from dragoman.engines.transformers import TransformersEngine
+
+async def main():
+    engine = TransformersEngine(sys.argv[1], dtype="float32", threads=1)
+    asyncio.ensure_future(engine.generate([Request((5, 6, 7), 500, n=16, temperature=1.0)]))
+    await asyncio.sleep(0.3)
+    sys.exit(7)
+
+asyncio.run(main())
+"""
+    ended = subprocess.run([sys.executable, "-c", program, str(tiny)], capture_output=True, text=True, check=False)
+    assert ended.returncode == 7, ended.stderr
+    assert "terminate called" not in ended.stderr
 
 
 @pytest.mark.parametrize("change", [{"n": 0}, {"max_tokens": 0}, {"temperature": -1.0}, {"prompt": ()}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import hashlib
 import json
 import logging
@@ -203,13 +204,14 @@ class LocalEngine(ABC):
         )
         self._thread.start()
         ready.result()
+        atexit.register(self._stop)  # a thread inside torch while Python is torn down aborts the process
 
     @abstractmethod
     def _load(self) -> None: ...
 
     @abstractmethod
     def _serve(self) -> None:
-        """Take jobs with `_take` and work them off, until `_closing` is set."""
+        """Take jobs with `_take` and work them off; return within about one step of `_closing` being set."""
 
     @abstractmethod
     def _unload(self) -> None: ...
@@ -280,6 +282,10 @@ class LocalEngine(ABC):
 
     async def close(self) -> None:
         """End the thread and free the model. What is not done fails."""
+        await asyncio.to_thread(self._stop)
+        atexit.unregister(self._stop)
+
+    def _stop(self) -> None:
         self._closing.set()
         self._inbox.put(None)
-        await asyncio.to_thread(self._thread.join)
+        self._thread.join()

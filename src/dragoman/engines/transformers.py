@@ -185,7 +185,10 @@ class TransformersEngine(LocalEngine):
             if not waiting:
                 continue
             batch = self._next_batch(waiting)
-            for row in self._complete(batch):
+            completed = self._complete(batch)
+            if self._closing.is_set():  # they may have been cut short
+                return
+            for row in completed:
                 completions = done.setdefault(row.job, {})
                 completions[row.index] = Completion(
                     row.text, tuple(row.token_ids), tuple(row.logprobs), row.finish_reason or "length"
@@ -251,7 +254,8 @@ class TransformersEngine(LocalEngine):
         device = self._model.device
 
         def finished(input_ids: torch.Tensor, scores: torch.Tensor, **_: Any) -> torch.Tensor:
-            return torch.tensor([row.finish_reason is not None for row in rows], device=device)
+            closing = self._closing.is_set()
+            return torch.tensor([closing or row.finish_reason is not None for row in rows], device=device)
 
         with torch.inference_mode():
             self._model.generate(
