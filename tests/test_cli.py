@@ -222,7 +222,10 @@ def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(project, cap
     )
     arguments = [*EVALUATE, "--systems", "standard", "--llm-url", server.url, "--llm-model", "m"]
     command = [sys.executable, "-c", "from dragoman.cli import main; main()", *arguments]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    # a job in the background of a shell inherits that Ctrl-C is ignored; this process is in the foreground
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    )
     episodes = Path("out/episodes/standard/episodes.jsonl")
     while not (episodes.exists() and episodes.read_bytes().count(b"\n") >= 2):
         assert process.poll() is None

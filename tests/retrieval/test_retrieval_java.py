@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -119,6 +120,8 @@ def test_lucene_runs_in_a_process_without_key_or_java(tmp_path: Path) -> None:
         timeout=120,
         env=environment,
         check=False,
+        # a job in the background of a shell inherits that Ctrl-C is ignored; this process is in the foreground
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert done.returncode == 0, done.stderr
     source = java.find_java().source
