@@ -65,7 +65,7 @@ FAULTS: dict[str, Fault] = {
     "openai key": Fault(
         "`openai.OpenAIError: Missing credentials` from pyserini",
         "pyserini makes an OpenAI client when it is imported, though it is never used here.",
-        "Go through `dragoman.retrieval`, which sets a dummy key for the import alone.",
+        "Go through `dragoman.retrieval`, which leaves that part of pyserini out; elsewhere set OPENAI_API_KEY to anything.",
     ),
     "params": Fault(
         "`unknown key` or `has no file conf/...` from any command",
