@@ -24,7 +24,7 @@ decisions = st.one_of(st.builds(Search, lines, lines), st.builds(Answer, lines))
 filters = st.integers(0, 10).flatmap(lambda n: st.tuples(st.just(n), st.builds(Keep, selections(n), lines)))
 
 
-def round_trips(grammar, action):
+def check_round_trip(grammar, action):
     text = grammar.render(action)
     assert grammar.parse(text) == action
     assert grammar.parse(f" {text} \n") == action
@@ -33,25 +33,25 @@ def round_trips(grammar, action):
 
 @given(router_actions)
 def test_router(action):
-    round_trips(actions.router(Line()), action)
+    check_round_trip(actions.router(Line()), action)
 
 
 @given(decisions)
 def test_decision_maker_with_thoughts(action):
-    round_trips(actions.decision_maker(Line(), THOUGHTS), action)
+    check_round_trip(actions.decision_maker(Line(), THOUGHTS), action)
 
 
 @given(lines)
 def test_decision_maker_without_thoughts(query):
     for action in (Search(query), Answer()):
-        round_trips(actions.decision_maker(Line(), None), action)
+        check_round_trip(actions.decision_maker(Line(), None), action)
 
 
 @given(filters)
 def test_filter(case):
     n, action = case
-    round_trips(actions.information_filter(n, THOUGHTS), action)
-    round_trips(actions.information_filter(n, None), Keep(action.ids))
+    check_round_trip(actions.information_filter(n, THOUGHTS), action)
+    check_round_trip(actions.information_filter(n, None), Keep(action.ids))
 
 
 @given(st.integers(0, 7).flatmap(lambda n: st.tuples(st.just(n), st.permutations(range(1, 9)))))
