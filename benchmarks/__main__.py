@@ -1,10 +1,12 @@
 """`make bench`: all of them, after `make pipeline`."""
 
 import benchmarks.engines
+import benchmarks.inference
 import benchmarks.retrievers
 import benchmarks.scheduler
 
 benchmarks.engines.main([])
 benchmarks.retrievers.main([])
 benchmarks.scheduler.main([])
-benchmarks.scheduler.main(["--tree", "--questions", "8", "--repeats", "3"])
+benchmarks.scheduler.main(["--tree", "--questions", "4"])
+benchmarks.inference.main([])

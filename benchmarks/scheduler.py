@@ -59,17 +59,29 @@ class LockStep:
                 future.set_result(result)
             await asyncio.sleep(self.quiet)
 
+    async def forget(self) -> None:
+        await self.inner.forget()
+
     async def close(self) -> None:
         await self.inner.close()
 
 
 async def seconds(
-    questions: Sequence[Question], system: System, world: World, exploration: Exploration, concurrency: int, seed: int
+    questions: Sequence[Question],
+    system: System,
+    world: World,
+    exploration: Exploration,
+    concurrency: int,
+    seed: int,
+    name: str = "c3po",
 ) -> float:
+    """Wall clock of a rollout that starts with nothing in the engines' prefix caches."""
+    await world.llm.forget()
+    await world.proxy.forget()
     with tempfile.TemporaryDirectory() as folder, EpisodeStore(Path(folder)) as store:
         started = time.perf_counter()
         await roll_out(
-            questions, "c3po", system, world, store, exploration=exploration, concurrency=concurrency, seed=seed
+            questions, name, system, world, store, exploration=exploration, concurrency=concurrency, seed=seed
         )
         return time.perf_counter() - started
 

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tiny import make_tiny
+
 
 @pytest.fixture(scope="session")
 def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -13,3 +15,9 @@ def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("smollm2") / "model"
     fetch_model("smollm2", folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_model(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model of two layers with the real tokenizer and chat template."""
+    return make_tiny(tmp_path_factory.mktemp("tiny") / "model", smollm2, seed=0)

@@ -45,6 +45,9 @@ class ScriptedEngine:
             completions.append(Completion(reply, ids, (-0.1,) * len(ids), "stop"))
         return Result((1, 2, 3), tuple(completions), 3, sum(len(c.token_ids) for c in completions), 0, "scripted")
 
+    async def forget(self) -> None:
+        pass
+
     async def close(self) -> None:
         pass
 

@@ -17,6 +17,7 @@ from dragoman.doctor import FAULTS, fault_table
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = ["doctor", "model", "corpus", "index", "search", "evaluate", "report", "ask", "serve-retriever"]
+COMMANDS += ["rollout", "seeds", "sft", "rl"]
 
 
 @pytest.fixture
@@ -82,6 +83,15 @@ EVALUATE = ["evaluate", "--corpus", "corpus.jsonl", "--questions", "questions.js
         (["search", "town", "--index", "nowhere"], "nowhere"),
         (["index", "--corpus", "corpus.jsonl", "--method", "magic"], "--method magic: choose bm25, dense or hybrid"),
         (["corpus", "--dataset", "mine"], "no dataset 'mine'"),
+        (["rollout", "--system", "c3po"], "give either --tree or --samples N"),
+        (["rollout", "--tree", "--questions", "missing.jsonl"], "missing.jsonl"),
+        (["seeds", "--system", "c4po"], "unknown system 'c4po'"),
+        (
+            ["sft", "--samples", "missing.parquet"],
+            "missing.parquet: no such file; `dragoman rollout` and `dragoman seeds`",
+        ),
+        (["sft", "--samples", "corpus.jsonl"], "corpus.jsonl: not a file of samples"),
+        (["rl", "--policy", "nowhere"], "policy 'nowhere': neither a model folder nor a finished stage"),
         (["report"], "results/evaluate/atlas-direct/predictions.jsonl: no such file"),
         (["model", "--source", "nobody/nothing", "--out", "m"], "nobody/nothing"),
         (["ask", "Who?", "--params", "other.yaml"], "other.yaml: no such file"),

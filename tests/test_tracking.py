@@ -69,3 +69,26 @@ def test_a_run_with_its_traces(tmp_path, episodes):
 
 def test_flatten():
     assert tracking.flatten({"a": {"b": 1, "c": {"d": 2}}, "e": 3}) == {"a.b": 1, "a.c.d": 2, "e": 3}
+
+
+def test_a_training_run_with_its_curves_and_trees(tmp_path):
+    import mlflow
+
+    out = tmp_path / "rl"
+    (out / "trees").mkdir(parents=True)
+    (out / "trees" / "q1.html").write_text("<p>a tree</p>")
+    curves = {
+        "history": [
+            {"iteration": "0", "kl": "0.0", "reward": "0.3"},
+            {"iteration": "1", "kl": "0.02", "reward": "0.4"},
+        ],
+        "dev": [{"iteration": "0", "dev_reward": "0.5", "share_Plan": ""}],
+    }
+    tracking.start(tmp_path / "mlruns")
+    run_id = tracking.log_training("rl", out, {"policy": "abc", "dev_reward": 0.5}, curves, parameters={"clip": 0.2})
+    client = mlflow.MlflowClient()
+    run = client.get_run(run_id)
+    assert run.data.tags["stage"] == "rl" and run.data.tags["policy"] == "abc" and run.data.params == {"clip": "0.2"}
+    assert [(m.step, m.value) for m in client.get_metric_history(run_id, "kl")] == [(0, 0.0), (1, 0.02)]
+    assert run.data.metrics["final.dev_reward"] == 0.5 and "share_Plan" not in run.data.metrics
+    assert [a.path for a in client.list_artifacts(run_id, "trees")] == ["trees/q1.html"]

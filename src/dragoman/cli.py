@@ -175,6 +175,9 @@ def evaluate(
     questions: Annotated[Path | None, typer.Option(help="Any question file (JSONL).")] = None,
     index: Annotated[str | None, typer.Option(help="An index folder or the URL of a retriever server.")] = None,
     systems: Annotated[str | None, typer.Option(help="Systems, separated by commas: direct,standard,c3po.")] = None,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="A system's setting: c3po.strategy=Plan. Repeatable.")
+    ] = None,
     limit: Annotated[int | None, typer.Option(help="Only the first so many questions.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of sampling and of the intervals.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where the results go.")] = None,
@@ -188,29 +191,20 @@ def evaluate(
     Example: dragoman evaluate --systems direct,standard,c3po --limit 50 --out results/try
     Example: dragoman evaluate --corpus corpus.jsonl --questions dev.jsonl --systems standard,c3po --out results/mine
     """
-    from dragoman.corpus import load_questions
     from dragoman.evaluation.evaluate import evaluate as run_evaluation
     from dragoman.evaluation.report import markdown
     from dragoman.world import open_worlds
 
-    loaded = _with_llm(load_params(params), llm_url, llm_model)
-    names = systems.split(",") if systems else list(loaded.evaluated)
+    loaded = _with_settings(_with_llm(load_params(params), llm_url, llm_model), change or [])
+    names = systems.split(",") if systems else list(loaded.compared)
     _check_systems(names, loaded)
     limit = loaded.evaluate.limit if limit is None and questions is None else limit
-    if limit is not None and limit < 1:
-        raise UserError(f"--limit {limit}: must be at least 1")
-    asked = load_questions(questions or Path("data") / dataset / f"{loaded.evaluate.split}.jsonl", limit=limit)
-    passages = _passages(corpus or Path("data") / dataset / "corpus.jsonl") if corpus or not index else None
     name = corpus.parent.name if corpus else dataset
     out = out or Path("results/evaluate") / name
-    if index is None:
-        target = out / "index" if corpus else Path("data/index") / dataset
-        if corpus and passages is not None:
-            _build_index(passages, target, loaded.index)
-        index = str(target)
+    asked, target, passages = _inputs(loaded, dataset, loaded.evaluate.split, questions, corpus, index, limit, out)
 
     async def run() -> dict[str, Any]:
-        async with open_worlds(loaded, index, passages) as worlds:
+        async with open_worlds(loaded, target, passages) as worlds:
             return await run_evaluation(
                 names,
                 asked,
@@ -237,13 +231,14 @@ def report(
 
     Example: dragoman report --out results/report
     """
-    from dragoman.evaluation.evaluate import folder_name, merge
+    from dragoman.evaluation.evaluate import merge
     from dragoman.evaluation.report import markdown, write_joint_report
+    from dragoman.world import folder_name
 
     loaded = load_params(params)
     metrics = {}
     for dataset in loaded.datasets:
-        folders = [Path("results/evaluate") / f"{dataset}-{folder_name(name)}" for name in loaded.evaluated]
+        folders = [Path("results/evaluate") / f"{dataset}-{folder_name(name)}" for name in loaded.compared]
         metrics[dataset] = merge(folders, dataset=dataset, seed=loaded.seed, resamples=loaded.evaluate.bootstrap)
         if out is None:
             print(markdown(metrics[dataset]))
@@ -286,6 +281,283 @@ def ask(
     _run(run())
 
 
+@app.command()
+def rollout(
+    system: Annotated[str | None, typer.Option(help="A system, or system@policy; train.system by default.")] = None,
+    tree: Annotated[bool, typer.Option(help="Grow trees: every first decision, then several draws each.")] = False,
+    samples: Annotated[int | None, typer.Option(help="Instead of trees: so many single trajectories each.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="A dataset of params.yaml; its training questions.")] = None,
+    questions: Annotated[Path | None, typer.Option(help="Any question file (JSONL).")] = None,
+    corpus: Annotated[Path | None, typer.Option(help="Any corpus; it is indexed beside the results.")] = None,
+    index: Annotated[str | None, typer.Option(help="An index folder or the URL of a retriever server.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Only the first so many questions.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of sampling.")] = None,
+    views: Annotated[int, typer.Option(help="Write so many trees as HTML.")] = 10,
+    out: Annotated[Path, typer.Option(help="Where the episodes go.")] = Path("results/rollout"),
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Roll a system out on questions: trees for training, or single trajectories.
+
+    Writes episodes.jsonl (everything that happened), samples.parquet (one row an agent call, with credit), metrics.json and
+    trees/*.html.
+
+    Example: dragoman rollout --system c3po --tree --limit 8 --out results/trees
+    Example: dragoman rollout --system c3po@sft --samples 4 --questions dev.jsonl --out results/samples
+    """
+    from dragoman.rollout.tree import Exploration
+    from dragoman.training.stages import roll_out_questions
+    from dragoman.world import open_worlds
+
+    loaded = load_params(params)
+    name = system or loaded.train.system
+    _check_systems([name], loaded)
+    if tree == (samples is not None):
+        raise UserError("give either --tree or --samples N")
+    growing = loaded.rl.exploration.build()
+    exploration = growing if tree else Exploration(temperature=growing.temperature)
+    asked, target, passages = _inputs(
+        loaded, dataset or loaded.train.dataset, "train", questions, corpus, index, limit, out
+    )
+
+    async def run() -> dict[str, Any]:
+        async with open_worlds(loaded, target, passages) as worlds:
+            played, world = worlds.open(name)
+            _, metrics = await roll_out_questions(
+                name,
+                played,
+                world,
+                asked,
+                exploration=exploration,
+                draws=samples or 1,
+                reward=loaded.train.reward,
+                seed=loaded.seed if seed is None else seed,
+                concurrency=loaded.rl.concurrency,
+                out=out,
+                views=views if tree else 0,
+            )
+            return metrics
+
+    metrics = _run(run())
+    print(
+        f"{metrics['questions']} episodes, {metrics['trajectories']} trajectories, {metrics['nodes']} decisions, "
+        f"{metrics['tokens']} tokens in {metrics['seconds']:.0f} s; mean {loaded.train.reward} {metrics['reward']}"
+    )
+    print(f"{out}/episodes.jsonl, samples.parquet, metrics.json" + (", trees/" if tree else ""))
+
+
+@app.command()
+def seeds(
+    system: Annotated[str | None, typer.Option(help="A system; train.system by default.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="A dataset of params.yaml; its training questions.")] = None,
+    questions: Annotated[Path | None, typer.Option(help="Any question file (JSONL).")] = None,
+    corpus: Annotated[Path | None, typer.Option(help="Any corpus; it is indexed beside the results.")] = None,
+    index: Annotated[str | None, typer.Option(help="An index folder or the URL of a retriever server.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Only the first so many questions.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of sampling.")] = None,
+    out: Annotated[Path, typer.Option(help="Where the seed trajectories go.")] = Path("results/seeds"),
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Sample trees from the untrained proxy (or a teacher), and keep the actions that are worth imitating.
+
+    Example: dragoman seeds
+    Example: dragoman seeds --questions train.jsonl --corpus corpus.jsonl --limit 50 --out results/my-seeds
+    """
+    from dragoman.engines.local import Vocabulary
+    from dragoman.training.stages import make_seeds
+    from dragoman.world import open_worlds
+
+    loaded = load_params(params)
+    name = system or loaded.train.system
+    _check_systems([name], loaded)
+    limit = loaded.seeds.questions if limit is None else limit
+    asked, target, passages = _inputs(
+        loaded, dataset or loaded.train.dataset, "train", questions, corpus, index, limit, out
+    )
+
+    async def run() -> dict[str, Any]:
+        async with open_worlds(loaded, target, passages) as worlds:
+            played, world = worlds.open_sampler(name, loaded.seeds.teacher, shots=loaded.seeds.shots)
+            return await make_seeds(
+                name,
+                played,
+                world,
+                asked,
+                loaded.seeds,
+                lambda: Vocabulary(Path(loaded.proxy.model), None),
+                reward=loaded.train.reward,
+                seed=loaded.seed if seed is None else seed,
+                out=out,
+            )
+
+    metrics = _run(run())
+    grown, kept = metrics["trees"], metrics["kept"]
+    print(
+        f"{grown['questions']} trees, {grown['trajectories']} trajectories, mean {loaded.train.reward} {grown['reward']}"
+    )
+    roles = ", ".join(f"{count} {role}" for role, count in kept["roles"].items())
+    print(f"kept {kept['samples']} actions of {kept['questions']} questions: {roles}")
+    print(f"{out}/samples.parquet, episodes.jsonl, metrics.json, trees/")
+
+
+@app.command()
+def sft(
+    system: Annotated[str | None, typer.Option(help="A system; train.system by default.")] = None,
+    samples: Annotated[Path, typer.Option(help="Samples to imitate (Parquet).")] = Path(
+        "results/seeds/samples.parquet"
+    ),
+    dataset: Annotated[str | None, typer.Option(help="A dataset of params.yaml; its dev questions choose.")] = None,
+    questions: Annotated[Path | None, typer.Option(help="Any file of dev questions (JSONL).")] = None,
+    corpus: Annotated[Path | None, typer.Option(help="Any corpus; it is indexed beside the results.")] = None,
+    index: Annotated[str | None, typer.Option(help="An index folder or the URL of a retriever server.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the order of samples.")] = None,
+    out: Annotated[Path, typer.Option(help="Where the policy goes.")] = Path("results/sft"),
+    track: Annotated[bool, typer.Option(help="Record the run in MLflow (mlruns/).")] = True,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Warm the proxy up on seed trajectories, and keep the epoch that answers the dev questions best.
+
+    Example: dragoman sft
+    Example: dragoman sft --samples my-seeds/samples.parquet --questions dev.jsonl --corpus corpus.jsonl --out results/mine
+    """
+    from dragoman.rollout.samples import read_samples
+    from dragoman.training.sft import train
+    from dragoman.training.stages import file_hash, record
+    from dragoman.world import open_worlds
+
+    loaded = load_params(params)
+    name = system or loaded.train.system
+    _check_systems([name], loaded)
+    batch = read_samples(samples)
+    asked, target, passages = _inputs(
+        loaded, dataset or loaded.train.dataset, "dev", questions, corpus, index, loaded.sft.dev_questions, out
+    )
+
+    async def run() -> dict[str, Any]:
+        async with open_worlds(loaded, target, passages) as worlds:
+            return await train(
+                name,
+                batch,
+                asked,
+                worlds,
+                loaded.sft,
+                base=Path(loaded.proxy.model),
+                reward=loaded.train.reward,
+                seed=loaded.seed if seed is None else seed,
+                out=out,
+                data={str(samples): file_hash(samples)},
+            )
+
+    metrics = _run(run())
+    record("sft", out, metrics, loaded.sft.model_dump(), Path("mlruns") if track else None)
+    print(
+        f"{metrics['samples']} samples; epoch {metrics['best_epoch']} is best: "
+        f"{loaded.train.reward} {metrics['dev_reward']:.2f} on {metrics['dev_questions']} dev questions"
+    )
+    print(f"{out}/policies/{metrics['policy']}, metrics.json, loss.csv, dev.csv")
+
+
+@app.command()
+def rl(
+    system: Annotated[str | None, typer.Option(help="A system; train.system by default.")] = None,
+    policy: Annotated[
+        str, typer.Option(help="The policy to start from and to stay near: a stage or a folder.")
+    ] = "sft",
+    dataset: Annotated[str | None, typer.Option(help="A dataset of params.yaml; its train and dev questions.")] = None,
+    questions: Annotated[Path | None, typer.Option(help="Any file of training questions (JSONL).")] = None,
+    dev: Annotated[Path | None, typer.Option(help="Any file of dev questions (JSONL).")] = None,
+    corpus: Annotated[Path | None, typer.Option(help="Any corpus; it is indexed beside the results.")] = None,
+    index: Annotated[str | None, typer.Option(help="An index folder or the URL of a retriever server.")] = None,
+    iterations: Annotated[int | None, typer.Option(help="How often to roll out and learn.")] = None,
+    single: Annotated[bool, typer.Option(help="Ablation: single trajectories, system reward, no tree.")] = False,
+    seed: Annotated[int | None, typer.Option(help="Seed of sampling and of the order of questions.")] = None,
+    out: Annotated[Path, typer.Option(help="Where the policy goes.")] = Path("results/rl"),
+    track: Annotated[bool, typer.Option(help="Record the run in MLflow (mlruns/).")] = True,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Train the proxy with multi-agent PPO on tree rollouts, and keep the policy that answers the dev questions best.
+
+    Example: dragoman rl
+    Example: dragoman rl --questions train.jsonl --dev dev.jsonl --corpus corpus.jsonl --policy results/mine --out results/rl2
+    """
+    from dragoman.training.policy import find_policy
+    from dragoman.training.ppo import Run
+    from dragoman.training.stages import file_hash, record
+    from dragoman.world import open_worlds
+
+    loaded = load_params(params)
+    name = system or loaded.train.system
+    _check_systems([name], loaded)
+    warm_up = find_policy(policy)
+    dataset = dataset or loaded.train.dataset
+    settings = loaded.rl if iterations is None else loaded.rl.model_copy(update={"iterations": iterations})
+    if single:
+        settings = settings.model_copy(update={"exploration": settings.exploration.single()})
+    learnt, target, passages = _inputs(loaded, dataset, "train", questions, corpus, index, None, out)
+    chosen_by, _, _ = _inputs(loaded, dataset, "dev", dev, None, target, settings.dev_questions, out)
+
+    async def run() -> dict[str, Any]:
+        async with open_worlds(loaded, target, passages) as worlds:
+            return await Run(
+                name,
+                learnt,
+                chosen_by,
+                worlds,
+                settings,
+                warm_up=warm_up,
+                reward=loaded.train.reward,
+                seed=loaded.seed if seed is None else seed,
+                out=out,
+                data={"questions": file_hash(questions or Path("data") / dataset / "train.jsonl")},
+            ).train()
+
+    metrics = _run(run())
+    record("rl", out, metrics, settings.model_dump(), Path("mlruns") if track else None)
+    print(
+        f"{metrics['iterations']} iterations; the policy after {metrics['best_iteration']} is best: "
+        f"{loaded.train.reward} {metrics['dev_reward']:.2f} on {metrics['dev_questions']} dev questions, "
+        f"{metrics['first']['dev_reward']:.2f} before"
+    )
+    if metrics["stopped"]:
+        print(f"stopped early: {metrics['stopped']}")
+    print(f"{out}/policies/{metrics['policy']}, metrics.json, history.csv, dev.csv")
+
+
+@app.command()
+def ablate(
+    variant: Annotated[
+        str, typer.Argument(help="no-tree, no-rl, only-no-retrieval, only-retrieval, only-planning, icl.")
+    ],
+    dataset: Annotated[str | None, typer.Option(help="A dataset of params.yaml; train.dataset by default.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where the results go; results/ablations/VARIANT by default.")
+    ] = None,
+    track: Annotated[bool, typer.Option(help="Record the runs in MLflow (mlruns/).")] = True,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Take one part of the trained system away, and evaluate what is left (C-3PO section 6.4).
+
+    Example: dragoman ablate only-retrieval
+    """
+    from dragoman.evaluation.ablations import ablation
+
+    chosen = ablation(variant)
+    loaded = load_params(params)
+    out = out or Path("results/ablations") / variant
+    dataset = dataset or loaded.train.dataset
+    policy = chosen.policy
+    if chosen.single:
+        policy = str(out / "rl")
+        rl(dataset=dataset, single=True, out=out / "rl", track=track, params=params)
+    evaluate(
+        dataset=dataset,
+        systems=f"{loaded.train.system}@{policy}" if policy else loaded.train.system,
+        change=[f"{loaded.train.system}.{setting}={value}" for setting, value in chosen.settings.items()],
+        out=out,
+        track=track,
+        params=params,
+    )
+
+
 @app.command("serve-retriever")
 def serve_retriever(
     index: Annotated[str, typer.Option(help="An index folder.")] = "data/index/atlas",
@@ -316,6 +588,32 @@ def _passages(path: Path) -> list[Any]:
     from dragoman.corpus import load_corpus
 
     return load_corpus(path)
+
+
+def _inputs(
+    params: Params,
+    dataset: str,
+    split: str,
+    questions: Path | None,
+    corpus: Path | None,
+    index: str | None,
+    limit: int | None,
+    out: Path,
+) -> tuple[list[Any], str, list[Any] | None]:
+    """Questions, the index to search, and the passages to probe it with: of a dataset, or of files."""
+    from dragoman.corpus import load_questions
+
+    if limit is not None and limit < 1:
+        raise UserError(f"--limit {limit}: must be at least 1")
+    asked = load_questions(questions or Path("data") / dataset / f"{split}.jsonl", limit=limit)
+    passages = _passages(corpus or Path("data") / dataset / "corpus.jsonl") if corpus or not index else None
+    if index is None:
+        # beside the results, not in them: a run that starts anew empties its folder
+        target = out.with_name(f"{out.name}-index") if corpus else Path("data/index") / dataset
+        if corpus and passages is not None:
+            _build_index(passages, target, params.index)
+        index = str(target)
+    return asked, index, passages
 
 
 def _build_index(passages: list[Any], target: Path, settings: IndexParams) -> None:
@@ -356,6 +654,23 @@ def _with_llm(params: Params, url: str | None, model: str | None) -> Params:
         update={"engine": "openai", "urls": (url,), "model": model or params.llm.model}
     )
     return params.model_copy(update={"llm": llm})
+
+
+def _with_settings(params: Params, changes: list[str]) -> Params:
+    """Parameters with `SYSTEM.SETTING=VALUE` applied, values in YAML."""
+    import yaml
+
+    from dragoman.systems import build
+
+    systems = {name: dict(settings) for name, settings in params.systems.items()}
+    for change in changes:
+        key, equals, value = change.partition("=")
+        system, _, setting = key.partition(".")
+        if not equals or not setting:
+            raise UserError(f"--set {change}: expected SYSTEM.SETTING=VALUE, for example c3po.strategy=Plan")
+        systems.setdefault(system, {})[setting] = yaml.safe_load(value)
+        build(system, systems[system])
+    return params.model_copy(update={"systems": systems})
 
 
 def _check_systems(names: list[str], params: Params) -> None:

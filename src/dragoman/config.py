@@ -6,13 +6,17 @@ Numbers that depend on the size of the machine live in `conf/PROFILE.yaml`, and 
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dragoman.errors import UserError
+
+if TYPE_CHECKING:
+    from dragoman.rollout.tree import Exploration
 
 
 class Section(BaseModel):
@@ -113,6 +117,171 @@ class EvaluateParams(Section):
     """Also let the LLM judge each answer (C-3PO appendix D.2)."""
 
 
+class TrainParams(Section):
+    """What is trained, on what, for what: stages `seeds`, `sft` and `rl`."""
+
+    system: str = "c3po"
+    dataset: str = "atlas"
+    reward: Literal["cover_em", "em", "f1", "precision"] = "cover_em"
+
+
+class ExplorationParams(Section):
+    """How a tree grows in a rollout for training (C-3PO section 5.1)."""
+
+    temperature: float = Field(1.0, gt=0)
+    """Sampling is pure, which a trainer relies on: no top-p, no top-k."""
+    breadth: tuple[Annotated[int, Field(ge=1)], ...] = Field((2, 2, 2, 2, 1), min_length=1)
+    """K(t): actions drawn at depth 1, 2, ...; the last number holds for all that follow (eq. 2)."""
+    force_first: bool = True
+    """Open with every kind of first action: the deterministic rollout."""
+    max_nodes: int | None = Field(None, ge=1)
+    """Most decisions in a tree (but at least one of each first kind). Branches that exceed their share are cut, unscored."""
+    max_tokens: int | None = Field(None, ge=1)
+    """Most tokens in a tree, prompts included."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sampling_is_pure(cls, values: Any) -> Any:
+        for name in ("top_p", "top_k", "min_p"):
+            if isinstance(values, dict) and name in values:
+                raise ValueError(
+                    f"{name}: training samples from the whole distribution, or its ratios would be of another one; "
+                    "leave it out"
+                )
+        return values
+
+    def build(self) -> Exploration:
+        from dragoman.rollout.tree import Exploration
+
+        return Exploration(self.temperature, self.breadth, self.force_first, self.max_nodes, self.max_tokens)
+
+    def single(self) -> ExplorationParams:
+        """One trajectory of the policy's own choice: the ablation without a tree."""
+        return self.model_copy(update={"breadth": (1,), "force_first": False})
+
+
+class SeedsParams(Section):
+    """Stage `seeds`: trajectories to warm up on, by rejection sampling (C-3PO sections 5.2 and 6.1)."""
+
+    questions: int | None = Field(None, ge=1)
+    """How many training questions; None takes all."""
+    solutions: int = Field(4, ge=1)
+    """Most trajectories that are kept of a question."""
+    min_reward: float = Field(1.0, gt=0, le=1)
+    """What a trajectory must have earned."""
+    min_advantage: float = Field(0.0, ge=0, le=1)
+    """By how much an action's credit must exceed the mean of its siblings; 0 takes every action of a kept trajectory."""
+    min_credit: float = Field(0.5, ge=0, le=1)
+    """A kept trajectory's action needs at least this expected reward."""
+    first: Literal["best", "all"] = "best"
+    """Of a question's first decisions, keep the kind with the highest credit, or all that led to a solution."""
+    max_share: float = Field(0.6, gt=0, le=1)
+    """Most of the samples that one role may have; what is more is left out at random."""
+    shots: int = Field(0, ge=0)
+    """In-context examples that the sampler sees and the trained proxy will not need."""
+    concurrency: int = Field(16, ge=1)
+    exploration: ExplorationParams = ExplorationParams()
+    teacher: EngineParams | None = None
+    """A model to sample from instead of the untrained proxy, such as a server's."""
+
+
+class AdapterParams(Section):
+    """A LoRA adapter on all linear layers."""
+
+    rank: int = Field(16, ge=1)
+    alpha: int = Field(32, ge=1)
+    layers: int | None = Field(None, ge=1)
+    """Only the last so many layers, which saves the backward pass through the others; None takes all."""
+
+
+class SftParams(Section):
+    """Stage `sft`: the warm-up (C-3PO table 6)."""
+
+    adapter: AdapterParams | None = None
+    """None trains all weights."""
+    lr: float = Field(4e-5, gt=0)
+    batch_size: int = Field(512, ge=1)
+    epochs: int = Field(3, ge=1)
+    warmup_ratio: float = Field(0.03, ge=0, le=1)
+    max_tokens: int = Field(4096, ge=1)
+    """Longer samples are left out, and counted."""
+    micro_batch: int = Field(4, ge=1)
+    """Samples in one forward pass."""
+    dev_questions: int = Field(50, ge=1)
+    """Greedy answers to so many dev questions choose the checkpoint."""
+    concurrency: int = Field(32, ge=1)
+
+
+class GuardParams(Section):
+    """When training has collapsed: it stops, and the best policy so far is kept."""
+
+    max_kl: float = Field(1.0, gt=0)
+    """Mean log-ratio to the reference, in nats a token."""
+    min_entropy: float = Field(0.0, ge=0)
+    """In nats a token."""
+    min_valid_actions: float = Field(0.5, ge=0, le=1)
+    max_engine_difference: float = Field(0.5, gt=0)
+    """Mean |log-probability of the trainer - of the engine|, in nats a token."""
+
+    def broken_by(self, row: dict[str, Any]) -> str:
+        """What is wrong in a row of the history; empty when nothing is."""
+        for name, value in row.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                return f"{name} is {value}"
+        for name, wrong in (
+            ("kl", row["kl"] > self.max_kl),
+            ("entropy", row["entropy"] < self.min_entropy),
+            ("valid_actions", row["valid_actions"] < self.min_valid_actions),
+            ("engine_difference", row["engine_difference"] > self.max_engine_difference),
+        ):
+            if wrong:
+                return f"{name} is {row[name]:.3f}, beyond its guard"
+        return ""
+
+
+class RlParams(Section):
+    """Stage `rl`: multi-agent PPO (C-3PO table 7)."""
+
+    iterations: int = Field(100, ge=1)
+    questions: int = Field(64, ge=1)
+    """Trees in an iteration."""
+    exploration: ExplorationParams = ExplorationParams()
+    roles: tuple[str, ...] = ()
+    """Train only these; empty for all."""
+    only_contrasts: bool = False
+    """Learn only where siblings earned different credit, and save the passes over prompts where any choice did as well (as in
+    the dynamic sampling of DAPO: Yu et al. 2025)."""
+    adapter: AdapterParams | None = None
+    """None trains all weights; the reference is then a second model."""
+    critic: Literal["head", "separate"] = "separate"
+    """A model of its own, as in the paper, or a head on the policy's last hidden states."""
+    policy_lr: float = Field(5e-7, gt=0)
+    value_lr: float = Field(5e-6, gt=0)
+    batch_size: int = Field(1024, ge=1)
+    """Actions in an optimizer step."""
+    epochs: int = Field(1, ge=1)
+    kl_coef: float = Field(0.005, ge=0)
+    clip: float = Field(0.2, gt=0, lt=1)
+    value_coef: float = Field(0.5, gt=0)
+    gamma: float = Field(1.0, gt=0, le=1)
+    lam: float = Field(0.95, ge=0, le=1)
+    whiten: bool = True
+    """Advantages with mean 0 and standard deviation 1 over an iteration."""
+    importance_cap: float = Field(2.0, ge=1)
+    """Most that a token may be weighted up for having been likelier to the trainer than to the engine."""
+    max_grad_norm: float = Field(1.0, gt=0)
+    max_tokens: int = Field(6144, ge=1)
+    """Longer actions, prompt included, are left out, and counted."""
+    micro_batch_tokens: int = Field(8192, ge=1)
+    """Tokens in one forward pass, padding included."""
+    bf16: bool = True
+    """Compute in bfloat16; the weights that are trained are float32 in any case."""
+    dev_questions: int = Field(50, ge=1)
+    dev_every: int = Field(5, ge=1)
+    concurrency: int = Field(32, ge=1)
+    guards: GuardParams = GuardParams()
+
+
 class Params(Section):
     """The whole of `params.yaml`."""
 
@@ -121,6 +290,8 @@ class Params(Section):
     datasets: tuple[str, ...] = ("atlas",)
     evaluated: tuple[str, ...] = ("direct", "standard", "c3po")
     """The systems of the evaluation matrix; a policy may follow after `@`."""
+    policies: tuple[str, ...] = ()
+    """Training stages whose policy is evaluated too, in the system that is trained."""
     model: ModelParams = ModelParams()
     corpus: dict[str, CorpusParams] = {"atlas": CorpusParams()}
     index: IndexParams = IndexParams()
@@ -128,7 +299,13 @@ class Params(Section):
     proxy: EngineParams = EngineParams()
     systems: dict[str, dict[str, Any]] = {}
     """Settings of each system, by its name: the fields of its class."""
+    train: TrainParams = TrainParams()
+    seeds: SeedsParams = SeedsParams()
+    sft: SftParams = SftParams()
+    rl: RlParams = RlParams()
     evaluate: EvaluateParams = EvaluateParams()
+    ablations: tuple[str, ...] = ()
+    """Which of the paper's ablations the pipeline runs; see `dragoman ablate --help`."""
 
     @model_validator(mode="after")
     def _names_are_known(self) -> Params:
@@ -137,14 +314,22 @@ class Params(Section):
         for name in self.datasets:
             if name not in self.corpus:
                 raise ValueError(f"datasets: {name!r} has no entry under corpus")
+        if self.train.dataset not in self.corpus:
+            raise ValueError(f"train.dataset: {self.train.dataset!r} has no entry under corpus")
         try:
             for name, settings in self.systems.items():
                 build(name, settings)
             for name in self.evaluated:
                 build(name.partition("@")[0])
+            build(self.train.system)
         except UserError as e:
             raise ValueError(str(e)) from None
         return self
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The systems of the report, by name."""
+        return (*self.evaluated, *(f"{self.train.system}@{policy}" for policy in self.policies))
 
     def system_settings(self, name: str) -> dict[str, Any]:
         return self.systems.get(name, {})

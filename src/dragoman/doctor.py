@@ -97,6 +97,21 @@ FAULTS: dict[str, Fault] = {
         "The server behind `urls` refuses, times out, or is not an OpenAI-compatible one.",
         "Check the URL (it ends in /v1) with `curl URL/models`, then run the same command again: only what failed is redone.",
     ),
+    "seeds": Fault(
+        "`none of N trajectories was worth keeping` from `seeds`",
+        "The untrained proxy never got the LLM to answer rightly, or never better by one choice than by another.",
+        "Take more questions, `seeds.shots: 3`, a lower `seeds.min_advantage`, or a larger model as `seeds.teacher`.",
+    ),
+    "rl": Fault(
+        "`rl: stopped after N iterations`",
+        "A guard was broken: the policy left its reference, lost its entropy or its valid actions, or a loss was NaN.",
+        "The best policy is kept. Lower `rl.policy_lr`, raise `rl.kl_coef`; docs/training.md says how to read the curves.",
+    ),
+    "training folder": Fault(
+        "`holds files that no training run wrote` from `sft` or `rl`",
+        "`--out` names a folder with other things in it, which a run that starts anew would remove.",
+        "Name a folder that does not exist yet.",
+    ),
     "mlflow": Fault(
         "`The filesystem tracking backend (e.g., './mlruns') is in maintenance mode`",
         "MLflow 3 refuses a plain folder as its store.",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,15 @@ def write(path: Path | str, rows: Iterable[dict[str, Any]]) -> int:
 
 def write_json(path: Path | str, value: Any) -> None:
     write_text(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+
+
+def write_csv(path: Path | str, rows: Sequence[dict[str, Any]]) -> None:
+    """Write the rows as CSV with a header, in which a column stands where a row first has it."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text.getvalue())
 
 
 def write_text(path: Path | str, text: str) -> None:

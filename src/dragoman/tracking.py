@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,42 @@ def log_evaluation(
         mlflow.log_table(table, "predictions.json")
         for episode in episodes[:traces]:
             log_trace(episode, system)
+        run_id: str = run.info.run_id
+        return run_id
+
+
+def log_training(
+    stage: str,
+    out: Path,
+    metrics: Mapping[str, Any],
+    curves: Mapping[str, Sequence[Mapping[str, str]]],
+    *,
+    parameters: Mapping[str, Any],
+) -> str:
+    """Record a finished training stage as a run: a chart for each column of its curves, whose first column is the step.
+
+    Views of trees (`out/trees/*.html`) go along as artifacts. Returns the run's id.
+    """
+    import mlflow
+    from mlflow.entities import Metric
+
+    with mlflow.start_run(run_name=f"{stage} {out.name}") as run:
+        mlflow.set_tags({"stage": stage, "policy": str(metrics.get("policy", "")), "git.revision": git_revision()})
+        mlflow.log_params({key: str(value)[:6000] for key, value in flatten(parameters).items()})
+        now = int(time.time() * 1000)
+        points = []
+        for rows in curves.values():
+            for row in rows:
+                step, *_ = row.values()
+                for name, text in list(row.items())[1:]:
+                    if text:
+                        points.append(Metric(name, float(text), now, int(float(step))))
+        client = mlflow.MlflowClient()
+        for start in range(0, len(points), 1000):  # the most that one call may hold
+            client.log_batch(run.info.run_id, metrics=points[start : start + 1000])
+        mlflow.log_metrics({f"final.{k}": float(v) for k, v in flatten(metrics).items() if _is_number(v)})
+        for view in sorted(out.glob("trees/*.html")):
+            mlflow.log_artifact(str(view), "trees")
         run_id: str = run.info.run_id
         return run_id
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from dragoman.config import EngineParams, Params
@@ -17,6 +19,7 @@ from dragoman.rollout.coalesce import CoalescingEngine
 from dragoman.rollout.tree import World
 from dragoman.systems import build
 from dragoman.systems.base import System
+from dragoman.training.policy import find_policy
 from dragoman.types import Passage
 
 PROBES = 5
@@ -28,18 +31,18 @@ def split_name(name: str) -> tuple[str, str]:
     return system, policy
 
 
+def folder_name(text: str) -> str:
+    """The name of a system or a question as the name of a file: `c3po@results/sft` has a slash."""
+    return re.sub(r"[^A-Za-z0-9@._-]+", "-", text)
+
+
 def policy_model(policy: str, proxy: EngineParams, results: Path = Path("results")) -> EngineParams:
-    """The engine settings of a policy: a folder, or the latest that a training stage has left in `results/`.
+    """The engine settings of a policy: a folder, or the version that a training stage has left in `results/`.
 
     Raises:
         UserError: there is no such policy.
     """
-    if not policy:
-        return proxy
-    for folder in (Path(policy), results / policy / "policy"):
-        if (folder / "config.json").is_file():
-            return proxy.model_copy(update={"model": str(folder)})
-    raise UserError(f"policy {policy!r}: neither a model folder nor a finished stage ({results / policy / 'policy'})")
+    return proxy.model_copy(update={"model": str(find_policy(policy, results))}) if policy else proxy
 
 
 async def open_retriever_checked(index: str, corpus: list[Passage] | None = None) -> CachedRetriever:
@@ -79,6 +82,22 @@ class Worlds:
         # a baseline has no role to play: it must not load a proxy that it will never ask
         proxy = self.engine(policy_model(policy, self.params.proxy)) if system.roles else llm
         return system, World(llm=llm, proxy=proxy, retriever=self.retriever)
+
+    def open_sampler(self, name: str, teacher: EngineParams | None, *, shots: int) -> tuple[System, World]:
+        """The same with a teacher in the proxy's place, where one is given, and with in-context examples."""
+        system, world = self.open(name)
+        if shots:
+            settings = self.params.system_settings(split_name(name)[0])
+            system = build(split_name(name)[0], settings | {"shots": shots})
+        return system, replace(world, proxy=self.engine(teacher)) if teacher else world
+
+    async def release(self, name: str) -> None:
+        """Free the engine of a policy that will not be asked again; the frozen LLM's stays."""
+        settings = policy_model(split_name(name)[1], self.params.proxy)
+        key = settings.model_copy(update={"model": _resolved(settings)})
+        llm = self.params.llm.model_copy(update={"model": _resolved(self.params.llm)})
+        if key != llm and (engine := self._engines.pop(key, None)):
+            await engine.close()
 
     async def close(self) -> None:
         for engine in self._engines.values():

@@ -1,5 +1,6 @@
 """The real pipeline on the smoke profile: real model, real index, real DVC, from nothing to the report."""
 
+import csv
 import json
 import os
 import shutil
@@ -68,16 +69,40 @@ def reproduced(project) -> Path:
     return project
 
 
-def test_the_report_compares_the_three_systems(reproduced):
+SYSTEMS = ["direct", "standard", "c3po", "c3po@sft", "c3po@rl"]
+
+
+def test_the_report_compares_the_systems(reproduced):
     metrics = json.loads((reproduced / "results/report/metrics.json").read_text())["atlas"]
-    assert list(metrics["systems"]) == ["direct", "standard", "c3po"] and metrics["n"] == 4
+    assert list(metrics["systems"]) == SYSTEMS and metrics["n"] == 4
     for system in metrics["systems"].values():
         assert system["failed"] == 0
         assert 0 <= system["cover_em"]["low"] <= system["cover_em"]["mean"] <= system["cover_em"]["high"] <= 1
         assert system["tokens"] > 0 and system["seconds"] > 0
-    assert set(metrics["paired"]) == {"standard - direct", "c3po - direct", "c3po - standard"}
+    pairs = [f"{later} - {earlier}" for i, earlier in enumerate(SYSTEMS) for later in SYSTEMS[i + 1 :]]
+    assert sorted(metrics["paired"]) == sorted(pairs)
     assert sum(metrics["systems"]["c3po"]["strategies"].values()) == 4
-    assert "| c3po |" in (reproduced / "results/report/table.md").read_text()
+    assert "| c3po@rl |" in (reproduced / "results/report/table.md").read_text()
+
+
+def test_each_training_stage_leaves_a_policy_that_tells_where_it_comes_from(reproduced):
+    manifests = {}
+    for stage in ("sft", "rl"):
+        pointer = json.loads((reproduced / "results" / stage / "policy.json").read_text())
+        manifests[stage] = json.loads(
+            (reproduced / "results" / stage / pointer["folder"] / "manifest.json").read_text()
+        )
+    assert manifests["rl"]["parent"] == manifests["sft"]["version"]
+    assert manifests["rl"]["base"] == manifests["sft"]["base"] == "smollm2"
+    assert manifests["sft"]["metrics"]["samples"] > 0
+    history = list(csv.DictReader((reproduced / "results/rl/history.csv").open()))
+    assert [row["iteration"] for row in history] == ["0", "1"]
+    assert all(float(row["engine_difference"]) < 0.2 and float(row["actions"]) > 0 for row in history)
+
+
+def test_seeds_can_be_looked_at(reproduced):
+    assert len(list((reproduced / "results/seeds/trees").glob("*.html"))) == 3
+    assert json.loads((reproduced / "results/seeds/metrics.json").read_text())["kept"]["samples"] > 0
 
 
 def test_the_untrained_proxy_acts_validly_under_its_grammar(reproduced):
@@ -122,8 +147,11 @@ def test_the_runs_are_in_mlflow(reproduced):
     client = mlflow.MlflowClient(f"sqlite:///{reproduced}/mlruns/mlflow.db")
     experiment = client.get_experiment_by_name("dragoman")
     runs = client.search_runs([experiment.experiment_id])
-    assert {r.data.tags["system"] for r in runs} == {"direct", "standard", "c3po"}
-    assert all("cover_em.mean" in r.data.metrics for r in runs)
+    evaluations = [r for r in runs if r.data.tags["stage"] == "evaluate"]
+    assert {r.data.tags["system"] for r in evaluations} == set(SYSTEMS)
+    assert all("cover_em.mean" in r.data.metrics for r in evaluations)
+    (rl,) = (r for r in runs if r.data.tags["stage"] == "rl")
+    assert [m.step for m in client.get_metric_history(rl.info.run_id, "kl")] == [0, 1]
 
 
 def test_ask_answers_with_the_passages_it_kept(reproduced):

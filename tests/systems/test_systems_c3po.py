@@ -2,9 +2,12 @@
 
 import pytest
 
+from dragoman.errors import UserError
 from dragoman.rollout.tree import TREE, Tree, World
 from dragoman.systems import build
 from dragoman.systems.base import StopReason
+from dragoman.systems.c3po.actions import NoRetrieval, Plan, Search
+from dragoman.systems.c3po.system import C3PO
 from dragoman.types import Passage, Question
 from fakes import ListRetriever, ScriptedEngine
 
@@ -139,3 +142,16 @@ async def test_a_tree_tries_all_three_strategies():
     assert len(episode.trajectories) > 3
     asked = [c for c in episode.calls if c.name == "roadmap"]
     assert len(asked) == 1  # once per question, reused by all trajectories
+
+
+@pytest.mark.parametrize(("strategy", "kind"), [("NoRetrieval", NoRetrieval), ("Search", Search), ("Plan", Plan)])
+def test_a_fixed_strategy_leaves_the_router_no_other(strategy, kind):
+    grammar = C3PO(strategy=strategy).router.grammar(question="Who?")
+    assert len(grammar.alternatives()) == 1
+    action = kind(query="who") if kind is Search else kind()
+    assert grammar.parse(grammar.render(action)) == action
+
+
+def test_a_strategy_that_does_not_exist_is_refused():
+    with pytest.raises(UserError, match="strategy 'Guess': choose from NoRetrieval, Search, Plan"):
+        C3PO(strategy="Guess")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dragoman.systems.c3po import actions
 from dragoman.systems.c3po.actions import Answer, Keep, NoRetrieval, Plan, Search
-from dragoman.systems.grammar import Form, FreeText, HallucinatedIndex, Indices, InvalidAction, Line, OneOf
+from dragoman.systems.grammar import Form, FreeText, HallucinatedIndex, Indices, InvalidAction, Line, OneOf, Span
 
 THOUGHTS = Line(120)
 lines = st.text(max_size=80).map(lambda t: " ".join(t.translate({91: None, 93: None}).split())).filter(bool)
@@ -115,3 +115,32 @@ def test_free_text_is_any_text_but_none():
     assert FreeText().parse(" Paris\n") == "Paris"
     with pytest.raises(InvalidAction):
         FreeText().parse(" \n")
+
+
+WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc", "Z")), min_size=1, max_size=8)
+
+
+@given(st.lists(st.lists(WORDS, min_size=1, max_size=12).map(" ".join), min_size=1, max_size=3), st.integers(1, 5))
+def test_a_span_is_a_run_of_words_of_one_text(texts, longest):
+    span = Span(100, tuple((text, longest) for text in texts))
+    pattern = re.compile(span.strict)
+    bare = [
+        [w for w in (x.strip("\"'“”‘’«».,;:!?()[]{}") for x in t.split()) if w and not set("[]") & set(w)]
+        for t in texts
+    ]
+    if not any(bare):
+        assert span.strict == Line(100).strict
+        return
+    for words in bare:
+        for start in range(len(words)):
+            for end in range(start + 1, len(words) + 1):
+                run = " ".join(words[start:end])
+                assert bool(pattern.fullmatch(run)) or end - start > longest
+    assert not pattern.fullmatch("Ω" * 40)
+
+
+def test_a_span_s_grammar_parses_what_it_allows_and_more():
+    form = Form(Search, "[Retrieval] {query}", query=Span(100, (("Which city is the capital of Bhutan?", 9),)))
+    assert re.fullmatch(form.regex, "[Retrieval] capital of Bhutan")
+    assert not re.fullmatch(form.regex, "[Retrieval] capital Bhutan")
+    assert form.parse("[Retrieval] capital Bhutan") == Search("capital Bhutan")

@@ -67,6 +67,10 @@ class _Handle:
             raise RuntimeError("generate() after close()")
         return await self._engine.generate(requests)
 
+    async def forget(self) -> None:
+        if self._engine is not None:
+            await self._engine.forget()
+
     async def close(self) -> None:
         if self._engine is not None:
             self._engine = None

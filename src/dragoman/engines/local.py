@@ -134,6 +134,11 @@ class Vocabulary:
         with self._lock:
             return self.tokenizer.decode(ids, skip_special_tokens=True)
 
+    def tokenize(self, text: str) -> tuple[int, ...]:
+        """Plain text as token ids, without special tokens."""
+        with self._lock:
+            return tuple(self.tokenizer.encode(text, add_special_tokens=False))
+
     def matcher(self, grammar: Grammar) -> GrammarMatcher:
         """A fresh matcher, at the start of the grammar. Compiled grammars are cached.
 

@@ -104,6 +104,9 @@ class OpenAIEngine:
             for task in tasks:
                 task.cancel()  # after a fault: the others have nobody to go to
 
+    async def forget(self) -> None:
+        """A server's cache is its own."""
+
     async def close(self) -> None:
         if self._client is not None and self._loop is asyncio.get_running_loop():
             await self._client.aclose()

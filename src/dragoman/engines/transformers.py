@@ -155,6 +155,9 @@ class TransformersEngine(LocalEngine):
         self._model: Any = None
         self._start()
 
+    async def forget(self) -> None:
+        """Nothing is kept between requests."""
+
     def _load(self) -> None:
         import torch
         from transformers import AutoModelForCausalLM, GenerationConfig

@@ -181,6 +181,11 @@ class VllmEngine(LocalEngine):
         finally:
             torch.set_num_threads = set_num_threads
 
+    async def forget(self) -> None:
+        """Empty the prefix cache; only while no request is running."""
+        with _TURNS:
+            self._engine.reset_prefix_cache()
+
     def _unload(self) -> None:
         from vllm.v1.engine import core
 

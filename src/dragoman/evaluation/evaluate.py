@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,14 +19,9 @@ from dragoman.rollout.record import Episode
 from dragoman.rollout.scheduler import roll_out
 from dragoman.rollout.store import EpisodeStore
 from dragoman.types import Question
-from dragoman.world import Worlds
+from dragoman.world import Worlds, folder_name
 
 log = logging.getLogger(__name__)
-
-
-def folder_name(system: str) -> str:
-    """A system's name as a folder: `c3po@results/sft/policy` has slashes."""
-    return re.sub(r"[^A-Za-z0-9@._-]+", "-", system)
 
 
 async def evaluate(

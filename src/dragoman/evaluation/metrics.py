@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dragoman.rewards.answer import scores
+from dragoman.rollout.figures import busy_seconds
 from dragoman.rollout.record import Episode
 
 ANSWER_SCORES = ("cover_em", "em", "f1", "precision")
@@ -121,7 +122,7 @@ def _system(rows: list[dict[str, Any]], resamples: int, seed: int) -> dict[str, 
             summary[score] = interval(values, resamples=resamples, seed=seed)
     for cost in COSTS:
         summary[cost] = round(float(np.mean([row[cost] for row in rows])), 2)
-    summary["seconds"] = round(_busy_seconds(rows) / len(rows), 3)
+    summary["seconds"] = round(busy_seconds((r["started"], r["seconds"]) for r in rows) / len(rows), 3)
     summary["latency"] = round(float(np.median([row["seconds"] for row in rows])), 3)
     summary["failed"] = sum(row["scores"]["cover_em"] is None for row in rows)
     summary["unjudged"] = sum("judge" in row["scores"] and row["scores"]["judge"] is None for row in rows)
@@ -129,13 +130,3 @@ def _system(rows: list[dict[str, Any]], resamples: int, seed: int) -> dict[str, 
     summary["strategies"] = dict(sorted(Counter(row["strategy"] for row in rows if row["strategy"]).items()))
     summary["depths"] = {str(d): c for d, c in sorted(Counter(row["depth"] for row in rows).items())}
     return summary
-
-
-def _busy_seconds(rows: list[dict[str, Any]]) -> float:
-    """Length of the union of the questions' intervals: the wall clock of the run, pauses between resumes left out."""
-    total, end = 0.0, float("-inf")
-    for row in sorted(rows, key=lambda r: r["started"]):
-        stop = row["started"] + row["seconds"]
-        total += max(0.0, stop - max(end, row["started"]))
-        end = max(end, stop)
-    return total

@@ -34,5 +34,8 @@ class CoalescingEngine:
         (result,) = await self.inner.generate([request])
         return result
 
+    async def forget(self) -> None:
+        await self.inner.forget()
+
     async def close(self) -> None:
         await self.inner.close()

@@ -39,6 +39,9 @@ class Node(Record):
     action: dict[str, Any] | str | None  # None when the text is no action; `stop` then says why
     stop: StopReason | None = None
     forced: bool = False  # its kind was forced by the deterministic rollout, not chosen by the policy
+    grammar: dict[str, str | None] | None = (
+        None  # what the role may say in this state: the fields of engines.base.Grammar
+    )
     merged: int = 0
     temperature: float
     started: float  # unix time
@@ -95,6 +98,16 @@ class Episode(Record):
     def faulty(self) -> bool:
         """The machinery failed somewhere in it: it is recorded, and owed again on the next run."""
         return any(t.stop.is_fault for t in self.trajectories)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that engines have read and written for it, each drawn prompt once."""
+        prompts = {n.point: n.prompt_tokens for n in self.nodes}
+        return (
+            sum(prompts.values())
+            + sum(n.completion_tokens for n in self.nodes)
+            + sum(c.prompt_tokens + c.completion_tokens for c in self.calls)
+        )
 
 
 def action_to_json(action: Any) -> dict[str, Any] | str:

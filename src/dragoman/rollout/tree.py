@@ -15,9 +15,10 @@ import asyncio
 import hashlib
 import json
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from dragoman.engines.base import Engine, Request, Result
@@ -51,12 +52,17 @@ class Exploration:
     """How many actions are drawn at a point.
 
     The default is inference: one action, greedy. A tree rollout draws `breadth[t - 1]` actions at depth t (the last
-    entry holds for all that follow) and, with `force_first`, opens with every kind of first action (C-3PO section 5.1).
+    entry holds for all that follow) and, with `force_first`, opens with so many of every kind of first action (C-3PO
+    section 5.1), of which those without free text are all the same and one.
     """
 
     temperature: float = 0.0
     breadth: tuple[int, ...] = (1,)
     force_first: bool = False
+    max_nodes: int | None = None
+    max_tokens: int | None = None
+    """Limits on a whole tree. At each fork the siblings share equally in what is left, so that where a branch is cut does
+    not depend on which of them happened to run first."""
 
     def draws(self, depth: int) -> int:
         return self.breadth[min(depth, len(self.breadth)) - 1]
@@ -111,6 +117,11 @@ class Tree:
                 self._start({})
         except BaseExceptionGroup as group:  # bad input is for the user to mend: it stops the whole run
             raise group.exceptions[0] from None
+        finally:  # calls are shielded from the runs that wait for them, so an interrupted tree has some under way
+            pending = [call for call in self._once.values() if not call.done()]
+            for call in pending:
+                call.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
         return Episode(
             key=key,
             question=self.question.to_json(),
@@ -146,7 +157,7 @@ class Tree:
         self.trajectories[_digest(sorted(choices.items())) if choices else ""] = Trajectory(
             nodes=[step for step in ctx.steps if step in self.nodes],
             steps=ctx.steps,
-            answer=None if outcome.stop.is_fault else outcome.answer,
+            answer=None if outcome.stop.is_fault or outcome.stop.is_cut else outcome.answer,
             passages=[p.id for p in outcome.passages],
             stop=outcome.stop,
             error=error,
@@ -176,11 +187,12 @@ class Tree:
         depth = ctx.depth + 1
         kinds = grammar.alternatives() if self.exploration.force_first and not ctx.tip else [grammar]
         forced = len(kinds) > 1
+        constraint = grammar.constraint()
         requests = [
             Request(
                 prompt=messages,
                 max_tokens=role.max_tokens,
-                n=1 if forced else self.exploration.draws(depth),
+                n=int(min(self.exploration.draws(depth), max(1, ctx.nodes_left / len(kinds)))),
                 temperature=self.exploration.temperature,
                 stop=role.stop,
                 grammar=kind.constraint(),
@@ -218,6 +230,7 @@ class Tree:
                     action=None if stop else action_to_json(action),
                     stop=stop,
                     forced=forced,
+                    grammar=constraint and asdict(constraint),
                     temperature=self.exploration.temperature,
                     started=drawn["started"],
                     seconds=drawn["seconds"],
@@ -241,6 +254,10 @@ class _RunContext:
 
     def __init__(self, tree: Tree, choices: dict[str, int], *, tip: str = "", node: str | None = None, depth: int = 0):
         self.tree, self.choices = tree, choices
+        # this branch's share of what the tree may have: a function of its past alone
+        self.nodes_left: float = tree.exploration.max_nodes or math.inf
+        self.tokens_left: float = tree.exploration.max_tokens or math.inf
+        self.fan = 1  # among how many siblings its share was divided, all forks of the past taken together
         self.tip = tip  # identity of this branch's past; empty at the root
         self.node, self.depth, self.joins = node, depth, list[str]()
         self.choices_made: dict[str, int] = {}  # those that are not the first, in this branch's past
@@ -251,6 +268,9 @@ class _RunContext:
         constraint = grammar.constraint()
         point = _digest([self.tip, role.name, messages, constraint and (constraint.regex or constraint.json_schema)])
         tree = self.tree
+        if self.nodes_left < 1 or self.tokens_left <= 0:
+            reason = StopReason.NODE_LIMIT if self.nodes_left < 1 else StopReason.TOKEN_LIMIT
+            raise TrajectoryEnded(reason, f"{role.name}: this branch has used up its share of the tree")
         ids = await tree.once(point, lambda: tree.draw(self, point, role, messages, grammar))
         choice = self.choices.get(point, 0)
         if choice:
@@ -258,6 +278,11 @@ class _RunContext:
         self.tip = self.node = ids[choice]
         self.depth, self.joins = self.depth + 1, []
         self.steps.append(self.node)
+        siblings = [tree.nodes[i] for i in ids]
+        self.fan *= len(ids)
+        self.nodes_left = (self.nodes_left - len(ids)) / len(ids)
+        read = siblings[0].prompt_tokens + sum(n.completion_tokens for n in siblings)
+        self.tokens_left = (self.tokens_left - read) / len(ids)
         if stop := tree.nodes[self.node].stop:
             raise TrajectoryEnded(stop, f"{role.name}: {tree.nodes[self.node].text[:120]!r}")
         return tree.actions[self.node]
@@ -278,6 +303,7 @@ class _RunContext:
 
         value = await self.tree.once(id, lambda: self.tree.call(id, compute))
         text: str = value["text"]
+        self.tokens_left -= value["prompt_tokens"] + value["completion_tokens"]
         self._note(
             Call(
                 id=id,
@@ -323,6 +349,7 @@ class _RunContext:
                 self.tree, self.choices, tip=_digest([self.tip, "branch", name]), node=self.node, depth=self.depth
             )
             ctx.choices_made = dict(self.choices_made)
+            ctx.nodes_left, ctx.tokens_left = self.nodes_left / len(branches), self.tokens_left / len(branches)
         results = await asyncio.gather(*(branches[n](contexts[n]) for n in branches), return_exceptions=True)
         for ctx in contexts.values():  # in the order of the names, not of the clock
             self.choices_made |= ctx.choices_made
@@ -330,6 +357,13 @@ class _RunContext:
             if ctx.node is not None and ctx.node != self.node:
                 self.joins.append(ctx.node)
         self.depth = max([self.depth, *(ctx.depth for ctx in contexts.values())])
+        if contexts:
+            # What a branch has left is for every combination of it with what the others chose: its part of that is
+            # 1 over their fans, which add up to 1 over all combinations (Kraft).
+            fan = math.prod(ctx.fan for ctx in contexts.values())
+            self.nodes_left = sum(ctx.nodes_left * ctx.fan for ctx in contexts.values()) / fan
+            self.tokens_left = sum(ctx.tokens_left * ctx.fan for ctx in contexts.values()) / fan
+            self.fan *= fan
         self.tip = _digest([self.tip, "join", [ctx.tip for ctx in contexts.values()]])
         for result in results:
             if isinstance(result, BaseException):

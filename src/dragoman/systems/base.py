@@ -31,6 +31,9 @@ class StopReason(StrEnum):
     HALLUCINATED_INDEX = "hallucinated_index"  # the policy selected a passage that is not there
     EMPTY_ANSWER = "empty_answer"  # the LLM said nothing
 
+    NODE_LIMIT = "node_limit"  # the tree has no more decisions to give to this branch
+    TOKEN_LIMIT = "token_limit"  # nor tokens
+
     ENGINE_FAULT = "engine_fault"
     RETRIEVER_FAULT = "retriever_fault"
     SYSTEM_FAULT = "system_fault"  # a bug in the system's own code; the log has the traceback
@@ -39,6 +42,11 @@ class StopReason(StrEnum):
     def is_fault(self) -> bool:
         """The machinery failed, not the policy: such a trajectory says nothing about it and is not scored."""
         return self in (StopReason.ENGINE_FAULT, StopReason.RETRIEVER_FAULT, StopReason.SYSTEM_FAULT)
+
+    @property
+    def is_cut(self) -> bool:
+        """The rollout's own limits ended it, which says nothing about the policy either."""
+        return self in (StopReason.NODE_LIMIT, StopReason.TOKEN_LIMIT)
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,28 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Span(Line):
+    """A line that the sampler may only copy: a run of words of one of `sources`, (text, most words in a run) each.
+
+    Punctuation around words is dropped. The parser is that of a line: a model that runs without constraint may say more.
+    """
+
+    sources: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def strict(self) -> str:
+        runs = []
+        for text, longest in self.sources:
+            words = _words(text)
+            for start in range(len(words)):
+                run = ""
+                for word in reversed(words[start + 1 : start + longest]):
+                    run = f"(?: {_escape(word)}{run})?"
+                runs.append(_escape(words[start]) + run)
+        return "(?:" + "|".join(dict.fromkeys(runs)) + ")" if runs else super().strict
+
+
+@dataclass(frozen=True)
 class Indices:
     """A selection out of 1..n, possibly empty, rendered in ascending order: `1, 3`."""
 
@@ -207,6 +229,11 @@ class FreeText:
 
     def render(self, action: str) -> str:
         return action
+
+
+def _words(text: str) -> list[str]:
+    bare = (word.strip("\"'“”‘’«».,;:!?()[]{}") for word in text.split())
+    return [word for word in bare if word and not set("[]") & set(word)]
 
 
 def _escape(literal: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dragoman.errors import UserError
 from dragoman.systems.grammar import Form, Indices, Line, OneOf
 
 
@@ -40,12 +41,16 @@ class Answer:
     thought: str = ""
 
 
-def router(query: Line) -> OneOf:
-    return OneOf(
-        Form(NoRetrieval, "[No Retrieval]"),
-        Form(Search, "[Retrieval] {query}", query=query),
-        Form(Plan, "[Planning]"),
-    )
+def router(query: Line, only: str = "") -> OneOf:
+    """The router's choice of strategy, or the one kind of it that `only` names."""
+    forms = {
+        "NoRetrieval": Form(NoRetrieval, "[No Retrieval]"),
+        "Search": Form(Search, "[Retrieval] {query}", query=query),
+        "Plan": Form(Plan, "[Planning]"),
+    }
+    if only and only not in forms:
+        raise UserError(f"strategy {only!r}: choose from {', '.join(forms)}")
+    return OneOf(forms[only]) if only else OneOf(*forms.values())
 
 
 def information_filter(n: int, thought: Line | None) -> Form:

@@ -8,16 +8,21 @@ hands over to the LLM or a limit is met.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from dragoman.errors import UserError
 from dragoman.systems.answer import answer
 from dragoman.systems.base import Ask, Context, Outcome, Role, StopReason
 from dragoman.systems.c3po import actions
 from dragoman.systems.c3po.actions import Answer, NoRetrieval, Plan, Search
-from dragoman.systems.grammar import Line
-from dragoman.systems.prompts import load, number
+from dragoman.systems.grammar import Line, Span
+from dragoman.systems.prompts import load, number, one_line
 from dragoman.types import Passage, Question
+
+QUESTION_RUN, SPAN_WORDS, SPAN_RUN = 30, 40, 6
+"""`queries: span` copies up to 30 words in a row of the question, or up to 6 out of the first 40 of a kept passage."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +37,22 @@ class C3PO:
     """Whether filter and decision maker write a thought before they act, as in the paper. Tiny models do better without."""
     shots: int = 0
     """In-context examples per role (C-3PO-ICL)."""
+    strategy: str = ""
+    """Hold the router to `NoRetrieval`, `Search` or `Plan` (the ablation of table 3); empty leaves it the choice."""
     passage_words: int = 100
     """Each passage is cut to this many words in every prompt."""
+    queries: str = "free"
+    """`free` queries, or `span`: words copied from the question or from what was kept, for models too small to phrase one."""
     query_chars: int = 160
     thought_chars: int = 400
     action_tokens: int = 64
     roadmap_tokens: int = 96
     answer_tokens: int = 48
+
+    def __post_init__(self) -> None:
+        actions.router(self._query("?"), self.strategy)  # refuses a strategy that does not exist
+        if self.queries not in ("free", "span"):
+            raise UserError(f"queries {self.queries!r}: choose free or span")
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -49,7 +63,7 @@ class C3PO:
         return Role(
             "router",
             load(__package__, "router"),
-            grammar=lambda question: actions.router(self._query),
+            grammar=lambda question: actions.router(self._query(question), self.strategy),
             view=lambda question: {"question": question},
             max_tokens=self.action_tokens,
             shots=self.shots,
@@ -75,7 +89,7 @@ class C3PO:
         return Role(
             "decide",
             load(__package__, "decide_with_thought" if self.thoughts else "decide"),
-            grammar=lambda question, roadmap, kept: actions.decision_maker(self._query, self._thought),
+            grammar=lambda question, roadmap, kept: actions.decision_maker(self._query(question, kept), self._thought),
             view=lambda question, roadmap, kept: {
                 "question": question,
                 "roadmap": roadmap,
@@ -134,9 +148,11 @@ class C3PO:
         keep = await ctx.act(self.filter, question=question.question, objective=objective, passages=found)
         return [found[i - 1] for i in keep.ids]
 
-    @property
-    def _query(self) -> Line:
-        return Line(self.query_chars)
+    def _query(self, question: str, kept: Sequence[Passage] = ()) -> Line:
+        if self.queries == "free":
+            return Line(self.query_chars)
+        copied = [(one_line(p, SPAN_WORDS), SPAN_RUN) for p in kept]
+        return Span(self.query_chars, ((question, QUESTION_RUN), *copied))
 
     @property
     def _thought(self) -> Line | None:

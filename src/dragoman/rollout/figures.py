@@ -1,0 +1,47 @@
+"""What a rollout came to, in figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from dragoman.rollout.record import Episode
+
+
+def figures(episodes: Sequence[Episode], reward: str) -> dict[str, Any]:
+    """Counts over all episodes; `reward` is the mean over the trajectories that have one.
+
+    `saved_draws` are further draws at a state that gave an action which was there already. `cached_share` is the share of
+    prompt tokens that engines served from their prefix cache, of decisions alone.
+    """
+    nodes = [n for e in episodes for n in e.nodes]
+    leaves = [t for e in episodes for t in e.trajectories]
+    rewarded = [r for t in leaves if (r := t.rewards.get(reward)) is not None]
+    points = {(e.key, n.point): n for e in episodes for n in e.nodes}
+    read = sum(n.prompt_tokens for n in points.values())
+    return {
+        "questions": len(episodes),
+        "trajectories": len(leaves),
+        "nodes": len(nodes),
+        "calls": sum(len(e.calls) for e in episodes),
+        "tokens": sum(e.tokens for e in episodes),
+        "seconds": round(busy_seconds((e.started, e.seconds) for e in episodes), 1),
+        "cached_share": round(sum(n.cached_tokens for n in points.values()) / read, 3) if read else 0.0,
+        "saved_draws": sum(n.merged for n in nodes),
+        "reward": round(sum(rewarded) / len(rewarded), 4) if rewarded else None,
+        "unscored": len(leaves) - len(rewarded),
+        "roles": dict(sorted(Counter(n.role for n in nodes).items())),
+        "stops": dict(sorted(Counter(t.stop.value for t in leaves).items())),
+        "depths": {str(d): c for d, c in sorted(Counter(len(t.nodes) for t in leaves).items())},
+    }
+
+
+def busy_seconds(spans: Iterable[tuple[float, float]]) -> float:
+    """Length of the union of (start, seconds) spans: the wall clock of a run, pauses between resumes left out."""
+    total, end = 0.0, float("-inf")
+    for started, seconds in sorted(spans):
+        stop = started + seconds
+        total += max(0.0, stop - max(end, started))
+        end = max(end, stop)
+    return total

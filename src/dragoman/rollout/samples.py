@@ -1,0 +1,132 @@
+"""From episodes to samples: one row an agent call, which is all that a trainer ever sees of a rollout.
+
+Token ids are the engine's own. A sample also carries the grammar it was drawn under, because under a grammar the policy
+is the model's distribution restricted to the allowed tokens, and that is what a trainer must differentiate.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dragoman.engines.base import Grammar
+from dragoman.errors import UserError
+from dragoman.rollout.credit import credit
+from dragoman.rollout.record import Episode
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One action of one role, with its credit.
+
+    Siblings, the actions taken in one state, share their `group`. `logprobs` are the engine's for the tokens of
+    `completion_ids`: the model's own, before temperature and grammar.
+    """
+
+    episode: str
+    question: str
+    node: str
+    group: str
+    role: str
+    kind: str
+    """The type of the action, such as `Search`; empty when the text is no action."""
+    depth: int
+    forced: bool
+    """The kind of the action was forced by the deterministic rollout, not chosen by the policy."""
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    temperature: float
+    grammar: Grammar | None
+    credit: float
+
+
+def samples(episode: Episode, reward: str, *, need_ids: bool = True) -> list[Sample]:
+    """The samples of an episode with credits by `reward`; nodes without credit give none.
+
+    Nor do nodes without token ids, which some servers do not report, unless the caller can do without.
+    """
+    credits = credit(episode, reward)
+    return [
+        Sample(
+            episode=episode.key,
+            question=str(episode.question["id"]),
+            node=node.id,
+            group=f"{episode.key}/{node.point}",
+            role=node.role,
+            kind=node.action["type"] if isinstance(node.action, dict) else "",
+            depth=node.depth,
+            forced=node.forced,
+            prompt_ids=tuple(node.prompt_ids),
+            completion_ids=tuple(node.completion_ids),
+            logprobs=tuple(node.logprobs),
+            temperature=node.temperature,
+            grammar=Grammar(**node.grammar) if node.grammar else None,
+            credit=value,
+        )
+        for node in episode.nodes
+        if (value := credits[node.id]) is not None and (not need_ids or (node.prompt_ids and node.completion_ids))
+    ]
+
+
+def write_samples(path: Path, rows: Sequence[Sample]) -> None:
+    """Write samples as Parquet, all or nothing."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema(
+        [
+            *((name, pa.string()) for name in ("episode", "question", "node", "group", "role", "kind")),
+            ("depth", pa.int32()),
+            ("forced", pa.bool_()),
+            ("prompt_ids", pa.list_(pa.int32())),
+            ("completion_ids", pa.list_(pa.int32())),
+            ("logprobs", pa.list_(pa.float32())),
+            ("temperature", pa.float64()),
+            ("grammar", pa.string()),
+            ("credit", pa.float64()),
+        ]
+    )
+    table = pa.Table.from_pylist([_row(s) for s in rows], schema=schema)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        pq.write_table(table, temporary, compression="zstd")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_samples(path: Path) -> list[Sample]:
+    """Read samples from Parquet.
+
+    Raises:
+        UserError: no such file, or not a file of samples.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; `dragoman rollout` and `dragoman seeds` write samples")
+    try:
+        rows = pq.read_table(path, columns=[f.name for f in dataclasses.fields(Sample)]).to_pylist()
+    except (pa.ArrowInvalid, KeyError, OSError) as e:
+        raise UserError(f"{path}: not a file of samples ({str(e).splitlines()[0]})") from None
+    return [_sample(row) for row in rows]
+
+
+def _row(sample: Sample) -> dict[str, Any]:
+    row = {f.name: getattr(sample, f.name) for f in dataclasses.fields(sample)}
+    row["grammar"] = None if sample.grammar is None else json.dumps(dataclasses.asdict(sample.grammar))
+    return row
+
+
+def _sample(row: dict[str, Any]) -> Sample:
+    grammar = None if row["grammar"] is None else Grammar(**json.loads(row["grammar"]))
+    lists = {name: tuple(row[name]) for name in ("prompt_ids", "completion_ids", "logprobs")}
+    return Sample(**{**row, **lists, "grammar": grammar})

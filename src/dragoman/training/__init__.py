@@ -1,0 +1,1 @@
+"""From samples to policies: one flat file per method."""

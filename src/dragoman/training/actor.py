@@ -1,0 +1,177 @@
+"""The policy as a trainer sees it: the log-probabilities of actions, and what it takes to save and restore it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from dragoman.config import AdapterParams
+from dragoman.training.actions import Batch, unpack
+from dragoman.training.policy import copy_tokenizer
+
+
+class ActionLogprobs(NamedTuple):
+    """What the policy says about the tokens of a actions, of at most m tokens each; 0 where there is no token."""
+
+    logprobs: Tensor
+    """[a, m] of the distribution that was sampled from: restricted to the grammar, at the sampling temperature."""
+    raw: Tensor
+    """[a, m] of the model itself, as engines report them."""
+    entropy: Tensor
+    """[a, m] of the distribution that was sampled from, in nats."""
+    features: Tensor
+    """[a, m, hidden] the last hidden state that each token was predicted from: the state s_{t,m} of a critic."""
+
+
+def lora_config(adapter: AdapterParams, lm: Any) -> Any:
+    """PEFT's own settings for an adapter on all linear layers of a model but its language head."""
+    from peft import LoraConfig
+
+    layers = int(lm.config.get_text_config().num_hidden_layers)
+    first = 0 if adapter.layers is None else max(0, layers - adapter.layers)
+    head = lm.get_output_embeddings()
+    linear = {name.rpartition(".")[2] for name, m in lm.named_modules() if isinstance(m, nn.Linear) and m is not head}
+    return LoraConfig(
+        r=adapter.rank,
+        lora_alpha=adapter.alpha,
+        lora_dropout=0.0,  # the ratio of PPO compares two passes, which must differ by the weights alone
+        target_modules=sorted(linear),
+        layers_to_transform=list(range(first, layers)) if first else None,
+        task_type="CAUSAL_LM",
+    )
+
+
+class Actor(nn.Module):
+    """A causal language model with a LoRA adapter, or without one, which is then trained whole.
+
+    Args:
+        folder: the model folder to start from.
+        adapter: None to train all weights.
+        device: where it runs.
+        bf16: compute in bfloat16; the weights that are trained are float32 in any case.
+    """
+
+    def __init__(self, folder: Path, adapter: AdapterParams | None, device: torch.device, *, bf16: bool = True) -> None:
+        super().__init__()
+        from transformers import AutoModelForCausalLM
+
+        self.folder = folder
+        # Weights that are trained are float32, since steps of 1e-5 vanish in bfloat16; those that are frozen stay small.
+        dtype = torch.bfloat16 if adapter is not None and bf16 else torch.float32
+        lm: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa")
+        lm.config.use_cache = False
+        self._peft: Any = None
+        if adapter is not None:
+            from peft import get_peft_model
+
+            self._peft = get_peft_model(lm, lora_config(adapter, lm))
+            lm = self._peft.get_base_model()
+        self.lm = lm.to(device).train()
+        self.bf16 = bf16
+        self.device = device
+        self.vocabulary = int(lm.config.get_text_config().vocab_size)
+        self.hidden = int(lm.config.get_text_config().hidden_size)
+
+    def forward(self, batch: Batch, temperature: float = 1.0) -> ActionLogprobs:
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bf16):
+            states = self.lm.model(
+                input_ids=batch.input_ids.to(self.device),
+                position_ids=batch.position_ids.to(self.device),
+                attention_mask=batch.attention.to(self.device),
+            ).last_hidden_state
+            mask = batch.mask.to(self.device)
+            features = states[batch.row.to(self.device), batch.position.to(self.device)]
+            logits = self.lm.lm_head(features[mask])  # the vocabulary is large: only where an action's token follows
+        logits, targets = logits.float(), batch.targets.to(self.device)[mask][:, None]
+        raw = logits.log_softmax(-1).gather(-1, targets)[:, 0]
+        logits = logits / temperature
+        if batch.allowed is not None:
+            bits = batch.allowed.to(self.device)[mask]
+            logits = logits.masked_fill(~unpack(bits, self.vocabulary), -torch.inf)
+        sampled = logits.log_softmax(-1)
+        entropy = -(sampled.exp() * sampled.clamp(min=-1e4)).sum(-1)
+
+        def lay_out(values: Tensor) -> Tensor:
+            return torch.zeros(mask.shape, device=self.device).masked_scatter(mask, values)
+
+        return ActionLogprobs(
+            lay_out(sampled.gather(-1, targets)[:, 0]), lay_out(raw), lay_out(entropy), features.float()
+        )
+
+    def trainable(self) -> Iterator[nn.Parameter]:
+        return (p for p in self.lm.parameters() if p.requires_grad)
+
+    def reference(self) -> AbstractContextManager[Any]:
+        """Within it, the weights are those of `folder`. Only with an adapter; see `has_reference`."""
+        return self._peft.disable_adapter() if self._peft is not None else nullcontext()
+
+    @property
+    def has_reference(self) -> bool:
+        return self._peft is not None
+
+    def state(self) -> dict[str, Tensor]:
+        """The trained weights alone, by name."""
+        return {n: p.detach().cpu().clone() for n, p in self.lm.named_parameters() if p.requires_grad}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, parameter in self.lm.named_parameters():
+                if parameter.requires_grad:
+                    parameter.copy_(state[name])
+
+    @torch.no_grad()
+    def export(self, out: Path) -> None:
+        """Write a plain model folder, the adapter merged: what every engine reads. `out` must not exist."""
+        from peft.tuners.lora import LoraLayer
+        from transformers import AutoModelForCausalLM
+
+        plain: Any = AutoModelForCausalLM.from_pretrained(self.folder, dtype=torch.bfloat16)
+        if self._peft is None:
+            plain.load_state_dict(self.lm.state_dict())
+        else:
+            for name, layer in self.lm.named_modules():
+                if isinstance(layer, LoraLayer):
+                    delta: Tensor = layer.get_delta_weight("default")  # type: ignore[attr-defined]
+                    weight = plain.get_submodule(name).weight
+                    weight.copy_(weight.float() + delta.float().cpu())
+        plain.save_pretrained(out)
+        copy_tokenizer(self.folder, out)
+
+
+class Critic(nn.Module):
+    """V(s_{t,m}): the expected credit of an action, read off the state before each of its tokens.
+
+    Either a linear head on the policy's last hidden states, whose gradient stops there, or a model of its own whose
+    language head is replaced by a value head, as in the paper (appendix A.2).
+    """
+
+    def __init__(self, actor: Actor, *, separate: bool, adapter: AdapterParams | None) -> None:
+        super().__init__()
+        self.trunk = Actor(actor.folder, adapter, actor.device, bf16=actor.bf16) if separate else None
+        self.norm = nn.LayerNorm(actor.hidden, elementwise_affine=False)
+        self.head = nn.Linear(actor.hidden, 1)
+        nn.init.zeros_(self.head.weight)
+        self.to(actor.device)
+
+    def forward(self, batch: Batch, policy: ActionLogprobs) -> Tensor:
+        """[a, m] values, 0 where there is no token."""
+        features = policy.features.detach() if self.trunk is None else self.trunk(batch).features
+        values = self.head(self.norm(features))[..., 0]
+        return values * batch.mask.to(values.device)
+
+    def trainable(self) -> Iterator[nn.Parameter]:
+        return (p for p in self.parameters() if p.requires_grad)
+
+    def state(self) -> dict[str, Tensor]:
+        return {n: p.detach().cpu().clone() for n, p in self.named_parameters() if p.requires_grad}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                if parameter.requires_grad:
+                    parameter.copy_(state[name])

@@ -1,0 +1,75 @@
+"""How good a policy is while it is trained: its greedy answers to the dev questions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dragoman.progress import bar
+from dragoman.rewards.answer import scores
+from dragoman.rollout.record import Episode
+from dragoman.rollout.scheduler import roll_out
+from dragoman.rollout.store import EpisodeStore
+from dragoman.rollout.tree import Exploration
+from dragoman.types import Question
+from dragoman.world import Worlds
+
+
+async def roll_out_policy(
+    system: str,
+    folder: Path,
+    questions: Sequence[Question],
+    worlds: Worlds,
+    *,
+    exploration: Exploration,
+    seed: int,
+    concurrency: int,
+    out: Path,
+) -> list[Episode]:
+    """Episodes of the policy in `folder`, scored by answer match and kept in `out`."""
+    played, world = worlds.open(f"{system}@{folder}")
+    with EpisodeStore(out) as store, bar(f"{out.parent.name} {out.name}", len(questions)) as advance:
+        return await roll_out(
+            questions,
+            system,
+            played,
+            world,
+            store,
+            exploration=exploration,
+            seed=seed,
+            concurrency=concurrency,
+            reward=lambda question, answer: scores(answer, question.answers),
+            progress=lambda episode: advance(),
+        )
+
+
+async def dev_rollout(
+    system: str,
+    folder: Path,
+    questions: Sequence[Question],
+    worlds: Worlds,
+    *,
+    reward: str,
+    seed: int,
+    concurrency: int,
+    out: Path,
+) -> dict[str, Any]:
+    """See `summary`, of the policy's greedy answers."""
+    episodes = await roll_out_policy(
+        system, folder, questions, worlds, exploration=Exploration(), seed=seed, concurrency=concurrency, out=out
+    )
+    return summary(episodes, reward)
+
+
+def summary(episodes: Sequence[Episode], reward: str) -> dict[str, Any]:
+    """Mean reward, decisions per question, and the share of each first decision, of greedy episodes."""
+    trajectories = [e.trajectories[0] for e in episodes]
+    rewarded = [r for t in trajectories if (r := t.rewards.get(reward)) is not None]
+    first = Counter(e.nodes[0].action["type"] for e in episodes if e.nodes and isinstance(e.nodes[0].action, dict))
+    return {
+        "dev_reward": sum(rewarded) / max(1, len(rewarded)),
+        "dev_depth": sum(len(t.nodes) for t in trajectories) / len(trajectories),
+        **{f"share_{kind}": count / len(episodes) for kind, count in sorted(first.items())},
+    }

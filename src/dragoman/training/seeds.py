@@ -1,0 +1,150 @@
+"""Seed trajectories: rejection sampling from trees (C-3PO section 5.2; Yuan et al. 2023).
+
+Trees of a policy that has not been trained are mostly wrong. What led to a right answer, and did better there than its
+siblings, is what the warm-up learns.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from dragoman.config import SeedsParams
+from dragoman.engines.base import Request
+from dragoman.engines.local import Vocabulary
+from dragoman.rollout.credit import credit
+from dragoman.rollout.record import Episode, Node, Trajectory
+from dragoman.rollout.samples import Sample, samples
+from dragoman.systems.prompts import Messages
+
+
+def solutions(episode: Episode, reward: str, settings: SeedsParams) -> list[Trajectory]:
+    """The trajectories of an episode that are kept: those that earned the reward, at most `solutions` of them.
+
+    They are taken in turn from each strategy (kind of first decision), and within it those first whose actions have the
+    highest mean credit, then the shortest.
+    """
+    credits = credit(episode, reward)
+    nodes = {n.id: n for n in episode.nodes}
+
+    def rank(trajectory: Trajectory) -> tuple[float, int]:
+        values = [credits[i] or 0.0 for i in trajectory.nodes]
+        return -sum(values) / len(values), len(values)
+
+    by_strategy: dict[str, list[Trajectory]] = defaultdict(list)
+    for trajectory in episode.trajectories:
+        if trajectory.nodes and (trajectory.rewards.get(reward) or 0.0) >= settings.min_reward:
+            by_strategy[_kind(nodes[trajectory.nodes[0]])].append(trajectory)
+    queues = [sorted(by_strategy[name], key=rank) for name in sorted(by_strategy)]
+    kept: list[Trajectory] = []
+    while len(kept) < settings.solutions and any(queues):
+        for queue in queues:
+            if queue and len(kept) < settings.solutions:
+                kept.append(queue.pop(0))
+    return kept
+
+
+def select(episode: Episode, reward: str, settings: SeedsParams) -> list[Sample]:
+    """The actions of the kept trajectories that are worth imitating.
+
+    An action is left out when its credit is below `min_credit`, or does not exceed the mean credit of its siblings by
+    `min_advantage`: where every choice earns the same there is nothing to learn. Of the first decisions only the best
+    kind is kept, or with `first: all` each that led to a solution.
+    """
+    found = {sample.node: sample for sample in samples(episode, reward, need_ids=False)}
+    kept = [i for trajectory in solutions(episode, reward, settings) for i in trajectory.nodes]
+    siblings: dict[str, list[Sample]] = defaultdict(list)
+    for sample in found.values():
+        siblings[sample.group].append(sample)
+    chosen: dict[str, Sample] = {}
+    for sample in (found[i] for i in kept if i in found):
+        group = siblings[sample.group]
+        if sample.credit < settings.min_credit and not sample.forced:
+            continue  # a strategy is compared with the others, however low all of them are
+        if sample.forced and settings.first == "best":
+            # among equals the cheapest: a system lists its first decisions in the order of what they cost
+            best = max(group, key=lambda s: (s.credit, -episode_order(episode, s)))
+            if sample.node != best.node:
+                continue
+        elif settings.min_advantage and not sample.forced:
+            mean = sum(s.credit for s in group) / len(group)
+            if sample.credit - mean < settings.min_advantage:
+                continue
+        chosen[sample.node] = sample
+    return list(chosen.values())
+
+
+def episode_order(episode: Episode, sample: Sample) -> int:
+    """How many decisions lie below a first decision: its cost."""
+    return sum(sample.node in t.nodes for t in episode.trajectories) + max(
+        len(t.nodes) for t in episode.trajectories if sample.node in t.nodes
+    )
+
+
+def balance(chosen: Sequence[Sample], max_share: float, seed: int) -> list[Sample]:
+    """Leave out as few samples as will do, at random, so that no strategy and no role has more than its share.
+
+    First no kind of first decision has more than `max_share` of those decisions, then no role more than that of all.
+    Shares that cannot be had (below one over their number) end in equal ones.
+    """
+    rng = random.Random(seed)
+    first = _capped([s.kind if s.forced else None for s in chosen], max_share, rng)
+    kept = [s for s, keep in zip(chosen, first, strict=True) if keep]
+    return [s for s, keep in zip(kept, _capped([s.role for s in kept], max_share, rng), strict=True) if keep]
+
+
+def _capped(labels: Sequence[str | None], max_share: float, rng: random.Random) -> list[bool]:
+    """Which to keep so that no label has more than `max_share` of what is left; None is not counted, and kept."""
+    counts = Counter(label for label in labels if label is not None)
+    cap = max(counts.values(), default=0)
+    while cap > min(counts.values(), default=0) and cap > max_share * sum(min(n, cap) for n in counts.values()):
+        cap -= 1
+    keep = [True] * len(labels)
+    for label, count in sorted(counts.items()):
+        own = [i for i, other in enumerate(labels) if other == label]
+        for i in rng.sample(own, max(0, count - cap)):
+            keep[i] = False
+    return keep
+
+
+def for_proxy(
+    chosen: Sequence[Sample], episodes: Sequence[Episode], shots: int, vocabulary: Vocabulary
+) -> list[Sample]:
+    """The same actions as the proxy would take them: without the sampler's examples, in the proxy's own tokens.
+
+    Only needed for a teacher or for in-context examples; samples of the proxy itself keep the engine's token ids.
+    """
+    nodes = {(e.key, n.id): n for e in episodes for n in e.nodes}
+    end = min(vocabulary.eos_ids)
+    rewritten = []
+    for sample in chosen:
+        node = nodes[sample.episode, sample.node]
+        prompt = tuple(without_shots([(role, text) for role, text in node.prompt], shots))
+        prompt_ids = vocabulary.encode(Request(prompt=prompt, max_tokens=1))
+        completion_ids = (*vocabulary.tokenize(node.text), end)
+        rewritten.append(dataclasses.replace(sample, prompt_ids=prompt_ids, completion_ids=completion_ids, logprobs=()))
+    return rewritten
+
+
+def without_shots(messages: Sequence[tuple[str, str]], shots: int) -> Messages:
+    """Messages without the first `shots` pairs of user and assistant after the system's, or as many as there are."""
+    start = 1 if messages and messages[0][0] == "system" else 0
+    pairs = min(shots, sum(role == "assistant" for role, _ in messages))
+    return (*messages[:start], *messages[start + 2 * pairs :])
+
+
+def counts(chosen: Sequence[Sample]) -> dict[str, Any]:
+    """How many samples there are of each role and kind."""
+    return {
+        "samples": len(chosen),
+        "questions": len({s.question for s in chosen}),
+        "roles": dict(sorted(Counter(s.role for s in chosen).items())),
+        "kinds": dict(sorted(Counter(f"{s.role} {s.kind}" for s in chosen).items())),
+    }
+
+
+def _kind(node: Node) -> str:
+    return str(node.action["type"]) if isinstance(node.action, dict) else ""

@@ -1,0 +1,213 @@
+"""The warm-up: supervised fine-tuning on seed trajectories, loss on the action tokens alone (C-3PO table 6).
+
+The loop is TRL's SFTTrainer with PEFT. It runs once over all epochs with a checkpoint after each, and then every epoch's
+policy answers the dev questions: the best one is kept, which need not be the last.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dragoman import jsonl
+from dragoman.config import SftParams
+from dragoman.engines.local import fingerprint
+from dragoman.errors import UserError
+from dragoman.rollout.samples import Sample
+from dragoman.training.actor import lora_config
+from dragoman.training.dev import dev_rollout
+from dragoman.training.policy import METRICS, copy_tokenizer, publish, read_manifest, resume
+from dragoman.types import Question
+from dragoman.world import Worlds
+
+log = logging.getLogger(__name__)
+
+
+async def train(
+    system: str,
+    batch: Sequence[Sample],
+    dev: Sequence[Question],
+    worlds: Worlds,
+    settings: SftParams,
+    *,
+    base: Path,
+    reward: str,
+    seed: int,
+    out: Path,
+    data: dict[str, str],
+) -> dict[str, Any]:
+    """Fine-tune `base` on the samples and publish the best epoch's policy in `out`.
+
+    A run that was cut short goes on after its last finished epoch when it is called again with equal arguments.
+
+    Args:
+        system: whose roles the samples are of.
+        batch: what is imitated.
+        dev: questions whose greedy answers choose the epoch.
+        base: model folder to start from.
+        reward: name of the score that chooses.
+        data: hashes of what is learnt from, for the manifest.
+
+    Returns:
+        What `out/metrics.json` holds.
+
+    Raises:
+        UserError: nothing to learn from.
+    """
+    fitting = [s for s in batch if len(s.prompt_ids) + len(s.completion_ids) <= settings.max_tokens]
+    if not fitting or not dev:
+        raise UserError(
+            f"sft: {len(batch)} samples, of which {len(fitting)} have at most {settings.max_tokens} tokens, and "
+            f"{len(dev)} dev questions; both must be more than none"
+        )
+    parent = read_manifest(base)
+    manifest = {
+        "stage": "sft",
+        "system": system,
+        "base": parent.get("base", parent.get("source", "")),
+        "parent": parent.get("version", ""),
+        "data": data,
+        "parameters": {"reward": reward, "seed": seed, **settings.model_dump(mode="json")},
+    }
+    arguments = jsonl.dumps([manifest, fingerprint(base, "bfloat16"), [s.node for s in fitting], [q.id for q in dev]])
+    if finished := resume(out, arguments):
+        return finished
+    losses = _fine_tune(base, fitting, settings, seed=seed, work=out / "epochs")
+    history: list[dict[str, Any]] = []
+    for epoch, checkpoint in enumerate(_checkpoints(out / "epochs"), start=1):
+        folder = out / "candidates" / f"{epoch:02d}"
+        if not folder.is_dir():
+            _export(base, checkpoint, folder, adapter=settings.adapter is not None)
+        row = await dev_rollout(
+            system,
+            folder,
+            dev,
+            worlds,
+            reward=reward,
+            seed=seed,
+            concurrency=settings.concurrency,
+            out=out / "dev" / f"{epoch:02d}",
+        )
+        await worlds.release(f"{system}@{folder}")
+        history.append({"epoch": epoch, **row})
+        log.info("sft epoch %d: dev %s %.3f", epoch, reward, row["dev_reward"])
+    best = max(history, key=lambda row: row["dev_reward"])
+    metrics = {
+        "samples": len(fitting),
+        "too_long": len(batch) - len(fitting),
+        "roles": dict(sorted(Counter(s.role for s in fitting).items())),
+        "best_epoch": best["epoch"],
+        "dev_reward": best["dev_reward"],
+        "dev_questions": len(dev),
+        "loss": losses[-1]["loss"] if losses else None,
+    }
+    policy = publish(out / "candidates" / f"{best['epoch']:02d}", out, manifest | {"metrics": metrics})
+    metrics["policy"] = policy.name
+    jsonl.write_csv(out / "loss.csv", losses)
+    jsonl.write_csv(out / "dev.csv", history)
+    jsonl.write_json(out / METRICS, metrics)
+    for name in ("epochs", "candidates"):
+        shutil.rmtree(out / name)
+    return metrics
+
+
+def _fine_tune(
+    base: Path, batch: Sequence[Sample], settings: SftParams, *, seed: int, work: Path
+) -> list[dict[str, Any]]:
+    """Run TRL, from the last checkpoint in `work` where there is one. Returns the loss by step."""
+    import torch
+    from datasets import Dataset
+    from torch.nn.functional import cross_entropy
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from trl import SFTConfig, SFTTrainer
+
+    class ActionTrainer(SFTTrainer):
+        """TRL without Triton puts the language head over whole prompts, which took two thirds of the time on a CPU.
+
+        The loss is the same; here the head reads only positions that an action's token follows in some row.
+        """
+
+        def compute_loss(
+            self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+        ) -> Any:
+            labels = inputs["labels"][:, 1:]
+            read = (labels != -100).any(0).nonzero()[:, 0]
+            outputs = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], logits_to_keep=read)
+            wanted = labels[:, read]
+            total = cross_entropy(outputs.logits.float().flatten(0, 1), wanted.flatten(), reduction="sum")
+            loss = total / ((wanted != -100).sum() if num_items_in_batch is None else num_items_in_batch)
+            return (loss, outputs) if return_outputs else loss
+
+    rows = Dataset.from_list(
+        [
+            {
+                "input_ids": [*s.prompt_ids, *s.completion_ids],
+                "completion_mask": [0] * len(s.prompt_ids) + [1] * len(s.completion_ids),
+            }
+            for s in batch
+        ]
+    )
+    accumulate = max(1, round(min(settings.batch_size, len(batch)) / settings.micro_batch))
+    steps = settings.epochs * -(-len(batch) // (settings.micro_batch * accumulate))
+    adapter = settings.adapter
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32 if adapter is None else torch.bfloat16)
+    trainer = ActionTrainer(
+        model=model,
+        args=SFTConfig(
+            output_dir=str(work),
+            completion_only_loss=True,
+            max_length=None,
+            num_train_epochs=settings.epochs,
+            per_device_train_batch_size=settings.micro_batch,
+            gradient_accumulation_steps=accumulate,
+            learning_rate=settings.lr,
+            lr_scheduler_type="cosine",
+            warmup_steps=round(settings.warmup_ratio * steps),
+            bf16=True,
+            use_cpu=not torch.cuda.is_available(),
+            gradient_checkpointing=False,
+            train_sampling_strategy="group_by_length",
+            save_strategy="epoch",
+            logging_steps=1,
+            report_to=[],
+            disable_tqdm=None,
+            seed=seed,
+            data_seed=seed,
+        ),
+        train_dataset=rows,
+        processing_class=AutoTokenizer.from_pretrained(base),
+        peft_config=None if adapter is None else lora_config(adapter, model),
+    )
+    trainer.train(resume_from_checkpoint=bool(_checkpoints(work)) or None)
+    return [
+        {"step": row["step"], "epoch": round(row["epoch"], 3), "loss": row["loss"]}
+        for row in trainer.state.log_history
+        if "loss" in row
+    ]
+
+
+def _checkpoints(work: Path) -> list[Path]:
+    return sorted(work.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2]))
+
+
+def _export(base: Path, checkpoint: Path, folder: Path, *, adapter: bool) -> None:
+    """A plain model folder out of a checkpoint: the adapter merged into the base, or the weights themselves."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    if adapter:
+        from peft import PeftModel
+
+        model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+        merged: Any = PeftModel.from_pretrained(model, str(checkpoint)).merge_and_unload()
+    else:
+        merged = AutoModelForCausalLM.from_pretrained(checkpoint)
+    scratch = folder.with_name(f".{folder.name}")
+    shutil.rmtree(scratch, ignore_errors=True)
+    merged.to(torch.bfloat16).save_pretrained(scratch)
+    copy_tokenizer(base, scratch)
+    scratch.rename(folder)

@@ -1,0 +1,15 @@
+import pytest
+
+from dragoman.errors import UserError
+from dragoman.evaluation.ablations import ABLATIONS, ablation
+from dragoman.systems import build
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_every_ablation_is_a_system_that_can_be_built(name):
+    assert build("c3po", dict(ablation(name).settings)).roles
+
+
+def test_an_unknown_one_is_named():
+    with pytest.raises(UserError, match="unknown ablation 'no-llm': choose from no-tree, no-rl"):
+        ablation("no-llm")

@@ -1,0 +1,188 @@
+"""The page of a tree: it holds the episode safely, and a real browser draws it."""
+
+import html
+import json
+import random
+import re
+import shutil
+import subprocess
+from importlib import resources
+
+import httpx
+import pytest
+from PIL import Image
+
+from dragoman.rewards.answer import scores
+from dragoman.rollout.credit import credit
+from dragoman.rollout.record import Episode
+from dragoman.rollout.tree import TREE, Tree, World
+from dragoman.rollout.view import tree_html, write_tree
+from dragoman.systems import build
+from dragoman.types import Passage, Question
+from fakes import ListRetriever, ScriptedEngine
+
+HOSTILE = "</script><script>alert(1)</script> <!-- \u2028 & {{ data }} <b>bold</b>"
+PASSAGES = [
+    Passage("bhutan", "Bhutan", "Thimphu is the capital of Bhutan."),
+    Passage("ngultrum", "Ngultrum", "The currency of Bhutan is the ngultrum."),
+    Passage("rupee", "Rupee", "The currency of Nepal is the rupee."),
+]
+QUESTION = Question("q1", "Which currency has the country whose capital is Thimphu?", ("ngultrum",), "compositional")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chrome"))), None)
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+in_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs a browser: apt-get install chromium")
+
+
+def proxy(prompt: str, rng: random.Random) -> str:
+    regex = prompt.splitlines()[0]
+    if regex.startswith(r"\["):  # the router, forced to each of its kinds
+        kinds = {r"\[N": "[No Retrieval]", r"\[R": "[Retrieval] currency of Bhutan", r"\[P": "[Planning]"}
+        return kinds[regex[:3]]
+    if r"\[LLM\]" in regex:
+        searches = [f"Action: [Retrieval] {query}" for query in ("capital Thimphu", "currency of Bhutan")]
+        return rng.choice(["Action: [LLM]", *searches, "I would stop here"])
+    return rng.choice(["Action: []", "Action: [1]", "Action: [1, 2]"])
+
+
+def llm(prompt: str, rng: random.Random) -> str:
+    if "List the facts" in prompt:
+        return f"1. The country whose capital is Thimphu\n2. The currency of that country {HOSTILE}"
+    return "the Bhutanese ngultrum" if "is the ngultrum" in prompt else "the Indian rupee"
+
+
+@pytest.fixture
+async def episode() -> Episode:
+    world = World(llm=ScriptedEngine(llm), proxy=ScriptedEngine(proxy), retriever=ListRetriever(PASSAGES))
+    system = build("c3po", {"k": 2, "max_depth": 5})
+    grown = await Tree(QUESTION, system, world, exploration=TREE, seed=3).grow(system_name="c3po", config={"seed": 3})
+    for trajectory in grown.trajectories:
+        trajectory.rewards = scores(trajectory.answer, QUESTION.answers)
+    return grown
+
+
+@pytest.fixture
+def page(episode, tmp_path):
+    write_tree(episode, "cover_em", tmp_path / "tree.html")
+    return tmp_path / "tree.html"
+
+
+def test_the_page_holds_the_episode(episode):
+    text = tree_html(episode, "cover_em")
+    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, flags=re.S)
+    held = json.loads(data)
+    assert Episode.model_validate(held["episode"]) == episode
+    assert held["credit"] == credit(episode, "cover_em") and held["reward"] == "cover_em"
+    assert any(HOSTILE in n.prompt[-1][1] for n in episode.nodes)
+    assert "<" not in data and text.count("<script") == 2
+
+
+def test_numbers_that_json_lacks_do_not_break_the_page(episode):
+    episode.nodes[0].logprobs[0] = float("-inf")
+    data = tree_html(episode, "cover_em").split('id="data">')[1].split("</script>")[0]
+    assert json.loads(data, parse_constant=pytest.fail)["episode"]["nodes"][0]["logprobs"][0] is None
+
+
+def test_the_template_asks_for_nothing_from_elsewhere():
+    template = resources.files("dragoman.rollout").joinpath("view.html").read_text(encoding="utf-8")
+    assert "default-src 'none'" in template
+    assert not re.search(r"https?:|@import|url\(|(?:src|href)\s*=", template)
+
+
+def browse(page, fragment: str, *options: str) -> str:
+    """Open the page in a headless browser. Returns the document as drawn, when `--dump-dom` asks for it."""
+    profile = f"--user-data-dir={page.parent / 'profile'}"
+    command = [CHROMIUM, *FLAGS, profile, *options, f"{page.as_uri()}#{fragment}"]
+    return subprocess.run(command, capture_output=True, check=True, timeout=60, encoding="utf-8").stdout
+
+
+def drawn(dom: str, id: str) -> str:
+    return re.search(rf'<button [^>]*class="item[^>]*data-id="{id}".*?</button>', dom, flags=re.S)[0]
+
+
+@in_browser
+def test_a_browser_draws_every_node_and_opens_the_one_in_the_address(episode, page):
+    chosen = next(n for n in episode.nodes if HOSTILE in n.prompt[-1][1])
+    dom = browse(page, chosen.id, "--dump-dom")
+    credits = credit(episode, "cover_em")
+    for node in episode.nodes:
+        button = drawn(dom, node.id)
+        assert node.role in button and f">{credits[node.id]:.2f}<" in button
+    for i, trajectory in enumerate(episode.trajectories, start=1):
+        assert trajectory.stop in drawn(dom, f"trajectory-{i}")
+    panel = dom[dom.index("<aside") : dom.index("</aside>")]
+    assert "hidden" not in panel[: panel.index(">")]
+    assert html.escape(chosen.prompt[-1][1], quote=False) in panel
+
+
+@in_browser
+async def test_trajectories_without_nodes_and_without_scores_are_drawn(tmp_path):
+    engine = ScriptedEngine(llm)
+    world = World(llm=engine, proxy=engine, retriever=ListRetriever(PASSAGES))
+    write_tree(await Tree(QUESTION, build("standard"), world).grow(), "cover_em", tmp_path / "tree.html")
+    dom = browse(tmp_path / "tree.html", "trajectory-1", "--dump-dom")
+    assert "not scored" in drawn(dom, "trajectory-1")
+    panel = dom[dom.index("<aside") : dom.index("</aside>")]
+    assert "ngultrum" in panel and panel.index("search") < panel.index("ask answer")
+
+
+@in_browser
+@pytest.mark.parametrize("width", [400, 1600])
+def test_the_picture_is_not_blank(page, width):
+    browse(page, "", f"--screenshot={page.parent / 'tree.png'}", f"--window-size={width},1000")
+    with Image.open(page.parent / "tree.png") as picture:
+        assert picture.width == width
+        assert len(picture.convert("RGB").getcolors(maxcolors=2**24)) > 50
+
+
+@pytest.fixture
+def driver(tmp_path):
+    """A WebDriver session (W3C) as a function: method, path below the session, and body."""
+    if CHROMIUM is None or shutil.which("chromedriver") is None:
+        pytest.skip("needs a browser and its driver: apt-get install chromium chromium-driver")
+    with subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            port = next(m[1] for line in process.stdout if (m := re.search(r"successfully on port (\d+)", line)))
+            flags = [*FLAGS, "--window-size=1600,1000", f"--user-data-dir={tmp_path / 'profile'}"]
+            capabilities = {"alwaysMatch": {"goog:chromeOptions": {"binary": CHROMIUM, "args": flags}}}
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client:
+
+                def send(method: str, path: str, **body):
+                    answer = client.request(method, path, json=body if method == "POST" else None)
+                    assert answer.is_success, answer.text
+                    return answer.json()["value"]
+
+                session = f"/session/{send('POST', '/session', capabilities=capabilities)['sessionId']}"
+                yield lambda method, path, **body: send(method, session + path, **body)
+                send("DELETE", session)
+        finally:
+            process.terminate()
+
+
+def test_a_click_and_the_enter_key_open_the_panel(episode, page, driver):
+    def find(selector: str) -> str:
+        return "/element/" + next(iter(driver("POST", "/element", using="css selector", value=selector).values()))
+
+    def item(id: str) -> str:
+        return find(f'.item[data-id="{id}"]')
+
+    def panel() -> str:
+        return driver("GET", f"{find('#panel')}/text")
+
+    driver("POST", "/url", url=page.as_uri())
+    assert panel() == ""  # nothing is selected
+    router, other = episode.nodes[0], episode.nodes[-1]
+    driver("POST", f"{item(router.id)}/click")
+    assert router.prompt[-1][1].splitlines()[0] in panel() and router.text in panel()
+    assert driver("GET", "/url") == f"{page.as_uri()}#{router.id}"
+    driver("POST", f"{item(other.id)}/value", text="\ue007")  # Enter
+    assert panel().startswith(other.role) and driver("GET", "/url").endswith(other.id)
+    driver("POST", "/back")
+    assert panel().startswith(router.role)
+    leaf = next(i for i, t in enumerate(episode.trajectories, start=1) if t.passages and t.answer)
+    driver("POST", f"{item(f'trajectory-{leaf}')}/click")
+    assert "search" in panel() and "ask answer" in panel() and "cover_em" in panel()
+    driver("POST", f"{find('#close')}/click")
+    assert panel() == ""

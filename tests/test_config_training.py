@@ -1,0 +1,161 @@
+"""The training sections of `params.yaml`: what is refused, what the profiles say, and when training has collapsed."""
+
+import math
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dragoman.config import ExplorationParams, GuardParams, Params, RlParams, SeedsParams, load_params, parse_params
+from dragoman.errors import UserError
+from dragoman.rollout.tree import TREE, Exploration
+
+ROOT = Path(__file__).parents[1]
+PROFILES = ["cpu", "gpu", "paper", "smoke"]
+
+
+def refusal(section: dict) -> str:
+    with pytest.raises(UserError) as e:
+        parse_params(section, origin="params.yaml")
+    return str(e.value)
+
+
+@pytest.mark.parametrize("stage", ["seeds", "rl"])
+@pytest.mark.parametrize(("key", "value"), [("top_p", 0.9), ("top_k", 50), ("min_p", 0.05), ("top_p", 1.0)])
+def test_sampling_from_less_than_the_whole_distribution_is_refused_with_a_reason(stage, key, value):
+    message = refusal({stage: {"exploration": {"temperature": 1.0, key: value}}})
+    assert message.startswith(f"params.yaml: {stage}.exploration: {key}: training samples from the whole distribution")
+    assert message.endswith("leave it out")
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"rl": {"exploration": {"temprature": 1}}}, "rl.exploration.temprature: unknown key"),
+        ({"rl": {"exploration": {"temperature": 0}}}, "rl.exploration.temperature: "),
+        ({"rl": {"exploration": {"breadth": [2, 0]}}}, "rl.exploration.breadth.1: "),
+        ({"rl": {"exploration": {"max_nodes": 0}}}, "rl.exploration.max_nodes: "),
+        ({"rl": {"exploration": {"max_tokens": 0}}}, "rl.exploration.max_tokens: "),
+        ({"rl": {"exploration": 3}}, "rl.exploration: "),
+        ({"rl": {"critic": "none"}}, "rl.critic: "),
+        ({"rl": {"guards": {"max_kll": 1}}}, "rl.guards.max_kll: unknown key"),
+        ({"seeds": {"min_reward": 0}}, "seeds.min_reward: "),
+        ({"seeds": {"min_advantage": 1.5}}, "seeds.min_advantage: "),
+        ({"seeds": {"first": "worst"}}, "seeds.first: "),
+        ({"seeds": {"teacher": {"engine": "openai"}}}, "seeds.teacher: urls: "),
+        ({"sft": {"adapter": {"rank": 0}}}, "sft.adapter.rank: "),
+        ({"train": {"system": "c4po"}}, "unknown system 'c4po'"),
+        ({"train": {"dataset": "mine"}}, "train.dataset: 'mine' has no entry under corpus"),
+        ({"train": {"reward": "accuracy"}}, "train.reward: "),
+    ],
+)
+def test_what_is_refused_is_named_in_full(section, message):
+    assert message in refusal(section)
+
+
+def test_a_breadth_for_no_depth_at_all_is_refused():
+    refusal({"rl": {"exploration": {"breadth": []}}})
+
+
+def test_an_exploration_becomes_that_of_the_rollout():
+    settings = ExplorationParams(temperature=0.7, breadth=(3, 1), force_first=False, max_nodes=64, max_tokens=9000)
+    assert settings.build() == Exploration(
+        temperature=0.7, breadth=(3, 1), force_first=False, max_nodes=64, max_tokens=9000
+    )
+
+
+def test_the_default_exploration_is_the_paper_s():
+    assert ExplorationParams().build() == TREE
+
+
+def test_without_a_tree_there_is_one_trajectory_of_the_policy_s_own_choice():
+    tree = ExplorationParams(temperature=0.7, breadth=(2, 4), force_first=True, max_nodes=64, max_tokens=9000)
+    single = tree.single()
+    assert single == ExplorationParams(temperature=0.7, breadth=(1,), force_first=False, max_nodes=64, max_tokens=9000)
+    assert [single.build().draws(depth) for depth in (1, 2, 9)] == [1, 1, 1]
+    assert (tree.breadth, tree.force_first) == ((2, 4), True)
+    assert single.single() == single
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_profile_can_train(profile):
+    params = load_params(ROOT / "params.yaml", profile=profile)
+    assert params.train.dataset in params.corpus
+    for exploration in (params.seeds.exploration, params.rl.exploration):
+        assert exploration.force_first and exploration.build().draws(99) == 1
+    assert max(params.seeds.exploration.breadth) > 1 and max(params.rl.exploration.breadth) > 1
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_what_a_profile_says_of_training_is_what_is_loaded(profile):
+    params = load_params(ROOT / "params.yaml", profile=profile)
+    said = yaml.safe_load((ROOT / "conf" / f"{profile}.yaml").read_text())
+    own = yaml.safe_load((ROOT / "params.yaml").read_text())
+    for stage in ("seeds", "sft", "rl"):
+        loaded = getattr(params, stage).model_dump(mode="json")
+        for key, value in said[stage].items():
+            if key in (own.get(stage) or {}):
+                continue
+            if isinstance(value, dict):
+                assert value.items() <= loaded[key].items()
+            else:
+                assert loaded[key] == value
+
+
+def test_the_paper_s_profile_has_the_paper_s_numbers():
+    params = load_params(ROOT / "params.yaml", profile="paper")
+    assert params.rl.exploration.build() == TREE
+    assert (params.sft.lr, params.sft.batch_size, params.sft.epochs) == (4e-5, 512, 3)  # table 6
+    assert (params.rl.policy_lr, params.rl.value_lr, params.rl.kl_coef) == (5e-7, 5e-6, 0.005)  # table 7
+    assert (params.rl.adapter, params.rl.critic, params.rl.clip) == (None, "separate", 0.2)
+
+
+def test_the_defaults_load_without_a_file():
+    assert Params().rl == RlParams() and Params().seeds == SeedsParams()
+
+
+SOUND = {
+    "policy_loss": -0.1,
+    "value_loss": 0.2,
+    "grad_norm": 3.0,
+    "kl": 0.05,
+    "entropy": 0.4,
+    "valid_actions": 0.9,
+    "engine_difference": 0.01,
+}
+GUARDS = GuardParams(max_kl=0.5, min_entropy=0.1, min_valid_actions=0.6, max_engine_difference=0.2)
+
+
+def test_a_sound_row_breaks_no_guard():
+    assert GUARDS.broken_by(SOUND) == ""
+    assert GuardParams().broken_by(SOUND) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "beyond"),
+    [
+        ("kl", 0.5, 0.501),
+        ("entropy", 0.1, 0.099),
+        ("valid_actions", 0.6, 0.599),
+        ("engine_difference", 0.2, 0.201),
+    ],
+)
+def test_each_guard_holds_at_its_limit_and_breaks_beyond_it(name, limit, beyond):
+    assert GUARDS.broken_by(SOUND | {name: limit}) == ""
+    assert GUARDS.broken_by(SOUND | {name: beyond}) == f"{name} is {beyond:.3f}, beyond its guard"
+
+
+@pytest.mark.parametrize("name", ["policy_loss", "value_loss", "grad_norm"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_loss_or_a_gradient_that_is_not_a_number_breaks_them_all(name, value):
+    assert GUARDS.broken_by(SOUND | {name: value}) == f"{name} is {value}"
+
+
+@pytest.mark.parametrize("name", ["kl", "entropy", "valid_actions", "engine_difference"])
+def test_a_guarded_figure_that_is_not_a_number_breaks_its_guard(name):
+    assert name in GUARDS.broken_by(SOUND | {name: math.nan})
+
+
+def test_the_first_broken_guard_is_named():
+    assert GUARDS.broken_by(SOUND | {"kl": 9.0, "entropy": 0.0}) == "kl is 9.000, beyond its guard"
+    assert GUARDS.broken_by(SOUND | {"kl": 9.0, "grad_norm": math.nan}) == "grad_norm is nan"

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from toy import QUESTIONS, ToyWorlds
+
+from dragoman.rewards.answer import scores
+from dragoman.rollout.samples import Sample, samples
+from dragoman.rollout.scheduler import roll_out
+from dragoman.rollout.store import EpisodeStore
+from dragoman.rollout.tree import Exploration
+
+
+@pytest.fixture
+async def worlds() -> AsyncIterator[ToyWorlds]:
+    opened = ToyWorlds()
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def toy_samples(tiny_model, worlds, tmp_path) -> list[Sample]:
+    """Siblings of both arms for each toy question, as the real engine drew them."""
+    system, world = worlds.open(f"toy@{tiny_model}")
+    with EpisodeStore(tmp_path / "episodes") as store:
+        episodes = await roll_out(
+            QUESTIONS,
+            "toy",
+            system,
+            world,
+            store,
+            exploration=Exploration(temperature=1.0, force_first=True),
+            reward=lambda question, answer: scores(answer, question.answers),
+        )
+    return [sample for episode in episodes for sample in samples(episode, "cover_em")]

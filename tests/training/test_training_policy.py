@@ -1,0 +1,211 @@
+"""Policy versions on disk: published, found again, and never mixed up with those of another run."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from dragoman.errors import UserError
+from dragoman.training import policy
+from dragoman.training.policy import copy_tokenizer, find_policy, publish, read_manifest, resume
+
+
+def model(folder: Path, weights: bytes = b"weights", **files: str) -> Path:
+    """As much of a model folder as a policy needs."""
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(weights)
+    (folder / "config.json").write_text("{}")
+    for name, text in files.items():
+        (folder / f"{name}.json").write_text(text)
+    return folder
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+
+
+SHA256 = hashlib.sha256(b"weights").hexdigest()
+VERSION = SHA256[:12]
+
+
+def test_a_policy_is_named_after_its_weights(tmp_path):
+    out = tmp_path / "rl"
+    folder = publish(model(out / "candidate"), out, {})
+    assert folder == out / "policies" / VERSION
+    assert (folder / "model.safetensors").read_bytes() == b"weights"
+    assert not (out / "candidate").exists()
+    assert json.loads((out / "policy.json").read_text()) == {"version": VERSION, "folder": f"policies/{VERSION}"}
+
+
+def test_the_name_depends_on_the_weights_alone(tmp_path):
+    names = [
+        publish(model(tmp_path / "a" / "m", b"weights", notes="one"), tmp_path / "a", {"stage": "sft"}).name,
+        publish(model(tmp_path / "b" / "m", b"weights", notes="two"), tmp_path / "b", {"stage": "rl"}).name,
+        publish(model(tmp_path / "c" / "m", b"other weights", notes="one"), tmp_path / "c", {"stage": "sft"}).name,
+    ]
+    assert names[0] == names[1] != names[2]
+
+
+def test_the_manifest_says_what_it_is_and_where_it_comes_from(tmp_path, monkeypatch):
+    monkeypatch.setattr(policy.tracking, "git_revision", lambda: "abc-dirty")
+    source = {"stage": "rl", "parent": "0123", "data": {"train": "4567"}, "metrics": {"dev_reward": 0.5}}
+    folder = publish(
+        model(tmp_path / "m", manifest='{"version": "of the base", "source": "smollm2"}'), tmp_path, source
+    )
+    assert read_manifest(folder) == {"version": VERSION, "sha256": SHA256, "code": "abc-dirty", **source}
+
+
+def test_a_folder_without_manifest_has_an_empty_one(tmp_path):
+    assert read_manifest(tmp_path) == {}
+
+
+def test_an_earlier_version_is_removed(tmp_path):
+    first = publish(model(tmp_path / "one", b"1"), tmp_path, {})
+    second = publish(model(tmp_path / "two", b"2"), tmp_path, {})
+    assert not first.exists()
+    assert files(tmp_path) == sorted(
+        ["policy.json", *(f"policies/{second.name}/{f}" for f in ("config.json", "manifest.json", "model.safetensors"))]
+    )
+    assert find_policy(str(tmp_path)) == second
+
+
+def test_publishing_equal_weights_again_changes_nothing_but_the_manifest(tmp_path):
+    first = publish(model(tmp_path / "one"), tmp_path, {"metrics": 1})
+    before = files(tmp_path)
+    assert publish(model(tmp_path / "two"), tmp_path, {"metrics": 2}) == first
+    assert files(tmp_path) == before
+    assert read_manifest(first)["metrics"] == 2
+
+
+def test_publishing_what_is_published_changes_nothing(tmp_path):
+    first = publish(model(tmp_path / "one"), tmp_path, {"metrics": 1})
+    before = {f: (tmp_path / f).read_bytes() for f in files(tmp_path)}
+    assert publish(first, tmp_path, {"metrics": 1}) == first
+    assert {f: (tmp_path / f).read_bytes() for f in files(tmp_path)} == before
+
+
+def test_a_folder_without_weights_cannot_be_published(tmp_path):
+    (tmp_path / "m").mkdir()
+    with pytest.raises(UserError, match="no safetensors"):
+        publish(tmp_path / "m", tmp_path, {})
+    assert not (tmp_path / "policy.json").exists()
+
+
+def test_a_policy_is_found_by_the_name_of_its_stage(tmp_path):
+    published = publish(model(tmp_path / "m"), tmp_path / "results" / "sft", {})
+    assert find_policy("sft", tmp_path / "results") == published
+
+
+def test_a_policy_is_found_by_the_folder_of_its_stage(tmp_path):
+    published = publish(model(tmp_path / "m"), tmp_path / "elsewhere" / "mine", {})
+    assert find_policy(str(tmp_path / "elsewhere" / "mine"), tmp_path / "results") == published
+
+
+def test_a_policy_is_found_by_its_own_folder(tmp_path):
+    folder = model(tmp_path / "m")
+    assert find_policy(str(folder), tmp_path / "results") == folder
+    published = publish(folder, tmp_path / "results" / "rl", {})
+    assert find_policy(str(published), tmp_path / "results") == published
+
+
+def test_paths_are_taken_from_the_working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    published = publish(model(Path("m")), Path("results/rl"), {})
+    model(Path("own"))
+    assert find_policy("rl") == find_policy("results/rl") == published == Path("results/rl/policies") / VERSION
+    assert find_policy("own") == Path("own")
+
+
+def test_a_stage_folder_can_be_moved(tmp_path):
+    publish(model(tmp_path / "m"), tmp_path / "rl", {})
+    (tmp_path / "rl").rename(tmp_path / "kept")
+    assert find_policy(str(tmp_path / "kept")) == tmp_path / "kept" / "policies" / VERSION
+
+
+@pytest.mark.parametrize("name", ["rl", "nowhere/at/all"])
+def test_an_unknown_policy_is_named_with_the_place_where_it_was_looked_for(tmp_path, name):
+    (tmp_path / "rl").mkdir()  # a stage that has not finished
+    with pytest.raises(UserError, match=f"policy '{name}': neither a model folder nor a finished stage .*policy.json"):
+        find_policy(name, tmp_path)
+
+
+def test_a_pointer_to_a_folder_that_is_gone_finds_nothing(tmp_path):
+    published = publish(model(tmp_path / "m"), tmp_path / "rl", {})
+    (published / "config.json").unlink()
+    with pytest.raises(UserError, match="policy 'rl'"):
+        find_policy("rl", tmp_path)
+
+
+def test_a_run_with_equal_arguments_goes_on_with_its_folder(tmp_path):
+    out = tmp_path / "new" / "sft"
+    assert resume(out, "lr 1") is None
+    (out / "epochs").mkdir()
+    (out / "epochs" / "1").write_text("half the work")
+    assert resume(out, "lr 1") is None
+    assert (out / "epochs" / "1").read_text() == "half the work"
+
+
+def test_a_run_with_other_arguments_starts_with_an_empty_folder(tmp_path):
+    resume(tmp_path / "sft", "lr 1")
+    (tmp_path / "sft" / "metrics.json").write_text('{"dev_reward": 0.5}')
+    assert resume(tmp_path / "sft", "lr 2") is None
+    assert files(tmp_path / "sft") == ["started.json"]
+    assert resume(tmp_path / "sft", "lr 1") is None  # and what was thrown away does not come back
+
+
+def test_a_finished_run_gives_its_metrics(tmp_path):
+    resume(tmp_path, "lr 1")
+    (tmp_path / "metrics.json").write_text('{"dev_reward": 0.5}')
+    assert resume(tmp_path, "lr 1") == {"dev_reward": 0.5}
+
+
+def test_a_folder_with_other_people_s_files_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(UserError, match="holds files that no training run wrote"):
+        resume(tmp_path, "lr 1")
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_run_of_other_trainer_code_starts_anew(tmp_path, monkeypatch):
+    resume(tmp_path, "lr 1")
+    (tmp_path / "metrics.json").write_text('{"dev_reward": 0.5}')
+    monkeypatch.setattr(policy, "_code", lambda: "other code")
+    assert resume(tmp_path, "lr 1") is None
+
+
+def test_a_new_model_gets_all_of_the_base_but_weights_and_manifest(tmp_path):
+    base = model(tmp_path / "base", tokenizer="words", generation_config="greedy", manifest="of the base")
+    (base / "model-2.safetensors").write_bytes(b"more weights")
+    (base / "chat_template.jinja").write_text("{{ messages }}")
+    (base / "cache").mkdir()
+    new = model(tmp_path / "new", b"new weights", generation_config="its own")
+    copy_tokenizer(base, new)
+    assert files(new) == [
+        "chat_template.jinja", "config.json", "generation_config.json", "model.safetensors", "tokenizer.json"
+    ]  # fmt: skip
+    assert (new / "model.safetensors").read_bytes() == b"new weights"
+    assert (new / "generation_config.json").read_text() == "its own"
+    assert (new / "tokenizer.json").read_text() == "words"
+
+
+def test_the_index_of_the_base_s_weights_is_not_copied(tmp_path):
+    base = model(tmp_path / "base")
+    (base / "model.safetensors.index.json").write_text('{"weight_map": {"w": "model-00001-of-00002.safetensors"}}')
+    new = model(tmp_path / "new")
+    copy_tokenizer(base, new)
+    assert files(new) == ["config.json", "model.safetensors"]
+
+
+def test_a_published_policy_opens_like_the_model_that_it_came_from(tiny_model, tmp_path):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    own = tmp_path / "own"
+    AutoModelForCausalLM.from_pretrained(tiny_model).save_pretrained(own)
+    copy_tokenizer(tiny_model, own)
+    folder = publish(own, tmp_path / "rl", {})
+    text = AutoTokenizer.from_pretrained(folder).apply_chat_template(
+        [{"role": "user", "content": "Hi"}], tokenize=False
+    )
+    assert text.endswith("<|im_start|>user\nHi<|im_end|>\n")
+    assert AutoModelForCausalLM.from_pretrained(folder).num_parameters() > 0

@@ -1,0 +1,183 @@
+"""The learner and the whole loop, on a tiny model and a toy system with two arms."""
+
+import json
+import random
+
+import pytest
+import torch
+from toy import QUESTIONS, SETTINGS, ToyWorlds
+
+from dragoman.training.actions import AllowedTokens, collate, micro_batches, rows, unpack
+from dragoman.training.ppo import Learner, Run, questions_of
+
+
+def learner(tiny_model, **changes) -> Learner:
+    return Learner(tiny_model, SETTINGS.model_copy(update=changes), seed=0)
+
+
+def test_trainer_and_engine_agree_on_log_probabilities(tiny_model, toy_samples):
+    _, stats = learner(tiny_model).appraise(toy_samples)
+    assert stats["engine_difference"] < 1e-4
+    assert stats["engine_ratio_p05"] == pytest.approx(1, abs=1e-3)
+    assert stats["kl"] == pytest.approx(0, abs=1e-6)  # the policy still is its reference
+
+
+def test_under_a_grammar_only_the_allowed_tokens_share_the_probability(tiny_model, toy_samples):
+    own = learner(tiny_model)
+    (batch,) = own.batches(toy_samples, range(12))
+    with torch.no_grad():
+        policy = own.actor(batch)
+    choices = unpack(batch.allowed, 49_152).sum(-1)[batch.mask]
+    logprobs, raw, entropy = (x[batch.mask] for x in (policy.logprobs, policy.raw, policy.entropy))
+    assert (logprobs >= raw - 1e-5).all() and (logprobs > raw + 1).any()
+    assert (entropy <= choices.log() + 1e-4).all()
+    assert (choices == 1).any() and logprobs[choices == 1].abs().max() < 1e-6  # no choice, no gradient
+    assert raw[choices == 1].max() < -0.1
+
+
+def test_siblings_in_one_row_do_not_see_each_other(tiny_model, toy_samples):
+    own = learner(tiny_model)
+    together, _ = own.appraise(toy_samples)
+    for i, sample in enumerate(toy_samples):
+        alone, _ = own.appraise([sample])
+        width = len(sample.completion_ids)
+        assert alone.old[0, :width].tolist() == pytest.approx(together.old[i, :width].tolist(), abs=1e-4)
+
+
+def test_micro_batches_of_one_row_equal_one_of_all(tiny_model, toy_samples):
+    gradients = []
+    for tokens in (1, 10_000):
+        own = learner(tiny_model, micro_batch_tokens=tokens, max_grad_norm=1e9)
+        experience, _ = own.appraise(toy_samples)
+        own.step(toy_samples, range(len(toy_samples)), experience)
+        gradients.append([p.grad.clone() for p in (*own.actor.trainable(), *own.critic.trainable())])
+    assert len(list(micro_batches(rows(toy_samples, range(12)), 1))) == 6
+    assert len(list(micro_batches(rows(toy_samples, range(12)), 10_000))) == 1
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("adapter", [SETTINGS.adapter, None], ids=["lora", "full"])
+@pytest.mark.parametrize("critic", ["head", "separate"])
+def test_all_that_is_trainable_changes_and_nothing_else(tiny_model, toy_samples, adapter, critic):
+    own = learner(tiny_model, adapter=adapter, critic=critic, epochs=2)
+    before = {
+        n: p.detach().clone() for m in (own.actor, own.critic) for n, p in m.named_parameters(prefix=type(m).__name__)
+    }
+    experience, _ = own.appraise(toy_samples)
+    own.learn(toy_samples, experience, shuffle=random.Random(0))
+    trainable = 0
+    for module in (own.actor, own.critic):
+        for name, parameter in module.named_parameters(prefix=type(module).__name__):
+            changed = not torch.equal(before[name], parameter)
+            # the language head of a model that is used as a critic's trunk is not part of it
+            idle = name.startswith("Critic.trunk") and parameter.grad is None
+            assert changed == (parameter.requires_grad and not idle), name
+            trainable += changed
+    assert trainable > 4
+    if own.reference is not None:
+        assert all(p.grad is None for p in own.reference.parameters())
+
+
+def test_the_grammar_s_masks_allow_what_was_drawn_and_forbid_what_was_not(tiny_model, toy_samples):
+    allowed = AllowedTokens(tiny_model)
+    for sample in toy_samples:
+        bits = allowed(sample)
+        table = unpack(bits, 49_152)
+        assert table.shape == (len(sample.completion_ids), 49_152)
+        assert all(table[m, token] for m, token in enumerate(sample.completion_ids))
+        assert table.sum(1).max() < 100  # two arms, split into tokens in some ways
+    batch = collate(rows(toy_samples, [0, 1]), toy_samples, allowed, 0)
+    assert batch.allowed is not None and batch.mask.sum() == sum(len(toy_samples[i].completion_ids) for i in (0, 1))
+
+
+def make_run(tiny_model, worlds, out, **changes) -> Run:
+    return Run(
+        "toy",
+        QUESTIONS,
+        QUESTIONS[:2],
+        worlds,
+        SETTINGS.model_copy(update=changes),
+        warm_up=tiny_model,
+        reward="cover_em",
+        seed=0,
+        out=out,
+        data={},
+    )
+
+
+@pytest.mark.timeout(60)
+async def test_ppo_finds_the_better_of_two_arms(tiny_model, worlds, tmp_path):
+    exploration = SETTINGS.exploration.model_copy(update={"breadth": (4, 1), "force_first": False})
+    run = make_run(
+        tiny_model, worlds, tmp_path / "rl", iterations=8, questions=6, exploration=exploration, dev_every=8, epochs=2
+    )
+    await run.train()
+    assert run.history[-1]["reward"] > 0.8  # of distinct leaves: one wrong draw in a tree of four counts as half
+    assert run.dev_history[-1]["dev_reward"] == 1.0
+    assert run.dev_history[-1]["share_Right"] == 1.0
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.parametrize("at", ["rollouts", "learning"])
+async def test_killed_and_started_again_it_comes_to_the_same_numbers(tiny_model, tmp_path, monkeypatch, at):
+    async def train(out, fail_after=None):
+        worlds = ToyWorlds()
+        run = make_run(tiny_model, worlds, out)
+        calls = 0
+        target, name = (worlds, "release") if at == "rollouts" else (run.learner, "learn")
+        original = getattr(target, name)
+
+        def dying(*arguments, **named):
+            nonlocal calls
+            calls += 1
+            if calls == fail_after:
+                raise Killed
+            return original(*arguments, **named)
+
+        monkeypatch.setattr(target, name, dying)
+        try:
+            return await run.train(), run
+        finally:
+            await worlds.close()
+
+    unbroken, whole = await train(tmp_path / "unbroken")
+    with pytest.raises(Killed):
+        await train(tmp_path / "broken", fail_after=2)
+    resumed, rest = await train(tmp_path / "broken")
+    assert resumed == unbroken
+    timed = {"rollout_seconds", "learn_seconds"}
+    assert [{k: v for k, v in row.items() if k not in timed} for row in rest.history] == [
+        {k: v for k, v in row.items() if k not in timed} for row in whole.history
+    ]
+    again, _ = await train(tmp_path / "broken")
+    assert again == unbroken  # finished already
+
+
+async def test_a_policy_is_named_after_its_content_and_tells_where_it_comes_from(tiny_model, worlds, tmp_path):
+    metrics = await make_run(tiny_model, worlds, tmp_path / "rl", iterations=1).train()
+    pointer = json.loads((tmp_path / "rl" / "policy.json").read_text())
+    folder = tmp_path / "rl" / pointer["folder"]
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["version"] == pointer["version"] == metrics["policy"] == folder.name
+    assert manifest["sha256"].startswith(manifest["version"])
+    assert {"stage", "system", "base", "parent", "data", "code", "parameters", "metrics"} <= set(manifest)
+    assert not list((tmp_path / "rl").glob("*.pt"))
+
+
+async def test_a_collapsed_run_stops_and_keeps_the_best(tiny_model, worlds, tmp_path):
+    run = make_run(tiny_model, worlds, tmp_path / "rl", guards=SETTINGS.guards.model_copy(update={"min_entropy": 9.0}))
+    metrics = await run.train()
+    assert metrics["iterations"] == 1 and "entropy" in metrics["stopped"]
+    assert metrics["best_iteration"] == 0 and (tmp_path / "rl" / "policy.json").is_file()
+
+
+def test_no_question_comes_again_before_a_pass_is_over():
+    first = [q.id for i in range(3) for q in questions_of(i, QUESTIONS, 2, seed=1)]
+    second = [q.id for i in range(3, 6) for q in questions_of(i, QUESTIONS, 2, seed=1)]
+    assert sorted(first) == sorted(second) == sorted(q.id for q in QUESTIONS) and first != second
+    assert first != [q.id for i in range(3) for q in questions_of(i, QUESTIONS, 2, seed=2)]
+    assert len(questions_of(7, QUESTIONS, 100, seed=1)) == 6
