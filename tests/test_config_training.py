@@ -54,7 +54,7 @@ def test_what_is_refused_is_named_in_full(section, message):
 
 
 def test_a_breadth_for_no_depth_at_all_is_refused():
-    refusal({"rl": {"exploration": {"breadth": []}}})
+    assert "rl.exploration.breadth: " in refusal({"rl": {"exploration": {"breadth": []}}})
 
 
 def test_an_exploration_becomes_that_of_the_rollout():

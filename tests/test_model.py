@@ -9,25 +9,14 @@ import pytest
 from dragoman import model
 from dragoman.errors import UserError
 from dragoman.model import fetch_model, weights_sha256
+from tiny import make_tiny
 
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory, smollm2: Path) -> Path:
     """A random model of a few kB in float32, as a user may have one on disk."""
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
-
-    folder = tmp_path_factory.mktemp("local") / "llama"
-    config = LlamaConfig(
-        vocab_size=49_152,
-        hidden_size=8,
-        intermediate_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        max_position_embeddings=64,
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(smollm2).save_pretrained(folder)
-    return folder
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    return make_tiny(tmp_path_factory.mktemp("local") / "llama", smollm2, seed=0, context=64, **sizes)
 
 
 def test_the_built_in_model_becomes_a_plain_folder(smollm2: Path) -> None:

@@ -29,6 +29,13 @@ app = typer.Typer(
 
 ParamsFile = Annotated[Path, typer.Option("--params", help="The settings file.")]
 PARAMS = Path("params.yaml")
+AnyCorpus = Annotated[Path | None, typer.Option("--corpus", help="Any corpus; it is indexed beside the results.")]
+AnyIndex = Annotated[str | None, typer.Option("--index", help="An index folder or the URL of a retriever server.")]
+Limit = Annotated[int | None, typer.Option("--limit", help="Only the first so many questions.")]
+Track = Annotated[bool, typer.Option(help="Record the run in MLflow (mlruns/).")]
+Trained = Annotated[str | None, typer.Option("--system", help="A system; train.system by default.")]
+TrainingQuestions = Annotated[Path | None, typer.Option("--questions", help="Any file of training questions (JSONL).")]
+TrainedOn = Annotated[str | None, typer.Option("--dataset", help="A dataset of params.yaml; train.dataset by default.")]
 
 
 T = TypeVar("T")
@@ -171,19 +178,19 @@ def search(
 @app.command()
 def evaluate(
     dataset: Annotated[str, typer.Option(help="A dataset of params.yaml.")] = "atlas",
-    corpus: Annotated[Path | None, typer.Option(help="Any corpus; it is indexed beside the results.")] = None,
+    corpus: AnyCorpus = None,
     questions: Annotated[Path | None, typer.Option(help="Any question file (JSONL).")] = None,
-    index: Annotated[str | None, typer.Option(help="An index folder or the URL of a retriever server.")] = None,
+    index: AnyIndex = None,
     systems: Annotated[str | None, typer.Option(help="Systems, separated by commas: direct,standard,c3po.")] = None,
     change: Annotated[
         list[str] | None, typer.Option("--set", help="A system's setting: c3po.strategy=Plan. Repeatable.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(help="Only the first so many questions.")] = None,
+    limit: Limit = None,
     seed: Annotated[int | None, typer.Option(help="Seed of sampling and of the intervals.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where the results go.")] = None,
     llm_url: Annotated[str | None, typer.Option(help="An OpenAI-compatible server as frozen LLM.")] = None,
     llm_model: Annotated[str | None, typer.Option(help="The model's name at that server.")] = None,
-    track: Annotated[bool, typer.Option(help="Record the run in MLflow (mlruns/).")] = True,
+    track: Track = True,
     params: ParamsFile = PARAMS,
 ) -> None:
     """Compare systems on the same questions, with the same frozen LLM and the same index.
@@ -253,7 +260,7 @@ def ask(
     system: Annotated[str, typer.Option(help="A system, or system@policy.")] = "c3po",
     trace: Annotated[bool, typer.Option(help="Show the steps as they happen.")] = False,
     dataset: Annotated[str, typer.Option(help="Which dataset's index to search.")] = "atlas",
-    index: Annotated[str | None, typer.Option(help="An index folder or the URL of a retriever server.")] = None,
+    index: AnyIndex = None,
     llm_url: Annotated[str | None, typer.Option(help="An OpenAI-compatible server as frozen LLM.")] = None,
     llm_model: Annotated[str | None, typer.Option(help="The model's name at that server.")] = None,
     params: ParamsFile = PARAMS,
@@ -288,9 +295,9 @@ def rollout(
     samples: Annotated[int | None, typer.Option(help="Instead of trees: so many single trajectories each.")] = None,
     dataset: Annotated[str | None, typer.Option(help="A dataset of params.yaml; its training questions.")] = None,
     questions: Annotated[Path | None, typer.Option(help="Any question file (JSONL).")] = None,
-    corpus: Annotated[Path | None, typer.Option(help="Any corpus; it is indexed beside the results.")] = None,
-    index: Annotated[str | None, typer.Option(help="An index folder or the URL of a retriever server.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Only the first so many questions.")] = None,
+    corpus: AnyCorpus = None,
+    index: AnyIndex = None,
+    limit: Limit = None,
     seed: Annotated[int | None, typer.Option(help="Seed of sampling.")] = None,
     views: Annotated[int, typer.Option(help="Write so many trees as HTML.")] = 10,
     out: Annotated[Path, typer.Option(help="Where the episodes go.")] = Path("results/rollout"),
@@ -347,12 +354,12 @@ def rollout(
 
 @app.command()
 def seeds(
-    system: Annotated[str | None, typer.Option(help="A system; train.system by default.")] = None,
+    system: Trained = None,
     dataset: Annotated[str | None, typer.Option(help="A dataset of params.yaml; its training questions.")] = None,
     questions: Annotated[Path | None, typer.Option(help="Any question file (JSONL).")] = None,
-    corpus: Annotated[Path | None, typer.Option(help="Any corpus; it is indexed beside the results.")] = None,
-    index: Annotated[str | None, typer.Option(help="An index folder or the URL of a retriever server.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Only the first so many questions.")] = None,
+    corpus: AnyCorpus = None,
+    index: AnyIndex = None,
+    limit: Limit = None,
     seed: Annotated[int | None, typer.Option(help="Seed of sampling.")] = None,
     out: Annotated[Path, typer.Option(help="Where the seed trajectories go.")] = Path("results/seeds"),
     params: ParamsFile = PARAMS,
@@ -401,17 +408,17 @@ def seeds(
 
 @app.command()
 def sft(
-    system: Annotated[str | None, typer.Option(help="A system; train.system by default.")] = None,
+    system: Trained = None,
     samples: Annotated[Path, typer.Option(help="Samples to imitate (Parquet).")] = Path(
         "results/seeds/samples.parquet"
     ),
     dataset: Annotated[str | None, typer.Option(help="A dataset of params.yaml; its dev questions choose.")] = None,
     questions: Annotated[Path | None, typer.Option(help="Any file of dev questions (JSONL).")] = None,
-    corpus: Annotated[Path | None, typer.Option(help="Any corpus; it is indexed beside the results.")] = None,
-    index: Annotated[str | None, typer.Option(help="An index folder or the URL of a retriever server.")] = None,
+    corpus: AnyCorpus = None,
+    index: AnyIndex = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the order of samples.")] = None,
     out: Annotated[Path, typer.Option(help="Where the policy goes.")] = Path("results/sft"),
-    track: Annotated[bool, typer.Option(help="Record the run in MLflow (mlruns/).")] = True,
+    track: Track = True,
     params: ParamsFile = PARAMS,
 ) -> None:
     """Warm the proxy up on seed trajectories, and keep the epoch that answers the dev questions best.
@@ -458,20 +465,20 @@ def sft(
 
 @app.command()
 def rl(
-    system: Annotated[str | None, typer.Option(help="A system; train.system by default.")] = None,
+    system: Trained = None,
     policy: Annotated[
         str, typer.Option(help="The policy to start from and to stay near: a stage or a folder.")
     ] = "sft",
     dataset: Annotated[str | None, typer.Option(help="A dataset of params.yaml; its train and dev questions.")] = None,
-    questions: Annotated[Path | None, typer.Option(help="Any file of training questions (JSONL).")] = None,
+    questions: TrainingQuestions = None,
     dev: Annotated[Path | None, typer.Option(help="Any file of dev questions (JSONL).")] = None,
-    corpus: Annotated[Path | None, typer.Option(help="Any corpus; it is indexed beside the results.")] = None,
-    index: Annotated[str | None, typer.Option(help="An index folder or the URL of a retriever server.")] = None,
+    corpus: AnyCorpus = None,
+    index: AnyIndex = None,
     iterations: Annotated[int | None, typer.Option(help="How often to roll out and learn.")] = None,
     single: Annotated[bool, typer.Option(help="Ablation: single trajectories, system reward, no tree.")] = False,
     seed: Annotated[int | None, typer.Option(help="Seed of sampling and of the order of questions.")] = None,
     out: Annotated[Path, typer.Option(help="Where the policy goes.")] = Path("results/rl"),
-    track: Annotated[bool, typer.Option(help="Record the run in MLflow (mlruns/).")] = True,
+    track: Track = True,
     params: ParamsFile = PARAMS,
 ) -> None:
     """Train the proxy with multi-agent PPO on tree rollouts, and keep the policy that answers the dev questions best.
@@ -527,7 +534,7 @@ def ablate(
     variant: Annotated[
         str, typer.Argument(help="no-tree, no-rl, only-no-retrieval, only-retrieval, only-planning, icl.")
     ],
-    dataset: Annotated[str | None, typer.Option(help="A dataset of params.yaml; train.dataset by default.")] = None,
+    dataset: TrainedOn = None,
     out: Annotated[
         Path | None, typer.Option(help="Where the results go; results/ablations/VARIANT by default.")
     ] = None,

@@ -7,6 +7,7 @@ import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +63,18 @@ def write_csv(path: Path | str, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def write_text(path: Path | str, text: str) -> None:
-    """Replace a file by a temporary one and a rename, so that a reader or a crash never sees half of it."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def replacing(path: Path | str) -> Iterator[Path]:
+    """A temporary file to write, which then takes the place of `path`: a reader or a crash never sees half of it."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        yield temporary
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

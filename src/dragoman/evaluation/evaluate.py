@@ -13,7 +13,7 @@ from dragoman.errors import UserError
 from dragoman.evaluation.metrics import prediction, summarize
 from dragoman.evaluation.report import write_report
 from dragoman.progress import bar
-from dragoman.rewards.answer import scores
+from dragoman.rewards.answer import answer_reward
 from dragoman.rewards.judge import judge_predictions
 from dragoman.rollout.record import Episode
 from dragoman.rollout.scheduler import roll_out
@@ -65,7 +65,7 @@ async def evaluate(
                 store,
                 seed=seed,
                 concurrency=settings.concurrency,
-                reward=lambda question, answer: scores(answer, question.answers),
+                reward=answer_reward,
                 progress=progress,
             )
         rows = [prediction(episode, name) for episode in episodes[name]]

@@ -32,7 +32,6 @@ def prediction(episode: Episode, system: str) -> dict[str, Any]:
     scored: dict[str, float | None] = dict.fromkeys(ANSWER_SCORES)
     if trajectory.answer is not None and question["answers"]:
         scored = scores(trajectory.answer, question["answers"])
-    first = visited[0].action if visited else None
     return {
         "id": question["id"],
         "system": system,
@@ -42,7 +41,7 @@ def prediction(episode: Episode, system: str) -> dict[str, Any]:
         "answers": question["answers"],
         "scores": scored | retrieval_scores(trajectory.passages, question["supporting_ids"], trajectory.stop.is_fault),
         "passages": trajectory.passages,
-        "strategy": first["type"] if isinstance(first, dict) else None,
+        "strategy": (visited[0].kind or None) if visited else None,
         "depth": len(visited),
         "calls": len(visited) + len(asks),
         "searches": len(calls) - len(asks),

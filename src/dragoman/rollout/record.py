@@ -50,6 +50,11 @@ class Node(Record):
     completion_tokens: int
     cached_tokens: int = 0
 
+    @property
+    def kind(self) -> str:
+        """The type of its action, such as `Search`; empty when that is prose, or no action."""
+        return str(self.action["type"]) if isinstance(self.action, dict) else ""
+
 
 class Call(Record):
     """One call that is not a decision: of the frozen LLM (`ask`) or of the retriever (`search`).

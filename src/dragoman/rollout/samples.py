@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dragoman import jsonl
 from dragoman.engines.base import Grammar
 from dragoman.errors import UserError
 from dragoman.rollout.credit import credit
@@ -59,7 +59,7 @@ def samples(episode: Episode, reward: str, *, need_ids: bool = True) -> list[Sam
             node=node.id,
             group=f"{episode.key}/{node.point}",
             role=node.role,
-            kind=node.action["type"] if isinstance(node.action, dict) else "",
+            kind=node.kind,
             depth=node.depth,
             forced=node.forced,
             prompt_ids=tuple(node.prompt_ids),
@@ -93,13 +93,8 @@ def write_samples(path: Path, rows: Sequence[Sample]) -> None:
         ]
     )
     table = pa.Table.from_pylist([_row(s) for s in rows], schema=schema)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with jsonl.replacing(path) as temporary:
         pq.write_table(table, temporary, compression="zstd")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def read_samples(path: Path) -> list[Sample]:

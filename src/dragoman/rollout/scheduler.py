@@ -38,7 +38,7 @@ def describe(name: str, system: System, world: World, exploration: Exploration, 
     config = {
         "system": name,
         "settings": asdict(system),
-        "code": _systems_code(),
+        "code": code_hash(Path(systems.__file__).parent),
         "llm": world.llm.fingerprint,
         # a system without roles never meets the proxy
         "proxy": world.proxy.fingerprint if system.roles else None,
@@ -105,10 +105,9 @@ async def roll_out(
 
 
 @cache
-def _systems_code() -> str:
-    """Hash of the code and prompts of all systems: an episode made by other code is another episode."""
+def code_hash(folder: Path) -> str:
+    """Hash of a package's code and prompts: what other code has made is something else."""
     digest = hashlib.sha256()
-    folder = Path(systems.__file__).parent
     for path in sorted(p for p in folder.rglob("*") if p.suffix in (".py", ".txt", ".json")):
         digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]

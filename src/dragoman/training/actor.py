@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,7 +45,24 @@ def lora_config(adapter: AdapterParams, lm: Any) -> Any:
     )
 
 
-class Actor(nn.Module):
+class Trainable(nn.Module):
+    """A module of which some weights are trained: those alone are saved and restored."""
+
+    def trainable(self) -> list[nn.Parameter]:
+        return [p for p in self.parameters() if p.requires_grad]
+
+    def state(self) -> dict[str, Tensor]:
+        """The trained weights, by name."""
+        return {n: p.detach().cpu().clone() for n, p in self.named_parameters() if p.requires_grad}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                if parameter.requires_grad:
+                    parameter.copy_(state[name])
+
+
+class Actor(Trainable):
     """A causal language model with a LoRA adapter, or without one, which is then trained whole.
 
     Args:
@@ -103,9 +119,6 @@ class Actor(nn.Module):
             lay_out(sampled.gather(-1, targets)[:, 0]), lay_out(raw), lay_out(entropy), features.float()
         )
 
-    def trainable(self) -> Iterator[nn.Parameter]:
-        return (p for p in self.lm.parameters() if p.requires_grad)
-
     def reference(self) -> AbstractContextManager[Any]:
         """Within it, the weights are those of `folder`. Only with an adapter; see `has_reference`."""
         return self._peft.disable_adapter() if self._peft is not None else nullcontext()
@@ -113,16 +126,6 @@ class Actor(nn.Module):
     @property
     def has_reference(self) -> bool:
         return self._peft is not None
-
-    def state(self) -> dict[str, Tensor]:
-        """The trained weights alone, by name."""
-        return {n: p.detach().cpu().clone() for n, p in self.lm.named_parameters() if p.requires_grad}
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        with torch.no_grad():
-            for name, parameter in self.lm.named_parameters():
-                if parameter.requires_grad:
-                    parameter.copy_(state[name])
 
     @torch.no_grad()
     def export(self, out: Path) -> None:
@@ -143,7 +146,7 @@ class Actor(nn.Module):
         copy_tokenizer(self.folder, out)
 
 
-class Critic(nn.Module):
+class Critic(Trainable):
     """V(s_{t,m}): the expected credit of an action, read off the state before each of its tokens.
 
     Either a linear head on the policy's last hidden states, whose gradient stops there, or a model of its own whose
@@ -163,15 +166,3 @@ class Critic(nn.Module):
         features = policy.features.detach() if self.trunk is None else self.trunk(batch).features
         values = self.head(self.norm(features))[..., 0]
         return values * batch.mask.to(values.device)
-
-    def trainable(self) -> Iterator[nn.Parameter]:
-        return (p for p in self.parameters() if p.requires_grad)
-
-    def state(self) -> dict[str, Tensor]:
-        return {n: p.detach().cpu().clone() for n, p in self.named_parameters() if p.requires_grad}
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        with torch.no_grad():
-            for name, parameter in self.named_parameters():
-                if parameter.requires_grad:
-                    parameter.copy_(state[name])

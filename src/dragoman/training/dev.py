@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dragoman.progress import bar
-from dragoman.rewards.answer import scores
+from dragoman.rewards.answer import answer_reward
 from dragoman.rollout.record import Episode
 from dragoman.rollout.scheduler import roll_out
 from dragoman.rollout.store import EpisodeStore
@@ -40,7 +40,7 @@ async def roll_out_policy(
             exploration=exploration,
             seed=seed,
             concurrency=concurrency,
-            reward=lambda question, answer: scores(answer, question.answers),
+            reward=answer_reward,
             progress=lambda episode: advance(),
         )
 
@@ -67,7 +67,7 @@ def summary(episodes: Sequence[Episode], reward: str) -> dict[str, Any]:
     """Mean reward, decisions per question, and the share of each first decision, of greedy episodes."""
     trajectories = [e.trajectories[0] for e in episodes]
     rewarded = [r for t in trajectories if (r := t.rewards.get(reward)) is not None]
-    first = Counter(e.nodes[0].action["type"] for e in episodes if e.nodes and isinstance(e.nodes[0].action, dict))
+    first = Counter(e.nodes[0].kind for e in episodes if e.nodes and e.nodes[0].kind)
     return {
         "dev_reward": sum(rewarded) / max(1, len(rewarded)),
         "dev_depth": sum(len(t.nodes) for t in trajectories) / len(trajectories),

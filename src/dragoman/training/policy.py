@@ -6,7 +6,6 @@ new version has a new path, so that whatever has loaded a path (an engine, a ser
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import shutil
@@ -17,6 +16,7 @@ from typing import Any
 from dragoman import jsonl, tracking
 from dragoman.errors import UserError
 from dragoman.model import MANIFEST, weights_sha256
+from dragoman.rollout.scheduler import code_hash
 
 log = logging.getLogger(__name__)
 
@@ -26,13 +26,28 @@ STARTED = "started.json"
 """The arguments of the run whose work a stage's folder holds."""
 
 
+def lineage(
+    stage: str, system: str, start: Path, data: Mapping[str, str], parameters: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What a manifest says of where a policy comes from: trained by `stage` from the model folder `start`, on `data`."""
+    parent = read_manifest(start)
+    return {
+        "stage": stage,
+        "system": system,
+        "base": parent.get("base", parent.get("source", "")),
+        "parent": parent.get("version", ""),
+        "data": dict(data),
+        "parameters": dict(parameters),
+    }
+
+
 def publish(folder: Path, out: Path, manifest: Mapping[str, Any]) -> Path:
     """Make the model folder `folder` the policy of the stage folder `out`. It is moved; an earlier version is removed.
 
     Args:
         folder: a finished model folder.
         out: the stage's folder.
-        manifest: where the policy comes from: stage, system, base, parent, data, parameters, metrics.
+        manifest: where the policy comes from (see `lineage`), and its metrics.
 
     Returns:
         The version's folder.
@@ -86,7 +101,7 @@ def resume(out: Path, arguments: str) -> dict[str, Any] | None:
     Raises:
         UserError: the folder holds something else.
     """
-    arguments = jsonl.dumps([arguments, _code()])
+    arguments = jsonl.dumps([arguments, code_hash(Path(__file__).parent)])
     started, metrics = out / STARTED, out / METRICS
     if not started.is_file() or started.read_text(encoding="utf-8") != arguments:
         if out.exists() and not started.is_file() and any(out.iterdir()):
@@ -98,13 +113,6 @@ def resume(out: Path, arguments: str) -> dict[str, Any] | None:
     log.info("%s: finished already, with equal settings and data", out)
     finished: dict[str, Any] = json.loads(metrics.read_text(encoding="utf-8"))
     return finished
-
-
-def _code() -> str:
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.name.encode() + path.read_bytes())
-    return digest.hexdigest()[:12]
 
 
 def copy_tokenizer(base: Path, folder: Path) -> None:

@@ -14,7 +14,7 @@ import random
 import shutil
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from dragoman.rollout.samples import Sample, samples, write_samples
 from dragoman.training.actions import AllowedTokens, Batch, Row, collate, micro_batches, rows
 from dragoman.training.actor import Actor, Critic
 from dragoman.training.dev import dev_rollout, roll_out_policy
-from dragoman.training.policy import METRICS, publish, read_manifest, resume
+from dragoman.training.policy import METRICS, lineage, publish, resume
 from dragoman.types import Question
 from dragoman.world import Worlds
 
@@ -154,8 +154,8 @@ class Learner:
             self.reference = Actor(warm_up, None, device, bf16=settings.bf16).requires_grad_(False)
         self.optimizer = torch.optim.AdamW(
             [
-                {"params": list(self.actor.trainable()), "lr": settings.policy_lr},
-                {"params": list(self.critic.trainable()), "lr": settings.value_lr},
+                {"params": self.actor.trainable(), "lr": settings.policy_lr},
+                {"params": self.critic.trainable(), "lr": settings.value_lr},
             ],
             betas=(0.9, 0.95),
             weight_decay=0.0,
@@ -257,8 +257,8 @@ class Learner:
             totals["clipped"] += float((((ratio - 1).abs() > s.clip) & mask).sum())
             totals["tokens"] += float(mask.sum())
         # apart: the critic's gradients are far larger at first, and would scale the policy's down with them
-        norm = torch.nn.utils.clip_grad_norm_(list(self.actor.trainable()), s.max_grad_norm)
-        critics = torch.nn.utils.clip_grad_norm_(list(self.critic.trainable()), s.max_grad_norm)
+        norm = torch.nn.utils.clip_grad_norm_(self.actor.trainable(), s.max_grad_norm)
+        critics = torch.nn.utils.clip_grad_norm_(self.critic.trainable(), s.max_grad_norm)
         if torch.isfinite(norm + critics):  # a bad batch must not destroy the weights; a guard sees it
             self.optimizer.step()
         return {
@@ -348,15 +348,8 @@ class Run:
             raise UserError("PPO needs questions to learn from and dev questions to choose by; one of the two is empty")
         self.system, self.questions, self.dev, self.worlds = system, questions, dev, worlds
         self.settings, self.warm_up, self.reward, self.seed, self.out = settings, warm_up, reward, seed, out
-        parent = read_manifest(warm_up)
-        self.manifest = {
-            "stage": "rl",
-            "system": system,
-            "base": parent.get("base", parent.get("source", "")),
-            "parent": parent.get("version", ""),
-            "data": data,
-            "parameters": {"reward": reward, "seed": seed, **settings.model_dump(mode="json")},
-        }
+        parameters = {"reward": reward, "seed": seed, **settings.model_dump(mode="json")}
+        self.manifest = lineage("rl", system, warm_up, data, parameters)
         self.arguments = jsonl.dumps(
             [self.manifest, fingerprint(warm_up, "bfloat16"), [q.id for q in questions], [q.id for q in dev]]
         )
@@ -366,11 +359,8 @@ class Run:
         self.dev_history: list[dict[str, Any]] = []
         self.best: dict[str, Any] | None = None
 
-    async def train(self, report: Callable[[dict[str, Any]], None] = lambda row: None) -> dict[str, Any]:
-        """Train, publish the best policy in `out`, and return what `out/metrics.json` holds.
-
-        `report` is called with a row of figures for each iteration, `{"iteration": ..., "reward": ..., ...}`.
-        """
+    async def train(self) -> dict[str, Any]:
+        """Train, publish the best policy in `out`, and return what `out/metrics.json` holds."""
         if finished := resume(self.out, self.arguments):
             return finished
         self._load_checkpoint()
@@ -379,18 +369,17 @@ class Run:
             advance(steps=self.iteration)
             while self.iteration < self.settings.iterations and not stopped:
                 if self.iteration % self.settings.dev_every == 0:
-                    report(await self._evaluate())
+                    await self._evaluate()
                 row = await self._iterate()
                 self.history.append(row)
                 self.iteration += 1
                 self._checkpoint()
-                report(row)
                 advance(f"reward {row['reward']:.2f} KL {row['kl']:.3f}")
                 stopped = self.settings.guards.broken_by(row)
         if stopped:
             log.warning("rl: stopped after %d iterations: %s; the best policy is kept", self.iteration, stopped)
         else:
-            report(await self._evaluate())
+            await self._evaluate()
         return self._finish(stopped)
 
     async def _iterate(self) -> dict[str, Any]:
@@ -433,7 +422,7 @@ class Run:
             "learn_seconds": round(time.monotonic() - rolled, 1),
         }
 
-    async def _evaluate(self) -> dict[str, Any]:
+    async def _evaluate(self) -> None:
         """Greedy answers to the dev questions; the policy is kept when it is the best so far."""
         row = next((r for r in self.dev_history if r["iteration"] == self.iteration), None)
         if row is None:
@@ -454,7 +443,6 @@ class Run:
             shutil.rmtree(self.out / "best", ignore_errors=True)
             shutil.copytree(self._policy(), self.out / "best")
         log.info("rl iteration %d: dev %s %.3f", self.iteration, self.reward, row["dev_reward"])
-        return row
 
     def _samples(self, episodes: Sequence[Episode]) -> tuple[list[Sample], int]:
         """What is learnt from: the roles that are trained, prompts that fit; and how many did not."""
@@ -495,10 +483,8 @@ class Run:
             "best": self.best,
             "learner": self.learner.state(),
         }
-        path = self.out / CHECKPOINT
-        temporary = path.with_suffix(".tmp")
-        torch.save(state, temporary)
-        temporary.replace(path)
+        with jsonl.replacing(self.out / CHECKPOINT) as temporary:
+            torch.save(state, temporary)
         self._write_history()
 
     def _load_checkpoint(self) -> None:

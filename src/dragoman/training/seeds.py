@@ -16,7 +16,7 @@ from dragoman.config import SeedsParams
 from dragoman.engines.base import Request
 from dragoman.engines.local import Vocabulary
 from dragoman.rollout.credit import credit
-from dragoman.rollout.record import Episode, Node, Trajectory
+from dragoman.rollout.record import Episode, Trajectory
 from dragoman.rollout.samples import Sample, samples
 from dragoman.systems.prompts import Messages
 
@@ -37,7 +37,7 @@ def solutions(episode: Episode, reward: str, settings: SeedsParams) -> list[Traj
     by_strategy: dict[str, list[Trajectory]] = defaultdict(list)
     for trajectory in episode.trajectories:
         if trajectory.nodes and (trajectory.rewards.get(reward) or 0.0) >= settings.min_reward:
-            by_strategy[_kind(nodes[trajectory.nodes[0]])].append(trajectory)
+            by_strategy[nodes[trajectory.nodes[0]].kind].append(trajectory)
     queues = [sorted(by_strategy[name], key=rank) for name in sorted(by_strategy)]
     kept: list[Trajectory] = []
     while len(kept) < settings.solutions and any(queues):
@@ -66,7 +66,7 @@ def select(episode: Episode, reward: str, settings: SeedsParams) -> list[Sample]
             continue  # a strategy is compared with the others, however low all of them are
         if sample.forced and settings.first == "best":
             # among equals the cheapest: a system lists its first decisions in the order of what they cost
-            best = max(group, key=lambda s: (s.credit, -episode_order(episode, s)))
+            best = max(group, key=lambda s: (s.credit, -_cost(episode, s)))
             if sample.node != best.node:
                 continue
         elif settings.min_advantage and not sample.forced:
@@ -77,11 +77,10 @@ def select(episode: Episode, reward: str, settings: SeedsParams) -> list[Sample]
     return list(chosen.values())
 
 
-def episode_order(episode: Episode, sample: Sample) -> int:
-    """How many decisions lie below a first decision: its cost."""
-    return sum(sample.node in t.nodes for t in episode.trajectories) + max(
-        len(t.nodes) for t in episode.trajectories if sample.node in t.nodes
-    )
+def _cost(episode: Episode, first: Sample) -> int:
+    """What a first decision costs, to tell equals apart: the trajectories below it, and the decisions of the longest."""
+    below = [t for t in episode.trajectories if first.node in t.nodes]
+    return len(below) + max(len(t.nodes) for t in below)
 
 
 def balance(chosen: Sequence[Sample], max_share: float, seed: int) -> list[Sample]:
@@ -144,7 +143,3 @@ def counts(chosen: Sequence[Sample]) -> dict[str, Any]:
         "roles": dict(sorted(Counter(s.role for s in chosen).items())),
         "kinds": dict(sorted(Counter(f"{s.role} {s.kind}" for s in chosen).items())),
     }
-
-
-def _kind(node: Node) -> str:
-    return str(node.action["type"]) if isinstance(node.action, dict) else ""

@@ -20,7 +20,7 @@ from dragoman.errors import UserError
 from dragoman.rollout.samples import Sample
 from dragoman.training.actor import lora_config
 from dragoman.training.dev import dev_rollout
-from dragoman.training.policy import METRICS, copy_tokenizer, publish, read_manifest, resume
+from dragoman.training.policy import METRICS, copy_tokenizer, lineage, publish, resume
 from dragoman.types import Question
 from dragoman.world import Worlds
 
@@ -64,15 +64,8 @@ async def train(
             f"sft: {len(batch)} samples, of which {len(fitting)} have at most {settings.max_tokens} tokens, and "
             f"{len(dev)} dev questions; both must be more than none"
         )
-    parent = read_manifest(base)
-    manifest = {
-        "stage": "sft",
-        "system": system,
-        "base": parent.get("base", parent.get("source", "")),
-        "parent": parent.get("version", ""),
-        "data": data,
-        "parameters": {"reward": reward, "seed": seed, **settings.model_dump(mode="json")},
-    }
+    parameters = {"reward": reward, "seed": seed, **settings.model_dump(mode="json")}
+    manifest = lineage("sft", system, base, data, parameters)
     arguments = jsonl.dumps([manifest, fingerprint(base, "bfloat16"), [s.node for s in fitting], [q.id for q in dev]])
     if finished := resume(out, arguments):
         return finished

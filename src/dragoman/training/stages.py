@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,9 @@ from dragoman import jsonl, tracking
 from dragoman.config import SeedsParams
 from dragoman.engines.local import Vocabulary
 from dragoman.errors import UserError
+from dragoman.model import sha256_of
 from dragoman.progress import bar
-from dragoman.rewards.answer import scores
+from dragoman.rewards.answer import answer_reward
 from dragoman.rollout.figures import figures
 from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import samples, write_samples
@@ -74,7 +74,7 @@ async def roll_out_questions(
                     exploration=exploration,
                     seed=seed + draw,
                     concurrency=concurrency,
-                    reward=lambda question, answer: scores(answer, question.answers) if question.answers else {},
+                    reward=answer_reward,
                     progress=progress,
                 )
             )
@@ -135,7 +135,7 @@ async def make_seeds(
 
 
 def file_hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    return sha256_of([path])[:16]
 
 
 def record(stage: str, out: Path, metrics: dict[str, Any], parameters: dict[str, Any], track: Path | None) -> None:
