@@ -58,10 +58,8 @@ def test_a_breadth_for_no_depth_at_all_is_refused():
 
 
 def test_an_exploration_becomes_that_of_the_rollout():
-    settings = ExplorationParams(temperature=0.7, breadth=(3, 1), force_first=False, max_nodes=64, max_tokens=9000)
-    assert settings.build() == Exploration(
-        temperature=0.7, breadth=(3, 1), force_first=False, max_nodes=64, max_tokens=9000
-    )
+    settings = ExplorationParams(temperature=0.7, breadth=(3, 1), force=0, max_nodes=64, max_tokens=9000)
+    assert settings.build() == Exploration(temperature=0.7, breadth=(3, 1), force=0, max_nodes=64, max_tokens=9000)
 
 
 def test_the_default_exploration_is_the_paper_s():
@@ -69,11 +67,11 @@ def test_the_default_exploration_is_the_paper_s():
 
 
 def test_without_a_tree_there_is_one_trajectory_of_the_policy_s_own_choice():
-    tree = ExplorationParams(temperature=0.7, breadth=(2, 4), force_first=True, max_nodes=64, max_tokens=9000)
+    tree = ExplorationParams(temperature=0.7, breadth=(2, 4), force=1, max_nodes=64, max_tokens=9000)
     single = tree.single()
-    assert single == ExplorationParams(temperature=0.7, breadth=(1,), force_first=False, max_nodes=64, max_tokens=9000)
+    assert single == ExplorationParams(temperature=0.7, breadth=(1,), force=0, max_nodes=64, max_tokens=9000)
     assert [single.build().draws(depth) for depth in (1, 2, 9)] == [1, 1, 1]
-    assert (tree.breadth, tree.force_first) == ((2, 4), True)
+    assert (tree.breadth, tree.force) == ((2, 4), 1)
     assert single.single() == single
 
 
@@ -82,7 +80,7 @@ def test_every_profile_can_train(profile):
     params = load_params(ROOT / "params.yaml", profile=profile)
     assert params.train.dataset in params.corpus
     for exploration in (params.seeds.exploration, params.rl.exploration):
-        assert exploration.force_first and exploration.build().draws(99) == 1
+        assert exploration.force and exploration.build().draws(99) == 1
     assert max(params.seeds.exploration.breadth) > 1 and max(params.rl.exploration.breadth) > 1
 
 

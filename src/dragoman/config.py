@@ -128,12 +128,12 @@ class TrainParams(Section):
 class ExplorationParams(Section):
     """How a tree grows in a rollout for training (C-3PO section 5.1)."""
 
-    temperature: float = Field(1.0, gt=0)
+    temperature: float = Field(1.0, gt=0, le=2)
     """Sampling is pure, which a trainer relies on: no top-p, no top-k."""
     breadth: tuple[Annotated[int, Field(ge=1)], ...] = Field((2, 2, 2, 2, 1), min_length=1)
     """K(t): actions drawn at depth 1, 2, ...; the last number holds for all that follow (eq. 2)."""
-    force_first: bool = True
-    """Open with every kind of first action: the deterministic rollout."""
+    force: int = Field(1, ge=0)
+    """Try every kind of action at so many first decisions; 1 is the paper's deterministic rollout."""
     max_nodes: int | None = Field(None, ge=1)
     """Most decisions in a tree (but at least one of each first kind). Branches that exceed their share are cut, unscored."""
     max_tokens: int | None = Field(None, ge=1)
@@ -153,11 +153,11 @@ class ExplorationParams(Section):
     def build(self) -> Exploration:
         from dragoman.rollout.tree import Exploration
 
-        return Exploration(self.temperature, self.breadth, self.force_first, self.max_nodes, self.max_tokens)
+        return Exploration(self.temperature, self.breadth, self.force, self.max_nodes, self.max_tokens)
 
     def single(self) -> ExplorationParams:
         """One trajectory of the policy's own choice: the ablation without a tree."""
-        return self.model_copy(update={"breadth": (1,), "force_first": False})
+        return self.model_copy(update={"breadth": (1,), "force": 0})
 
 
 class SeedsParams(Section):
@@ -173,8 +173,8 @@ class SeedsParams(Section):
     """By how much an action's credit must exceed the mean of its siblings; 0 takes every action of a kept trajectory."""
     min_credit: float = Field(0.5, ge=0, le=1)
     """A kept trajectory's action needs at least this expected reward."""
-    first: Literal["best", "all"] = "best"
-    """Of a question's first decisions, keep the kind with the highest credit, or all that led to a solution."""
+    first: Literal["cheapest", "all"] = "cheapest"
+    """Of a question's first decisions that led to a solution, keep the one with the fewest decisions to follow, or all."""
     max_share: float = Field(0.6, gt=0, le=1)
     """Most of the samples that one role may have; what is more is left out at random."""
     shots: int = Field(0, ge=0)

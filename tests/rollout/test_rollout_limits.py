@@ -36,8 +36,14 @@ def proxy(prompt: str, rng: random.Random) -> str:
         kinds = {r"\[No": "[No Retrieval]", r"\[Re": search, r"\[Pl": "[Planning]"}
         return kinds.get(prompt[:4]) or rng.choice(list(kinds.values()))
     if "Facts so far" in prompt:
-        return rng.choice(["Action: [LLM]", f"Action: [Retrieval] number {rng.randrange(9)}"])
-    return rng.choice(["Action: [1]", "Action: [1, 2]", "Action: []"])
+        search, answer = f"Action: [Retrieval] number {rng.randrange(9)}", "Action: [LLM]"
+        return forced(prompt, {r"Action: \[R": search, r"Action: \[L": answer}) or rng.choice([search, answer])
+    some = rng.choice(["Action: [1]", "Action: [1, 2]", "Action: []"])
+    return forced(prompt, {r"Action: \[a": "Action: [all]", r"Action: \[(": some}) or some
+
+
+def forced(prompt: str, kinds: dict[str, str]) -> str | None:
+    return next((text for start, text in kinds.items() if prompt.startswith(start)), None)
 
 
 def llm(prompt: str, rng: random.Random) -> str:
@@ -52,8 +58,8 @@ def world(jitter: random.Random | None = None) -> World:
     )
 
 
-def tree_of(breadth=(2, 2, 2, 2, 1), *, force_first=True, max_nodes=None, max_tokens=None) -> Exploration:
-    return Exploration(1.0, tuple(breadth), force_first, max_nodes, max_tokens)
+def tree_of(breadth=(2, 2, 2, 2, 1), *, force=1, max_nodes=None, max_tokens=None) -> Exploration:
+    return Exploration(1.0, tuple(breadth), force, max_nodes, max_tokens)
 
 
 async def grow(exploration: Exploration, *, seed: int = 0, jitter: random.Random | None = None, **kwargs) -> Episode:
@@ -87,17 +93,17 @@ async def test_without_limits_every_decision_draws_as_many_actions_as_its_depth_
     assert {(depths[p], drawn[p]) for p in depths} == {(1, 3 * 2), (2, 3), *((d, 1) for d in depths.values() if d > 2)}
 
 
-@given(seed=seeds, limit=st.integers(3, 40), breadth=breadths)
+@given(seed=seeds, limit=st.integers(3, 40), breadth=breadths, force=st.integers(1, 3))
 @settings(max_examples=60, deadline=None)
-async def test_a_tree_never_has_more_nodes_than_allowed(seed, limit, breadth):
-    episode = await grow(tree_of(breadth, max_nodes=limit), seed=seed)
+async def test_a_tree_never_has_more_nodes_than_allowed(seed, limit, breadth, force):
+    episode = await grow(tree_of(breadth, force=force, max_nodes=limit), seed=seed)
     assert 3 <= len(episode.nodes) <= limit
 
 
 @given(seed=seeds, limit=st.integers(1, 20), breadth=breadths)
 @settings(max_examples=40, deadline=None)
 async def test_nor_when_the_first_decision_is_not_forced(seed, limit, breadth):
-    episode = await grow(tree_of(breadth, force_first=False, max_nodes=limit), seed=seed)
+    episode = await grow(tree_of(breadth, force=0, max_nodes=limit), seed=seed)
     assert 1 <= len(episode.nodes) <= limit
 
 
@@ -118,12 +124,12 @@ async def test_a_tree_whose_parallel_branches_fork_never_has_more_nodes_than_all
     nodes=st.none() | st.integers(3, 40),
     tokens=st.none() | st.integers(1, 1500),
     breadth=breadths,
-    force_first=st.booleans(),
+    force=st.integers(0, 1),
 )
 @settings(max_examples=60, deadline=None)
-async def test_a_limited_tree_is_a_part_of_the_whole_one_and_a_cut_says_so(seed, nodes, tokens, breadth, force_first):
-    whole = await grow(tree_of([1, *breadth], force_first=force_first), seed=seed)
-    limited = tree_of([1, *breadth], force_first=force_first, max_nodes=nodes, max_tokens=tokens)
+async def test_a_limited_tree_is_a_part_of_the_whole_one_and_a_cut_says_so(seed, nodes, tokens, breadth, force):
+    whole = await grow(tree_of([1, *breadth], force=force), seed=seed)
+    limited = tree_of([1, *breadth], force=force, max_nodes=nodes, max_tokens=tokens)
     cut = await grow(limited, seed=seed)
     assert {(n.id, n.parent, n.text) for n in cut.nodes} <= {(n.id, n.parent, n.text) for n in whole.nodes}
     assert {n for t in cut.trajectories for n in t.nodes} == {n.id for n in cut.nodes}
@@ -138,6 +144,18 @@ async def test_a_limited_tree_is_a_part_of_the_whole_one_and_a_cut_says_so(seed,
             assert "used up its share" in trajectory.error
         else:  # what was not cut ends as it would have
             assert trajectory == finished[tuple(trajectory.nodes)]
+
+
+async def test_every_kind_is_tried_down_to_the_depth_that_is_forced():
+    def kinds(episode: Episode, depth: int) -> set[frozenset[str]]:
+        points = {n.point for n in episode.nodes if n.depth == depth}
+        return {frozenset(n.action["type"] for n in episode.nodes if n.point == p) for p in points}
+
+    episode = await grow(tree_of((1,), force=2))
+    assert kinds(episode, 1) == {frozenset({"NoRetrieval", "Search", "Plan"})}
+    assert kinds(episode, 2) == {frozenset({"KeepAll", "Keep"}), frozenset({"Search", "Answer"})}
+    assert all(len(kind) == 1 for kind in kinds(episode, 3))
+    assert {n.forced for n in episode.nodes if n.depth <= 2} == {True}
 
 
 async def test_three_nodes_are_one_of_each_strategy_and_no_more():

@@ -1,5 +1,7 @@
 """C-3PO's control flow, with a scripted proxy and LLM and a small list to search."""
 
+from dataclasses import replace
+
 import pytest
 
 from dragoman.errors import UserError
@@ -116,10 +118,19 @@ async def test_an_empty_answer_is_a_reason():
     assert trajectory.stop is StopReason.EMPTY_ANSWER
 
 
+async def test_the_filter_may_keep_all_that_was_found():
+    trajectory, _, _, _ = await run(["[Retrieval] capital Bhutan", "Action: [all]"], k=3)
+    kept_by_number, _, _, _ = await run(["[Retrieval] capital Bhutan", "Action: [1, 2, 3]"], k=3)
+    assert trajectory.passages == kept_by_number.passages and len(trajectory.passages) == 3
+
+
 async def test_a_thought_becomes_the_objective():
     proxy = ["[Planning]", "Thought: need the country\nAction: [Retrieval] Thimphu", "Thought: none\nAction: []"]
     _, episode, _, _ = await run(proxy, thoughts=True, max_depth=3)
     assert "Objective of this step: need the country" in episode.nodes[-1].prompt[-1][1]
+
+
+WIDE = replace(TREE, breadth=(8,))
 
 
 async def test_a_tree_tries_all_three_strategies():
@@ -129,14 +140,14 @@ async def test_a_tree_tries_all_three_strategies():
             return next(a for a in ("[No Retrieval]", "[Planning]", "[Retrieval] Thimphu") if a[1:4] in grammar[:6])
         if "Facts so far" in prompt:
             return rng.choice(["Action: [LLM]", "Action: [Retrieval] Bhutan currency"])
-        return rng.choice(["Action: [1]", "Action: []"])
+        return rng.choice(["Action: [1]", "Action: []", "Action: [all]"])
 
     world = World(
         llm=ScriptedEngine(lambda prompt, rng: "ngultrum"),
         proxy=ScriptedEngine(proxy),
         retriever=ListRetriever(PASSAGES),
     )
-    episode = await Tree(QUESTION, build("c3po"), world, exploration=TREE, seed=2).grow()
+    episode = await Tree(QUESTION, build("c3po"), world, exploration=WIDE, seed=2).grow()
     firsts = {n.action["type"] for n in episode.nodes if n.depth == 1}
     assert firsts == {"NoRetrieval", "Search", "Plan"}
     assert len(episode.trajectories) > 3

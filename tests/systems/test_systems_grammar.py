@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.systems.c3po import actions
-from dragoman.systems.c3po.actions import Answer, Keep, NoRetrieval, Plan, Search
+from dragoman.systems.c3po.actions import Answer, Keep, KeepAll, NoRetrieval, Plan, Search
 from dragoman.systems.grammar import Form, FreeText, HallucinatedIndex, Indices, InvalidAction, Line, OneOf, Span
 
 THOUGHTS = Line(120)
@@ -52,6 +52,8 @@ def test_filter(case):
     n, action = case
     check_round_trip(actions.information_filter(n, THOUGHTS), action)
     check_round_trip(actions.information_filter(n, None), Keep(action.ids))
+    check_round_trip(actions.information_filter(n, THOUGHTS), KeepAll(action.thought))
+    check_round_trip(actions.information_filter(n, None), KeepAll())
 
 
 @given(st.integers(0, 7).flatmap(lambda n: st.tuples(st.just(n), st.permutations(range(1, 9)))))
@@ -120,9 +122,14 @@ def test_free_text_is_any_text_but_none():
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc", "Z")), min_size=1, max_size=8)
 
 
-@given(st.lists(st.lists(WORDS, min_size=1, max_size=12).map(" ".join), min_size=1, max_size=3), st.integers(1, 5))
-def test_a_span_is_a_run_of_words_of_one_text(texts, longest):
-    span = Span(100, tuple((text, longest) for text in texts))
+@given(
+    st.lists(st.lists(WORDS, min_size=1, max_size=12).map(" ".join), min_size=1, max_size=3),
+    st.integers(1, 5),
+    st.integers(0, 4),
+)
+def test_a_span_is_a_run_of_words_of_one_text(texts, fewest, more):
+    most = fewest + more
+    span = Span(100, tuple((text, fewest, most) for text in texts))
     pattern = re.compile(span.strict)
     bare = [
         [w for w in (x.strip("\"'“”‘’«».,;:!?()[]{}") for x in t.split()) if w and not set("[]") & set(w)]
@@ -131,16 +138,19 @@ def test_a_span_is_a_run_of_words_of_one_text(texts, longest):
     if not any(bare):
         assert span.strict == Line(100).strict
         return
-    for words in bare:
-        for start in range(len(words)):
-            for end in range(start + 1, len(words) + 1):
-                run = " ".join(words[start:end])
-                assert bool(pattern.fullmatch(run)) or end - start > longest
+    allowed = {
+        " ".join(words[start:end])
+        for words in bare
+        for start in range(len(words))
+        for end in range(start + min(fewest, len(words)), min(start + most, len(words)) + 1)
+    }
+    runs = {" ".join(words[start:end]) for words in bare for start in range(len(words)) for end in range(start + 1, 13)}
+    assert {run for run in runs if pattern.fullmatch(run)} == allowed
     assert not pattern.fullmatch("Ω" * 40)
 
 
 def test_a_span_s_grammar_parses_what_it_allows_and_more():
-    form = Form(Search, "[Retrieval] {query}", query=Span(100, (("Which city is the capital of Bhutan?", 9),)))
+    form = Form(Search, "[Retrieval] {query}", query=Span(100, (("Which city is the capital of Bhutan?", 1, 9),)))
     assert re.fullmatch(form.regex, "[Retrieval] capital of Bhutan")
     assert not re.fullmatch(form.regex, "[Retrieval] capital Bhutan")
     assert form.parse("[Retrieval] capital Bhutan") == Search("capital Bhutan")

@@ -30,7 +30,7 @@ async def toy_samples(tiny_model, worlds, tmp_path) -> list[Sample]:
             system,
             world,
             store,
-            exploration=Exploration(temperature=1.0, force_first=True),
+            exploration=Exploration(temperature=1.0, force=1),
             reward=lambda question, answer: scores(answer, question.answers),
         )
     return [sample for episode in episodes for sample in samples(episode, "cover_em")]

@@ -108,7 +108,7 @@ def make_run(tiny_model, worlds, out, **changes) -> Run:
 
 @pytest.mark.timeout(60)
 async def test_ppo_finds_the_better_of_two_arms(tiny_model, worlds, tmp_path):
-    exploration = SETTINGS.exploration.model_copy(update={"breadth": (4, 1), "force_first": False})
+    exploration = SETTINGS.exploration.model_copy(update={"breadth": (4, 1), "force": 0})
     run = make_run(
         tiny_model, worlds, tmp_path / "rl", iterations=8, questions=6, exploration=exploration, dev_every=8, epochs=2
     )

@@ -10,6 +10,7 @@ beyond the reach of `except`. So the JVM is started here, with that module only 
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import re
@@ -172,6 +173,7 @@ def _start(java: JavaRuntime, heap: str) -> JavaRuntime:
             f"a JVM that dragoman did not start already runs in this process (started at {jnius_config.vm_started_at}): "
             "open the index before anything else uses pyjnius or pyserini"
         )
+    _load_before_java("tvm_ffi", "lib/libtvm_ffi.so")
     jnius_config.add_classpath(str(anserini_jar()))
     jnius_config.add_options(*_options(java, heap))
     with _environment(JAVA_HOME=str(java.home)):
@@ -186,6 +188,19 @@ def _start(java: JavaRuntime, heap: str) -> JavaRuntime:
     # A long query is slow, not wrong; the default is 1,024 different words.
     autoclass("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(1 << 20)
     return java
+
+
+def _load_before_java(package: str, library: str) -> None:
+    """Load a library whose own SIGSEGV handler Java must come after.
+
+    Java's compiled code raises that signal on purpose, and Java handles it. The library of tvm_ffi (of xgrammar, of vLLM)
+    replaces the handler when it is loaded, and the process dies of "Segfault encountered" at the next such signal,
+    minutes later. A library is initialised once: loaded now, it does no harm when it is imported.
+    """
+    spec = find_spec(package)
+    path = Path(spec.submodule_search_locations[0]) / library if spec and spec.submodule_search_locations else None
+    if path is not None and path.is_file():
+        ctypes.CDLL(str(path))
 
 
 def anserini_jar() -> Path:

@@ -52,13 +52,13 @@ class Exploration:
     """How many actions are drawn at a point.
 
     The default is inference: one action, greedy. A tree rollout draws `breadth[t - 1]` actions at depth t (the last
-    entry holds for all that follow) and, with `force_first`, opens with so many of every kind of first action (C-3PO
-    section 5.1), of which those without free text are all the same and one.
+    entry holds for all that follow), and down to depth `force` so many of every kind of action (1 in C-3PO, section 5.1);
+    those without a choice of their own are all the same and one.
     """
 
     temperature: float = 0.0
     breadth: tuple[int, ...] = (1,)
-    force_first: bool = False
+    force: int = 0
     max_nodes: int | None = None
     max_tokens: int | None = None
     """Limits on a whole tree. At each fork the siblings share equally in what is left, so that where a branch is cut does
@@ -68,7 +68,7 @@ class Exploration:
         return self.breadth[min(depth, len(self.breadth)) - 1]
 
 
-TREE = Exploration(temperature=1.0, breadth=(2, 2, 2, 2, 1), force_first=True)
+TREE = Exploration(temperature=1.0, breadth=(2, 2, 2, 2, 1), force=1)
 """C-3PO eq. 2: K(t) = 2 for t <= 4, else 1, after a deterministic first decision."""
 
 
@@ -185,7 +185,9 @@ class Tree:
     async def draw(self, ctx: _RunContext, point: str, role: Role, messages: Messages, grammar: Grammar) -> list[str]:
         """Draw the actions at a point and start a run for each but the first. Returns their node ids."""
         depth = ctx.depth + 1
-        kinds = grammar.alternatives() if self.exploration.force_first and not ctx.tip else [grammar]
+        kinds = grammar.alternatives() if depth <= self.exploration.force else [grammar]
+        if depth > 1 and ctx.nodes_left < len(kinds):
+            kinds = [grammar]
         forced = len(kinds) > 1
         constraint = grammar.constraint()
         requests = [

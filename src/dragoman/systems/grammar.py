@@ -71,23 +71,25 @@ class Line:
 
 @dataclass(frozen=True)
 class Span(Line):
-    """A line that the sampler may only copy: a run of words of one of `sources`, (text, most words in a run) each.
+    """A line that the sampler may only copy: a run of words of one of `sources`.
 
+    A source is a text with the fewest and the most words of a run; a text of fewer words than that is copied whole.
     Punctuation around words is dropped. The parser is that of a line: a model that runs without constraint may say more.
     """
 
-    sources: tuple[tuple[str, int], ...] = ()
+    sources: tuple[tuple[str, int, int], ...] = ()
 
     @property
     def strict(self) -> str:
         runs = []
-        for text, longest in self.sources:
+        for text, fewest, most in self.sources:
             words = _words(text)
-            for start in range(len(words)):
+            fewest = min(fewest, len(words))
+            for start in range(len(words) - fewest + 1 if words else 0):
                 run = ""
-                for word in reversed(words[start + 1 : start + longest]):
+                for word in reversed(words[start + fewest : start + most]):
                     run = f"(?: {_escape(word)}{run})?"
-                runs.append(_escape(words[start]) + run)
+                runs.append(_escape(" ".join(words[start : start + fewest])) + run)
         return "(?:" + "|".join(dict.fromkeys(runs)) + ")" if runs else super().strict
 
 

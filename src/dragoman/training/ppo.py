@@ -29,6 +29,7 @@ from dragoman.errors import UserError
 from dragoman.progress import bar
 from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import Sample, samples, write_samples
+from dragoman.rollout.view import write_tree
 from dragoman.training.actions import AllowedTokens, Batch, Row, collate, micro_batches, rows
 from dragoman.training.actor import Actor, Critic
 from dragoman.training.dev import dev_rollout, roll_out_policy
@@ -405,6 +406,7 @@ class Run:
         stats |= self.learner.learn(batch, experience, shuffle=shuffle)
         self.learner.allowed.forget()
         write_samples(self.out / "samples.parquet", batch)
+        write_tree(episodes[0], self.reward, self.out / "trees" / f"{self.iteration:04d}.html")
         leaves = [t for e in episodes for t in e.trajectories]
         nodes = [n for e in episodes for n in e.nodes]
         rewarded = [r for t in leaves if (r := t.rewards.get(self.reward)) is not None]

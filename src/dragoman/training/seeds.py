@@ -51,8 +51,9 @@ def select(episode: Episode, reward: str, settings: SeedsParams) -> list[Sample]
     """The actions of the kept trajectories that are worth imitating.
 
     An action is left out when its credit is below `min_credit`, or does not exceed the mean credit of its siblings by
-    `min_advantage`: where every choice earns the same there is nothing to learn. Of the first decisions only the best
-    kind is kept, or with `first: all` each that led to a solution.
+    `min_advantage`: where every choice earns the same there is nothing to learn. Of the first decisions only the cheapest
+    that led to a solution is kept, or with `first: all` each that did. Credit would not do for them: what follows a
+    search is still untrained, and a policy that compares means learns not to search before it can select.
     """
     found = {sample.node: sample for sample in samples(episode, reward, need_ids=False)}
     kept = [i for trajectory in solutions(episode, reward, settings) for i in trajectory.nodes]
@@ -62,14 +63,14 @@ def select(episode: Episode, reward: str, settings: SeedsParams) -> list[Sample]
     chosen: dict[str, Sample] = {}
     for sample in (found[i] for i in kept if i in found):
         group = siblings[sample.group]
-        if sample.credit < settings.min_credit and not sample.forced:
-            continue  # a strategy is compared with the others, however low all of them are
-        if sample.forced and settings.first == "best":
-            # among equals the cheapest: a system lists its first decisions in the order of what they cost
-            best = max(group, key=lambda s: (s.credit, -_cost(episode, s)))
-            if sample.node != best.node:
+        if sample.forced and sample.depth == 1:
+            solved = [s for s in group if s.node in kept]
+            best = min(solved, key=lambda s: (_cost(episode, s), -s.credit))
+            if settings.first == "cheapest" and sample.node != best.node:
                 continue
-        elif settings.min_advantage and not sample.forced:
+        elif sample.credit < settings.min_credit:
+            continue
+        elif settings.min_advantage:
             mean = sum(s.credit for s in group) / len(group)
             if sample.credit - mean < settings.min_advantage:
                 continue
@@ -78,9 +79,8 @@ def select(episode: Episode, reward: str, settings: SeedsParams) -> list[Sample]
 
 
 def _cost(episode: Episode, first: Sample) -> int:
-    """What a first decision costs, to tell equals apart: the trajectories below it, and the decisions of the longest."""
-    below = [t for t in episode.trajectories if first.node in t.nodes]
-    return len(below) + max(len(t.nodes) for t in below)
+    """The decisions of the longest trajectory that begins with it."""
+    return max(len(t.nodes) for t in episode.trajectories if first.node in t.nodes)
 
 
 def balance(chosen: Sequence[Sample], max_share: float, seed: int) -> list[Sample]:
@@ -90,7 +90,7 @@ def balance(chosen: Sequence[Sample], max_share: float, seed: int) -> list[Sampl
     Shares that cannot be had (below one over their number) end in equal ones.
     """
     rng = random.Random(seed)
-    first = _capped([s.kind if s.forced else None for s in chosen], max_share, rng)
+    first = _capped([s.kind if s.forced and s.depth == 1 else None for s in chosen], max_share, rng)
     kept = [s for s, keep in zip(chosen, first, strict=True) if keep]
     return [s for s, keep in zip(kept, _capped([s.role for s in kept], max_share, rng), strict=True) if keep]
 

@@ -35,6 +35,13 @@ class Keep:
 
 
 @dataclass(frozen=True)
+class KeepAll:
+    """Filter: keep every passage, which makes a search plain RAG."""
+
+    thought: str = ""
+
+
+@dataclass(frozen=True)
 class Answer:
     """Decision maker: what has been kept is enough, let the LLM answer."""
 
@@ -53,11 +60,14 @@ def router(query: Line, only: str = "") -> OneOf:
     return OneOf(forms[only]) if only else OneOf(*forms.values())
 
 
-def information_filter(n: int, thought: Line | None) -> Form:
+def information_filter(n: int, thought: Line | None) -> OneOf:
     ids = Indices(n)
     if thought is None:
-        return Form(Keep, "Action: [{ids}]", ids=ids)
-    return Form(Keep, "Thought: {thought}\nAction: [{ids}]", thought=thought, ids=ids)
+        return OneOf(Form(KeepAll, "Action: [all]"), Form(Keep, "Action: [{ids}]", ids=ids))
+    return OneOf(
+        Form(KeepAll, "Thought: {thought}\nAction: [all]", thought=thought),
+        Form(Keep, "Thought: {thought}\nAction: [{ids}]", thought=thought, ids=ids),
+    )
 
 
 def decision_maker(query: Line, thought: Line | None) -> OneOf:

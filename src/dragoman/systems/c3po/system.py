@@ -16,13 +16,14 @@ from dragoman.errors import UserError
 from dragoman.systems.answer import answer
 from dragoman.systems.base import Ask, Context, Outcome, Role, StopReason
 from dragoman.systems.c3po import actions
-from dragoman.systems.c3po.actions import Answer, NoRetrieval, Plan, Search
+from dragoman.systems.c3po.actions import Answer, Keep, KeepAll, NoRetrieval, Plan, Search
 from dragoman.systems.grammar import Line, Span
 from dragoman.systems.prompts import load, number, one_line
 from dragoman.types import Passage, Question
 
 QUESTION_RUN, SPAN_WORDS, SPAN_RUN = 30, 40, 6
-"""`queries: span` copies up to 30 words in a row of the question, or up to 6 out of the first 40 of a kept passage."""
+"""`queries: span` copies the question (30 words of one that is longer), and after the first search also up to 6 words in a
+row of it or of the first 40 of a kept passage."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,15 @@ class C3PO:
     strategy: str = ""
     """Hold the router to `NoRetrieval`, `Search` or `Plan` (the ablation of table 3); empty leaves it the choice."""
     passage_words: int = 100
-    """Each passage is cut to this many words in every prompt."""
+    """Each passage is cut to this many words in the LLM's prompt."""
+    proxy_words: int = 100
+    """And to this many in the proxy's."""
     queries: str = "free"
-    """`free` queries, or `span`: words copied from the question or from what was kept, for models too small to phrase one."""
-    query_chars: int = 160
+    """`free` queries, or `span`: the question, then words copied from it or from what was kept, for models too small to
+    phrase one."""
+    query_chars: int = 240
     thought_chars: int = 400
-    action_tokens: int = 64
+    action_tokens: int = 96
     roadmap_tokens: int = 96
     answer_tokens: int = 48
 
@@ -78,7 +82,7 @@ class C3PO:
             view=lambda question, objective, passages: {
                 "question": question,
                 "objective": f"Objective of this step: {objective}\n" if objective else "",
-                "passages": number(passages, self.passage_words),
+                "passages": number(passages, self.proxy_words),
             },
             max_tokens=self._tokens,
             shots=self.shots,
@@ -93,7 +97,7 @@ class C3PO:
             view=lambda question, roadmap, kept: {
                 "question": question,
                 "roadmap": roadmap,
-                "passages": number(kept, self.passage_words),
+                "passages": number(kept, self.proxy_words),
             },
             max_tokens=self._tokens,
             shots=self.shots,
@@ -145,14 +149,19 @@ class C3PO:
         found = await ctx.retrieve(query, k=self.k, page=page)
         if not found:
             return []
-        keep = await ctx.act(self.filter, question=question.question, objective=objective, passages=found)
-        return [found[i - 1] for i in keep.ids]
+        match await ctx.act(self.filter, question=question.question, objective=objective, passages=found):
+            case KeepAll():
+                return found
+            case Keep(ids=ids):
+                return [found[i - 1] for i in ids]
+            case action:
+                raise TypeError(f"no action of the filter: {action}")
 
     def _query(self, question: str, kept: Sequence[Passage] = ()) -> Line:
         if self.queries == "free":
             return Line(self.query_chars)
-        copied = [(one_line(p, SPAN_WORDS), SPAN_RUN) for p in kept]
-        return Span(self.query_chars, ((question, QUESTION_RUN), *copied))
+        copied = [(text, 1, SPAN_RUN) for text in (question, *(one_line(p, SPAN_WORDS) for p in kept)) if kept]
+        return Span(self.query_chars, ((question, QUESTION_RUN, QUESTION_RUN), *copied))
 
     @property
     def _thought(self) -> Line | None:
