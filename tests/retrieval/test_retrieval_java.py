@@ -114,7 +114,7 @@ asyncio.run(retriever.close())
 def test_lucene_runs_in_a_process_without_key_or_java(tmp_path: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if k not in ("OPENAI_API_KEY", "JAVA_HOME")}
     done = subprocess.run(
-        [sys.executable, "-c", CLEAN_PROCESS, str(tmp_path / "index")],
+        [sys.executable, "-u", "-c", CLEAN_PROCESS, str(tmp_path / "index")],
         capture_output=True,
         text=True,
         timeout=120,
