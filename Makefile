@@ -42,7 +42,7 @@ $(STAMP): $(LOCK) requirements/models.txt pyproject.toml
 # alone until you publish it: `make record` puts it before git again.
 RECORDED := dvc.lock results/report/metrics.json results/report/table.md results/bench.txt
 
-pipeline: setup  ## run every stale stage: model, corpus, index, evaluate, report
+pipeline: setup  ## run every stale stage, from model to report
 	@git ls-files -- $(RECORDED) 2>/dev/null | xargs -r git update-index --skip-worktree
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/dvc repro
 	@$(BIN)/dragoman report

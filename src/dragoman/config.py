@@ -129,7 +129,7 @@ class ExplorationParams(Section):
     """How a tree grows in a rollout for training (C-3PO section 5.1)."""
 
     temperature: float = Field(1.0, gt=0, le=2)
-    """Sampling is pure, which a trainer relies on: no top-p, no top-k."""
+    """Sampling is pure, which a trainer relies on: no top-p, no top-k. vLLM takes no more than 2."""
     breadth: tuple[Annotated[int, Field(ge=1)], ...] = Field((2, 2, 2, 2, 1), min_length=1)
     """K(t): actions drawn at depth 1, 2, ...; the last number holds for all that follow (eq. 2)."""
     force: int = Field(1, ge=0)

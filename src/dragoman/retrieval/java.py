@@ -197,22 +197,27 @@ def _load_before_java(package: str, library: str) -> None:
     replaces the handler when it is loaded, and the process dies of "Segfault encountered" at the next such signal,
     minutes later. A library is initialised once: loaded now, it does no harm when it is imported.
     """
-    spec = find_spec(package)
-    path = Path(spec.submodule_search_locations[0]) / library if spec and spec.submodule_search_locations else None
-    if path is not None and path.is_file():
-        ctypes.CDLL(str(path))
+    folder = _folder_of(package)
+    if folder is not None and (folder / library).is_file():
+        ctypes.CDLL(str(folder / library))
 
 
 def anserini_jar() -> Path:
     """The jar inside the pyserini package, found without importing pyserini."""
-    spec = find_spec("pyserini")
-    if spec is None or not spec.submodule_search_locations:
+    package = _folder_of("pyserini")
+    if package is None:
         raise UserError("BM25 needs the package pyserini: run `pip install pyserini`")
-    folder = Path(spec.submodule_search_locations[0]) / "resources" / "jars"
+    folder = package / "resources" / "jars"
     jars = sorted(folder.glob("anserini-*-fatjar.jar"))
     if not jars:
         raise UserError(f"{folder}: no anserini jar there: install pyserini again")
     return jars[-1]
+
+
+def _folder_of(package: str) -> Path | None:
+    """Where a package lies, without importing it; None when it is not installed."""
+    spec = find_spec(package)
+    return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
 
 
 @contextmanager

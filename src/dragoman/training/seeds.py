@@ -63,11 +63,11 @@ def select(episode: Episode, reward: str, settings: SeedsParams) -> list[Sample]
     chosen: dict[str, Sample] = {}
     for sample in (found[i] for i in kept if i in found):
         group = siblings[sample.group]
-        if sample.forced and sample.depth == 1:
-            solved = [s for s in group if s.node in kept]
-            best = min(solved, key=lambda s: (_cost(episode, s), -s.credit))
-            if settings.first == "cheapest" and sample.node != best.node:
-                continue
+        if _is_strategy(sample):
+            if settings.first == "cheapest":
+                solved = [s for s in group if s.node in kept]
+                if sample != min(solved, key=lambda s: (_cost(episode, s), -s.credit)):
+                    continue
         elif sample.credit < settings.min_credit:
             continue
         elif settings.min_advantage:
@@ -76,6 +76,11 @@ def select(episode: Episode, reward: str, settings: SeedsParams) -> list[Sample]
                 continue
         chosen[sample.node] = sample
     return list(chosen.values())
+
+
+def _is_strategy(sample: Sample) -> bool:
+    """A first decision of which every kind was tried."""
+    return sample.forced and sample.depth == 1
 
 
 def _cost(episode: Episode, first: Sample) -> int:
@@ -90,7 +95,7 @@ def balance(chosen: Sequence[Sample], max_share: float, seed: int) -> list[Sampl
     Shares that cannot be had (below one over their number) end in equal ones.
     """
     rng = random.Random(seed)
-    first = _capped([s.kind if s.forced and s.depth == 1 else None for s in chosen], max_share, rng)
+    first = _capped([s.kind if _is_strategy(s) else None for s in chosen], max_share, rng)
     kept = [s for s, keep in zip(chosen, first, strict=True) if keep]
     return [s for s, keep in zip(kept, _capped([s.role for s in kept], max_share, rng), strict=True) if keep]
 

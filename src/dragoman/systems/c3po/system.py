@@ -16,7 +16,7 @@ from dragoman.errors import UserError
 from dragoman.systems.answer import answer
 from dragoman.systems.base import Ask, Context, Outcome, Role, StopReason
 from dragoman.systems.c3po import actions
-from dragoman.systems.c3po.actions import Answer, Keep, KeepAll, NoRetrieval, Plan, Search
+from dragoman.systems.c3po.actions import Answer, KeepAll, NoRetrieval, Plan, Search
 from dragoman.systems.grammar import Line, Span
 from dragoman.systems.prompts import load, number, one_line
 from dragoman.types import Passage, Question
@@ -149,19 +149,15 @@ class C3PO:
         found = await ctx.retrieve(query, k=self.k, page=page)
         if not found:
             return []
-        match await ctx.act(self.filter, question=question.question, objective=objective, passages=found):
-            case KeepAll():
-                return found
-            case Keep(ids=ids):
-                return [found[i - 1] for i in ids]
-            case action:
-                raise TypeError(f"no action of the filter: {action}")
+        keep = await ctx.act(self.filter, question=question.question, objective=objective, passages=found)
+        return found if isinstance(keep, KeepAll) else [found[i - 1] for i in keep.ids]
 
     def _query(self, question: str, kept: Sequence[Passage] = ()) -> Line:
         if self.queries == "free":
             return Line(self.query_chars)
-        copied = [(text, 1, SPAN_RUN) for text in (question, *(one_line(p, SPAN_WORDS) for p in kept)) if kept]
-        return Span(self.query_chars, ((question, QUESTION_RUN, QUESTION_RUN), *copied))
+        copied = [question, *(one_line(p, SPAN_WORDS) for p in kept)] if kept else []
+        whole = (question, QUESTION_RUN, QUESTION_RUN)
+        return Span(self.query_chars, (whole, *((text, 1, SPAN_RUN) for text in copied)))
 
     @property
     def _thought(self) -> Line | None:
