@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+S = TypeVar("S", bound=Section)
 
 
 class ModelParams(Section):
@@ -342,20 +345,25 @@ def load_params(path: Path | str = "params.yaml", *, profile: str | None = None)
         UserError: no such file or profile, YAML that cannot be read, or a key or value that is refused, named in full.
     """
     path = Path(path)
-    own = _read_yaml(path)
+    own = read_yaml(path)
     name = profile or own.get("profile", "cpu")
     conf = path.parent / "conf"
     profile_path = conf / f"{name}.yaml"
     if not profile_path.is_file():
         known = ", ".join(sorted(p.stem for p in conf.glob("*.yaml"))) or "none"
         raise UserError(f"{path}: profile {name!r} has no file {profile_path}; there are: {known}")
-    merged = _merge(_read_yaml(profile_path), own) | {"profile": name}
+    merged = _merge(read_yaml(profile_path), own) | {"profile": name}
     return parse_params(merged, origin=f"{path} (profile {name})")
 
 
 def parse_params(values: dict[str, Any], *, origin: str) -> Params:
+    return parse_section(Params, values, origin=origin)
+
+
+def parse_section(section: type[S], values: dict[str, Any], *, origin: str) -> S:
+    """Values as a section, or a UserError that names the origin and every key that is refused."""
     try:
-        return Params.model_validate(values)
+        return section.model_validate(values)
     except ValidationError as e:
         faults = []
         for error in e.errors():
@@ -365,9 +373,10 @@ def parse_params(values: dict[str, Any], *, origin: str) -> Params:
         raise UserError(f"{origin}: " + "; ".join(faults)) from None
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        raise UserError(f"{path}: no such file; run from the project's folder, or name the file with --params")
+        hint = "; run from the project's folder, or name the file with --params" if path.name == "params.yaml" else ""
+        raise UserError(f"{path}: no such file{hint}")
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except yaml.YAMLError as e:

@@ -1,0 +1,81 @@
+"""What synthetic questions are to be like: a plan out of a YAML file that its user owns.
+
+A *categorization* (such as `question_phrasing`) has *categories* with probabilities. A question is planned by drawing one of
+the *combinations* of categorizations, then a category of each (mRAG, section 2 and appendix A).
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from dragoman.config import Section, parse_section, read_yaml
+
+BUILT_IN = Path(__file__).with_name("plan.yaml")
+TOLERANCE = 1e-6
+
+
+class Category(Section):
+    probability: float = Field(ge=0, le=1)
+    description: str = Field(min_length=1)
+    """What a writer of questions is told."""
+
+
+class Plan(Section):
+    categorizations: dict[str, Annotated[dict[str, Category], Field(min_length=1)]]
+    core: tuple[str, ...] = ()
+    """Categorizations of every combination."""
+    combinations: Annotated[tuple[tuple[str, ...], ...], Field(min_length=1)]
+    """What each combination adds to the core; all are equally likely."""
+    incompatible: tuple[tuple[str, str], ...] = ()
+    """Pairs of categorizations that must not meet in a combination."""
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Plan:
+        for name, categories in self.categorizations.items():
+            total = sum(category.probability for category in categories.values())
+            if abs(total - 1) > TOLERANCE:
+                raise ValueError(f"categorizations.{name}: the probabilities add up to {total:g}, not to 1")
+        self._known("core", self.core)
+        for i, pair in enumerate(self.incompatible):
+            self._known(f"incompatible.{i}", pair)
+        for i, names in enumerate(self.combinations):
+            key, whole = f"combinations.{i}", (*self.core, *names)
+            self._known(key, names)
+            if twice := sorted({name for name in whole if whole.count(name) > 1}):
+                raise ValueError(f"{key}: {', '.join(twice)} twice (the core is part of every combination)")
+            for a, b in self.incompatible:
+                if a in whole and b in whole:
+                    raise ValueError(f"{key}: {a} and {b} are incompatible")
+        return self
+
+    def _known(self, key: str, names: tuple[str, ...]) -> None:
+        for name in names:
+            if name not in self.categorizations:
+                raise ValueError(f"{key}: no categorization {name!r}; there are {', '.join(self.categorizations)}")
+
+    def draw(self, rng: random.Random) -> dict[str, str]:
+        """The categories of one question, by categorization."""
+        drawn = {}
+        for name in (*self.core, *rng.choice(self.combinations)):
+            categories = self.categorizations[name]
+            weights = [category.probability for category in categories.values()]
+            drawn[name] = rng.choices(list(categories), weights)[0]
+        return drawn
+
+    def describe(self, drawn: dict[str, str]) -> list[str]:
+        """What each category of `drawn` asks of a writer."""
+        return [self.categorizations[name][category].description for name, category in drawn.items()]
+
+
+def load_plan(path: Path | None = None) -> Plan:
+    """The plan in a YAML file, or the built-in one.
+
+    Raises:
+        UserError: no such file, no YAML, or a key or value that is refused, named in full.
+    """
+    path = path or BUILT_IN
+    return parse_section(Plan, read_yaml(path), origin=str(path))
