@@ -125,7 +125,8 @@ class TrainParams(Section):
 
     system: str = "c3po"
     dataset: str = "atlas"
-    reward: Literal["cover_em", "em", "f1", "precision"] = "cover_em"
+    reward: Literal["cover_em", "em", "f1", "precision", "judge"] = "cover_em"
+    """A match with an acceptable answer, or the frozen LLM's verdict on it."""
 
 
 class ExplorationParams(Section):

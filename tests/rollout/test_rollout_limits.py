@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from test_rollout_tree import Fan
 from test_rollout_tree import world as fan_world
 
-from dragoman.rewards.answer import scores
+from dragoman.rewards.rewards import Rewards
 from dragoman.rollout.credit import credit
 from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import samples
@@ -240,7 +240,7 @@ async def test_a_cut_trajectory_has_no_reward_and_the_rest_of_the_tree_keeps_its
             store,
             exploration=tree_of(max_nodes=12),
             seed=3,
-            reward=lambda question, answer: scores(answer, question.answers),
+            rewards=Rewards(),
         )
     cut = [t for t in episode.trajectories if t.stop in CUTS]
     scored = [t for t in episode.trajectories if t.stop not in CUTS]

@@ -14,7 +14,7 @@ import pytest
 
 from dragoman.engines.base import Request
 from dragoman.errors import EngineFault, UserError
-from dragoman.rewards.answer import scores
+from dragoman.rewards.rewards import Rewards
 from dragoman.rollout.coalesce import CoalescingEngine
 from dragoman.rollout.record import Episode
 from dragoman.rollout.scheduler import episode_key, roll_out
@@ -38,7 +38,7 @@ async def run(folder: Path, w: World, questions=QUESTIONS, name="standard", **kw
 
 
 async def test_episodes_come_in_the_order_of_the_questions_with_rewards(tmp_path):
-    episodes = await run(tmp_path, world(), reward=lambda q, answer: scores(answer, q.answers))
+    episodes = await run(tmp_path, world(), rewards=Rewards())
     assert [e.question["id"] for e in episodes] == [q.id for q in QUESTIONS]
     assert all(e.trajectories[0].rewards["em"] == 1 for e in episodes)
     assert sorted(e.key for e in read_episodes(tmp_path / "episodes.jsonl")) == sorted(e.key for e in episodes)

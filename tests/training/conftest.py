@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from toy import QUESTIONS, ToyWorlds
 
-from dragoman.rewards.answer import scores
+from dragoman.rewards.rewards import Rewards
 from dragoman.rollout.samples import Sample, samples
 from dragoman.rollout.scheduler import roll_out
 from dragoman.rollout.store import EpisodeStore
@@ -31,6 +31,6 @@ async def toy_samples(tiny_model, worlds, tmp_path) -> list[Sample]:
             world,
             store,
             exploration=Exploration(temperature=1.0, force=1),
-            reward=lambda question, answer: scores(answer, question.answers),
+            rewards=Rewards(),
         )
     return [sample for episode in episodes for sample in samples(episode, "cover_em")]

@@ -13,8 +13,8 @@ from dragoman.errors import UserError
 from dragoman.evaluation.metrics import prediction, summarize
 from dragoman.evaluation.report import write_report
 from dragoman.progress import bar
-from dragoman.rewards.answer import answer_reward
 from dragoman.rewards.judge import judge_predictions
+from dragoman.rewards.rewards import Rewards
 from dragoman.rollout.record import Episode
 from dragoman.rollout.scheduler import roll_out
 from dragoman.rollout.store import EpisodeStore
@@ -65,7 +65,7 @@ async def evaluate(
                 store,
                 seed=seed,
                 concurrency=settings.concurrency,
-                reward=answer_reward,
+                rewards=Rewards(),
                 progress=progress,
             )
         rows = [prediction(episode, name) for episode in episodes[name]]

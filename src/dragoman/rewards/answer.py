@@ -11,8 +11,6 @@ import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from dragoman.types import Question
-
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = frozenset(string.punctuation)
 
@@ -54,11 +52,6 @@ SCORES: dict[str, Callable[[str, str], float]] = {
     "f1": lambda answer, gold: precision_f1(answer, gold)[1],
     "precision": lambda answer, gold: precision_f1(answer, gold)[0],
 }
-
-
-def answer_reward(question: Question, answer: str) -> dict[str, float | None]:
-    """Every score of an answer to a question; none where no acceptable answer is known."""
-    return scores(answer, question.answers) if question.answers else {}
 
 
 def scores(answer: str, golds: Sequence[str]) -> dict[str, float | None]:

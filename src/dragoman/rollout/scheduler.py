@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from dragoman import jsonl, systems
+from dragoman.rewards.rewards import Rewards
 from dragoman.rollout.record import Call, Episode, Node
 from dragoman.rollout.store import EpisodeStore
 from dragoman.rollout.tree import Exploration, Tree, World
 from dragoman.systems.base import System
 from dragoman.types import Question
-
-Reward = Callable[[Question, str], dict[str, float | None]]
 
 
 def episode_key(question: Question, config: dict[str, Any]) -> str:
@@ -31,7 +30,9 @@ def episode_key(question: Question, config: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
-def describe(name: str, system: System, world: World, exploration: Exploration, seed: int) -> dict[str, Any]:
+def describe(
+    name: str, system: System, world: World, exploration: Exploration, seed: int, rewards: Rewards | None = None
+) -> dict[str, Any]:
     """The configuration that decides what an episode can be: it is stored with it, and hashed into its key."""
     if not is_dataclass(system):
         raise TypeError(f"{type(system).__name__}: a system is a dataclass whose fields are its settings")
@@ -47,6 +48,8 @@ def describe(name: str, system: System, world: World, exploration: Exploration, 
         "exploration": asdict(exploration),
         "seed": seed,
     }
+    if rewards is not None and rewards.judge is not None:
+        config["judge"] = rewards.judge.fingerprint
     as_stored: dict[str, Any] = json.loads(json.dumps(config))
     return as_stored
 
@@ -61,7 +64,7 @@ async def roll_out(
     exploration: Exploration = Exploration(),
     seed: int = 0,
     concurrency: int = 32,
-    reward: Reward | None = None,
+    rewards: Rewards | None = None,
     progress: Callable[[Episode], None] = lambda episode: None,
     observe: Callable[[Question, Node | Call], None] = lambda question, event: None,
 ) -> list[Episode]:
@@ -69,7 +72,7 @@ async def roll_out(
 
     `concurrency` bounds how many questions are under way, not how many requests: a tree sends as many as it has.
     """
-    config = describe(name, system, world, exploration, seed)
+    config = describe(name, system, world, exploration, seed, rewards)
     done = store.done
     gate = asyncio.Semaphore(concurrency)
 
@@ -88,9 +91,8 @@ async def roll_out(
                     observe=lambda event: observe(question, event),
                 )
                 episode = await tree.grow(key=key, system_name=name, config=config)
-            for trajectory in episode.trajectories:
-                if reward is not None and trajectory.answer is not None:
-                    trajectory.rewards = reward(question, trajectory.answer)
+                if rewards is not None:
+                    await _score(question, episode, rewards)
             store.add(episode)
             done[key] = episode
         progress(done[key])
@@ -102,6 +104,13 @@ async def roll_out(
     except BaseExceptionGroup as failures:  # the first is the cause, the others were cancelled by it
         raise failures.exceptions[0] from None
     return [task.result() for task in tasks]
+
+
+async def _score(question: Question, episode: Episode, rewards: Rewards) -> None:
+    answered = [(t, t.answer) for t in episode.trajectories if t.answer is not None]
+    earned = await asyncio.gather(*(rewards.of(question, answer) for _, answer in answered))
+    for (trajectory, _), scores in zip(answered, earned, strict=True):
+        trajectory.rewards = scores
 
 
 @cache

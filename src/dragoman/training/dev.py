@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dragoman.progress import bar
-from dragoman.rewards.answer import answer_reward
+from dragoman.rewards.rewards import Rewards
 from dragoman.rollout.record import Episode
 from dragoman.rollout.scheduler import roll_out
 from dragoman.rollout.store import EpisodeStore
@@ -24,11 +24,12 @@ async def roll_out_policy(
     worlds: Worlds,
     *,
     exploration: Exploration,
+    reward: str,
     seed: int,
     concurrency: int,
     out: Path,
 ) -> list[Episode]:
-    """Episodes of the policy in `folder`, scored by answer match and kept in `out`."""
+    """Episodes of the policy in `folder`, with `reward` among their rewards, kept in `out`."""
     played, world = worlds.open(f"{system}@{folder}")
     with EpisodeStore(out) as store, bar(f"{out.parent.name} {out.name}", len(questions)) as advance:
         return await roll_out(
@@ -40,7 +41,7 @@ async def roll_out_policy(
             exploration=exploration,
             seed=seed,
             concurrency=concurrency,
-            reward=answer_reward,
+            rewards=Rewards.for_training(reward, world.llm),
             progress=lambda episode: advance(),
         )
 
@@ -58,7 +59,15 @@ async def dev_rollout(
 ) -> dict[str, Any]:
     """See `summary`, of the policy's greedy answers."""
     episodes = await roll_out_policy(
-        system, folder, questions, worlds, exploration=Exploration(), seed=seed, concurrency=concurrency, out=out
+        system,
+        folder,
+        questions,
+        worlds,
+        exploration=Exploration(),
+        reward=reward,
+        seed=seed,
+        concurrency=concurrency,
+        out=out,
     )
     return summary(episodes, reward)
 

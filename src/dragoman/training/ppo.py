@@ -393,6 +393,7 @@ class Run:
             chosen,
             self.worlds,
             exploration=s.exploration.build(),
+            reward=self.reward,
             seed=self.seed + self.iteration,
             concurrency=s.concurrency,
             out=self.out / "rollouts" / f"{self.iteration:04d}",

@@ -13,7 +13,7 @@ from dragoman.engines.local import Vocabulary
 from dragoman.errors import UserError
 from dragoman.model import sha256_of
 from dragoman.progress import bar
-from dragoman.rewards.answer import answer_reward
+from dragoman.rewards.rewards import Rewards
 from dragoman.rollout.figures import figures
 from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import samples, write_samples
@@ -74,7 +74,7 @@ async def roll_out_questions(
                     exploration=exploration,
                     seed=seed + draw,
                     concurrency=concurrency,
-                    reward=answer_reward,
+                    rewards=Rewards.for_training(reward, world.llm),
                     progress=progress,
                 )
             )
