@@ -362,6 +362,7 @@ def seeds(
     limit: Limit = None,
     seed: Annotated[int | None, typer.Option(help="Seed of sampling.")] = None,
     out: Annotated[Path, typer.Option(help="Where the seed trajectories go.")] = Path("results/seeds"),
+    track: Track = True,
     params: ParamsFile = PARAMS,
 ) -> None:
     """Sample trees from the untrained proxy (or a teacher), and keep the actions that are worth imitating.
@@ -370,7 +371,7 @@ def seeds(
     Example: dragoman seeds --questions train.jsonl --corpus corpus.jsonl --limit 50 --out results/my-seeds
     """
     from dragoman.engines.local import Vocabulary
-    from dragoman.training.stages import make_seeds
+    from dragoman.training.stages import make_seeds, record
     from dragoman.world import open_worlds
 
     loaded = load_params(params)
@@ -397,6 +398,7 @@ def seeds(
             )
 
     metrics = _run(run())
+    record("seeds", out, metrics, loaded.seeds.model_dump(), Path("mlruns") if track else None)
     grown, kept = metrics["trees"], metrics["kept"]
     print(
         f"{grown['questions']} trees, {grown['trajectories']} trajectories, mean {loaded.train.reward} {grown['reward']}"
