@@ -1,4 +1,4 @@
-"""Our scheduler against one question at a time, and against lock-step batches, on the same questions in one run.
+"""Our scheduler against one call at a time, and against lock-step batches, on the same questions in one run.
 
 Lock-step is how C-3PO's published code advances its trees: all questions wait until each of them needs the model, then all
 of their requests go out as one batch, and nobody goes on before the last of it is back.
@@ -20,12 +20,35 @@ from benchmarks.ratios import Sample, report
 from dragoman.config import load_params
 from dragoman.corpus import load_questions
 from dragoman.engines.base import Engine, Request, Result
+from dragoman.rollout.figures import figures
+from dragoman.rollout.record import Episode
 from dragoman.rollout.scheduler import roll_out
 from dragoman.rollout.store import EpisodeStore
 from dragoman.rollout.tree import TREE, Exploration, World
 from dragoman.systems.base import System
 from dragoman.types import Question
 from dragoman.world import open_worlds
+
+
+class OneAtATime:
+    """An engine that is given one request, and the next when that is answered."""
+
+    def __init__(self, inner: Engine) -> None:
+        self.inner, self.fingerprint = inner, inner.fingerprint
+        self._turn = asyncio.Lock()
+
+    async def generate(self, requests: Sequence[Request]) -> list[Result]:
+        results = []
+        for request in requests:
+            async with self._turn:
+                results += await self.inner.generate([request])
+        return results
+
+    async def forget(self) -> None:
+        await self.inner.forget()
+
+    async def close(self) -> None:
+        await self.inner.close()
 
 
 class LockStep:
@@ -74,40 +97,47 @@ async def seconds(
     concurrency: int,
     seed: int,
     name: str = "c3po",
+    episodes: list[Episode] | None = None,
 ) -> float:
-    """Wall clock of a rollout that starts with nothing in the engines' prefix caches."""
+    """Wall clock of a rollout that starts with nothing in the engines' prefix caches. Adds what it made to `episodes`."""
     await world.llm.forget()
     await world.proxy.forget()
     with tempfile.TemporaryDirectory() as folder, EpisodeStore(Path(folder)) as store:
         started = time.perf_counter()
-        await roll_out(
+        made = await roll_out(
             questions, name, system, world, store, exploration=exploration, concurrency=concurrency, seed=seed
         )
-        return time.perf_counter() - started
+        took = time.perf_counter() - started
+    if episodes is not None:
+        episodes += made
+    return took
 
 
-async def measure(n: int, repeats: int, tree: bool) -> list[Sample]:
+async def measure(n: int, repeats: int, tree: bool) -> tuple[list[Sample], list[Episode]]:
+    """The seconds of each, and the episodes of our scheduler."""
     params = load_params()
     questions = load_questions("data/atlas/dev.jsonl", limit=n)
     exploration = TREE if tree else Exploration(temperature=1.0)
-    samples = []
+    samples: list[Sample] = []
+    episodes: list[Episode] = []
     async with open_worlds(params, "data/index/atlas") as worlds:
         system, world = worlds.open("c3po")
         await seconds(questions[:4], system, world, exploration, 4, seed=-1)  # warm up
         for repeat in range(repeats):
-            lock = LockStep(world.llm)
+            lock, single = LockStep(world.llm), OneAtATime(world.llm)
             stepped_world = replace(world, llm=lock, proxy=lock)
+            single_world = replace(world, llm=single, proxy=single)
             samples.append(
                 Sample(
                     repeat,
                     {
-                        "scheduler": await seconds(questions, system, world, exploration, n, repeat),
+                        "scheduler": await seconds(questions, system, world, exploration, n, repeat, episodes=episodes),
                         "lock-step": await seconds(questions, system, stepped_world, exploration, n, repeat),
-                        "one at a time": await seconds(questions, system, world, exploration, 1, repeat),
+                        "one at a time": await seconds(questions, system, single_world, exploration, 1, repeat),
                     },
                 )
             )
-    return samples
+    return samples, episodes
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -116,8 +146,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--tree", action="store_true", help="roll out trees rather than single trajectories")
     options = parser.parse_args(argv)
-    samples = asyncio.run(measure(options.questions, options.repeats, options.tree))
+    samples, episodes = asyncio.run(measure(options.questions, options.repeats, options.tree))
     report(f"c3po, {options.questions} questions, {'trees' if options.tree else 'single'}", samples, base="scheduler")
+    made, n = figures(episodes, reward=""), len(episodes)
+    per_question = f"{made['trajectories'] / n:.1f} trajectories and {made['tokens'] / n:.0f} tokens a question"
+    print(f"  {per_question}; {made['cached_share']:.0%} of the decisions' prompt tokens from the prefix cache")
 
 
 if __name__ == "__main__":

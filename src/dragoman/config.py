@@ -257,8 +257,11 @@ class RlParams(Section):
     the dynamic sampling of DAPO: Yu et al. 2025)."""
     adapter: AdapterParams | None = None
     """None trains all weights; the reference is then a second model."""
-    critic: Literal["head", "separate"] = "separate"
-    """A model of its own, as in the paper, or a head on the policy's last hidden states."""
+    critic: Literal["separate", "head", "tree"] = "separate"
+    """A model of its own, as in the paper; a head on the policy's last hidden states; or none: the tree itself tells what a
+    state is worth, as the mean credit of the actions drawn in it."""
+    price: float = Field(0.0, ge=0)
+    """What each step of a trajectory (a decision, a search, a call of the LLM) takes off its reward."""
     policy_lr: float = Field(5e-7, gt=0)
     value_lr: float = Field(5e-6, gt=0)
     batch_size: int = Field(1024, ge=1)

@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,6 +47,12 @@ def test_a_leaf_counts_as_often_as_it_was_drawn():
     merged = {"b": 1, "d": 2}
     tree = tree.model_copy(update={"nodes": [n.model_copy(update={"merged": merged.get(n.id, 0)}) for n in tree.nodes]})
     assert credit(tree, "r") == {"a": 7 / 9, "b": 0.75, "c": 1.0, "d": 1.0, "e": 0.0, "f": 1.0}
+
+
+def test_each_step_has_its_price():
+    tree = episode([(["a", "b", "d"], 1.0), (["a", "c"], 1.0)])
+    credits = credit(tree, "r", price=0.1)
+    assert credits == {"a": pytest.approx(0.75), "b": pytest.approx(0.7), "c": pytest.approx(0.8), "d": pytest.approx(0.7)}
 
 
 def test_an_unscored_leaf_is_not_a_zero():

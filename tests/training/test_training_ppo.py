@@ -58,16 +58,18 @@ def test_micro_batches_of_one_row_equal_one_of_all(tiny_model, toy_samples):
 
 
 @pytest.mark.parametrize("adapter", [SETTINGS.adapter, None], ids=["lora", "full"])
-@pytest.mark.parametrize("critic", ["head", "separate"])
+@pytest.mark.parametrize("critic", ["head", "separate", "tree"])
 def test_all_that_is_trainable_changes_and_nothing_else(tiny_model, toy_samples, adapter, critic):
     own = learner(tiny_model, adapter=adapter, critic=critic, epochs=2)
+    assert (own.critic is None) == (critic == "tree")
+    modules = [m for m in (own.actor, own.critic) if m is not None]
     before = {
-        n: p.detach().clone() for m in (own.actor, own.critic) for n, p in m.named_parameters(prefix=type(m).__name__)
+        n: p.detach().clone() for m in modules for n, p in m.named_parameters(prefix=type(m).__name__)
     }
     experience, _ = own.appraise(toy_samples)
     own.learn(toy_samples, experience, shuffle=random.Random(0))
     trainable = 0
-    for module in (own.actor, own.critic):
+    for module in modules:
         for name, parameter in module.named_parameters(prefix=type(module).__name__):
             changed = not torch.equal(before[name], parameter)
             # the language head of a model that is used as a critic's trunk is not part of it
@@ -107,10 +109,19 @@ def make_run(tiny_model, worlds, out, **changes) -> Run:
 
 
 @pytest.mark.timeout(60)
-async def test_ppo_finds_the_better_of_two_arms(tiny_model, worlds, tmp_path):
+@pytest.mark.parametrize("critic", ["head", "tree"])
+async def test_ppo_finds_the_better_of_two_arms(tiny_model, worlds, tmp_path, critic):
     exploration = SETTINGS.exploration.model_copy(update={"breadth": (4, 1), "force": 0})
     run = make_run(
-        tiny_model, worlds, tmp_path / "rl", iterations=8, questions=6, exploration=exploration, dev_every=8, epochs=2
+        tiny_model,
+        worlds,
+        tmp_path / "rl",
+        iterations=8,
+        questions=6,
+        exploration=exploration,
+        dev_every=8,
+        epochs=2,
+        critic=critic,
     )
     await run.train()
     assert run.history[-1]["reward"] > 0.8  # of distinct leaves: one wrong draw in a tree of four counts as half
@@ -122,11 +133,11 @@ class Killed(Exception):
     pass
 
 
-@pytest.mark.parametrize("at", ["rollouts", "learning"])
-async def test_killed_and_started_again_it_comes_to_the_same_numbers(tiny_model, tmp_path, monkeypatch, at):
+@pytest.mark.parametrize(("at", "critic"), [("rollouts", "head"), ("learning", "tree")])
+async def test_killed_and_started_again_it_comes_to_the_same_numbers(tiny_model, tmp_path, monkeypatch, at, critic):
     async def train(out, fail_after=None):
         worlds = ToyWorlds()
-        run = make_run(tiny_model, worlds, out)
+        run = make_run(tiny_model, worlds, out, critic=critic)
         calls = 0
         target, name = (worlds, "release") if at == "rollouts" else (run.learner, "learn")
         original = getattr(target, name)

@@ -5,12 +5,14 @@ import math
 import pytest
 import torch
 
+from dragoman.rollout.samples import Sample
 from dragoman.training.ppo import (
     engine_correction,
     generalized_advantages,
     policy_loss,
     role_weights,
     token_rewards,
+    tree_values,
     value_loss,
     whiten,
 )
@@ -75,9 +77,30 @@ def test_value_loss():
     assert value_loss(values, returns, torch.tensor([1.0, 0.5]), MASK).item() == pytest.approx(1.25 + 0.5)
 
 
+def drawn(role: str, draws: int = 1, credit: float = 0.0, group: str = "g") -> Sample:
+    return Sample(
+        episode="e", question="q", node="n", group=group, role=role, kind="K", depth=1, forced=False, prompt_ids=(1,),
+        completion_ids=(2,), logprobs=(), temperature=1.0, grammar=None, credit=credit, draws=draws,
+    )  # fmt: skip
+
+
 def test_each_role_counts_once_however_many_actions_it_took():
-    weights = role_weights(["filter", "router", "filter", "filter", "router"])
+    weights = role_weights([drawn(role) for role in ("filter", "router", "filter", "filter", "router")])
     assert weights.tolist() == pytest.approx([1 / 3, 1 / 2, 1 / 3, 1 / 3, 1 / 2])
+
+
+def test_an_action_weighs_as_often_as_it_was_drawn():
+    weights = role_weights([drawn("filter", 3), drawn("router"), drawn("filter", 1)])
+    assert weights.tolist() == pytest.approx([3 / 4, 1, 1 / 4])
+
+
+def test_the_tree_values_a_state_at_the_mean_of_what_was_drawn_in_it():
+    batch = [
+        drawn("filter", 3, credit=1.0, group="a"),
+        drawn("router", 1, credit=0.5, group="b"),
+        drawn("filter", 1, credit=0.0, group="a"),
+    ]
+    assert tree_values(batch).tolist() == pytest.approx([0.75, 0.5, 0.75])
 
 
 def test_whitened_advantages():

@@ -44,14 +44,16 @@ class Sample:
     temperature: float
     grammar: Grammar | None
     credit: float
+    draws: int = 1
+    """How often the policy drew it at its state."""
 
 
-def samples(episode: Episode, reward: str, *, need_ids: bool = True) -> list[Sample]:
+def samples(episode: Episode, reward: str, *, price: float = 0.0, need_ids: bool = True) -> list[Sample]:
     """The samples of an episode with credits by `reward`; nodes without credit give none.
 
     Nor do nodes without token ids, which some servers do not report, unless the caller can do without.
     """
-    credits = credit(episode, reward)
+    credits = credit(episode, reward, price=price)
     return [
         Sample(
             episode=episode.key,
@@ -68,6 +70,7 @@ def samples(episode: Episode, reward: str, *, need_ids: bool = True) -> list[Sam
             temperature=node.temperature,
             grammar=Grammar(**node.grammar) if node.grammar else None,
             credit=value,
+            draws=1 + node.merged,
         )
         for node in episode.nodes
         if (value := credits[node.id]) is not None and (not need_ids or (node.prompt_ids and node.completion_ids))
@@ -90,6 +93,7 @@ def write_samples(path: Path, rows: Sequence[Sample]) -> None:
             ("temperature", pa.float64()),
             ("grammar", pa.string()),
             ("credit", pa.float64()),
+            ("draws", pa.int32()),
         ]
     )
     table = pa.Table.from_pylist([_row(s) for s in rows], schema=schema)

@@ -109,15 +109,31 @@ def policy_loss(
     return -(weights * (correction * surrogate * mask).sum(1)).sum()
 
 
+def tree_values(batch: Sequence[Sample]) -> Tensor:
+    """[a] V(s) of the state each action was taken in: the mean credit of the actions that were drawn there.
+
+    A tree needs no critic to be learnt: it has tried each state more than once, and the mean of what followed is the
+    Monte-Carlo estimate of its value (as in VinePPO: Kazemnejad et al. 2024).
+    """
+    total: dict[str, float] = defaultdict(float)
+    draws: dict[str, int] = defaultdict(int)
+    for sample in batch:
+        total[sample.group] += sample.draws * sample.credit
+        draws[sample.group] += sample.draws
+    return torch.tensor([total[sample.group] / draws[sample.group] for sample in batch])
+
+
 def value_loss(values: Tensor, returns: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
     """Squared error to the empirical returns G = A + V (eq. 10): the sum over tokens, the weighted sum over actions."""
     return (weights * ((values - returns).square() * mask).sum(1)).sum()
 
 
-def role_weights(roles: Sequence[str]) -> Tensor:
-    """[a] weights that make a weighted sum over actions the sum over roles of the mean over each role's actions (eq. 6)."""
-    counts = {role: roles.count(role) for role in roles}
-    return torch.tensor([1 / counts[role] for role in roles])
+def role_weights(actions: Sequence[Sample]) -> Tensor:
+    """[a] weights that make a weighted sum over actions the sum over roles of the mean over each role's draws (eq. 6)."""
+    counts: dict[str, int] = defaultdict(int)
+    for action in actions:
+        counts[action.role] += action.draws
+    return torch.tensor([action.draws / counts[action.role] for action in actions])
 
 
 def engine_correction(trainer: Tensor, engine: Tensor, mask: Tensor, *, cap: float) -> Tensor:
@@ -149,18 +165,16 @@ class Learner:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.settings = settings
         self.actor = Actor(warm_up, settings.adapter, device, bf16=settings.bf16)
-        self.critic = Critic(self.actor, separate=settings.critic == "separate", adapter=settings.adapter)
+        self.critic = None
+        if settings.critic != "tree":
+            self.critic = Critic(self.actor, separate=settings.critic == "separate", adapter=settings.adapter)
         self.reference = None
         if settings.kl_coef and not self.actor.has_reference:
             self.reference = Actor(warm_up, None, device, bf16=settings.bf16).requires_grad_(False)
-        self.optimizer = torch.optim.AdamW(
-            [
-                {"params": self.actor.trainable(), "lr": settings.policy_lr},
-                {"params": self.critic.trainable(), "lr": settings.value_lr},
-            ],
-            betas=(0.9, 0.95),
-            weight_decay=0.0,
-        )
+        groups: list[dict[str, Any]] = [{"params": self.actor.trainable(), "lr": settings.policy_lr}]
+        if self.critic is not None:
+            groups.append({"params": self.critic.trainable(), "lr": settings.value_lr})
+        self.optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.0)
         self.allowed = AllowedTokens(warm_up)
 
     def batches(self, batch: Sequence[Sample], indices: Sequence[int]) -> list[Batch]:
@@ -183,11 +197,14 @@ class Learner:
                 old[micro.actions, :width] = policy.logprobs.cpu()
                 raw[micro.actions, :width] = policy.raw.cpu()
                 entropy[micro.actions, :width] = policy.entropy.cpu()
-                values[micro.actions, :width] = self.critic(micro, policy).cpu()
+                if self.critic is not None:
+                    values[micro.actions, :width] = self.critic(micro, policy).cpu()
                 mask[micro.actions, :width] = micro.mask
                 if s.kl_coef:
                     reference[micro.actions, :width] = self._reference(micro).cpu()
                 advance(steps=len(micro.actions))
+        if self.critic is None:
+            values = tree_values(batch)[:, None] * mask
         if not s.kl_coef:
             reference = old
         credit = torch.tensor([sample.credit for sample in batch])
@@ -237,7 +254,7 @@ class Learner:
         """One optimizer step on the loss L_CLIP + c_v L_V (eq. 11), in micro-batches whose gradients add up."""
         s = self.settings
         weights = torch.zeros(len(batch))
-        weights[list(indices)] = role_weights([batch[i].role for i in indices])
+        weights[list(indices)] = role_weights([batch[i] for i in indices])
         self.optimizer.zero_grad(set_to_none=True)
         totals: dict[str, float] = defaultdict(float)
         for micro in self.batches(batch, indices):
@@ -250,7 +267,9 @@ class Learner:
             weight = weights[micro.actions].to(mask.device)
             policy = self.actor(micro, s.exploration.temperature)
             clipped = policy_loss(policy.logprobs, old, advantages, correction, weight, mask, clip=s.clip)
-            squared = value_loss(self.critic(micro, policy), returns, weight, mask)
+            squared = torch.zeros(())
+            if self.critic is not None:
+                squared = value_loss(self.critic(micro, policy), returns, weight, mask)
             (clipped + s.value_coef * squared).backward()
             ratio = (policy.logprobs.detach() - old).exp()
             totals["policy_loss"] += float(clipped.detach())
@@ -259,7 +278,9 @@ class Learner:
             totals["tokens"] += float(mask.sum())
         # apart: the critic's gradients are far larger at first, and would scale the policy's down with them
         norm = torch.nn.utils.clip_grad_norm_(self.actor.trainable(), s.max_grad_norm)
-        critics = torch.nn.utils.clip_grad_norm_(self.critic.trainable(), s.max_grad_norm)
+        critics = torch.zeros(())
+        if self.critic is not None:
+            critics = torch.nn.utils.clip_grad_norm_(self.critic.trainable(), s.max_grad_norm)
         if torch.isfinite(norm + critics):  # a bad batch must not destroy the weights; a guard sees it
             self.optimizer.step()
         return {
@@ -272,22 +293,22 @@ class Learner:
     def set_progress(self, progress: float) -> None:
         """Cosine decay of both learning rates, `progress` from 0 to 1."""
         factor = 0.5 * (1 + math.cos(math.pi * progress))
-        for group, lr in zip(
-            self.optimizer.param_groups, (self.settings.policy_lr, self.settings.value_lr), strict=True
-        ):
+        rates = (self.settings.policy_lr, self.settings.value_lr)  # the second is the critic's, if there is one
+        for group, lr in zip(self.optimizer.param_groups, rates, strict=False):
             group["lr"] = lr * factor
 
     def state(self) -> dict[str, Any]:
         return {
             "actor": self.actor.state(),
-            "critic": self.critic.state(),
+            "critic": None if self.critic is None else self.critic.state(),
             "optimizer": self.optimizer.state_dict(),
             "random": torch.get_rng_state(),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
         self.actor.load_state(state["actor"])
-        self.critic.load_state(state["critic"])
+        if self.critic is not None:
+            self.critic.load_state(state["critic"])
         self.optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["random"])
 
@@ -450,7 +471,7 @@ class Run:
     def _samples(self, episodes: Sequence[Episode]) -> tuple[list[Sample], int]:
         """What is learnt from: the roles that are trained, prompts that fit; and how many did not."""
         s = self.settings
-        found = [sample for episode in episodes for sample in samples(episode, self.reward)]
+        found = [sample for episode in episodes for sample in samples(episode, self.reward, price=s.price)]
         if s.roles:
             found = [sample for sample in found if sample.role in s.roles]
         if s.only_contrasts:
