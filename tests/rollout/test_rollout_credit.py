@@ -52,7 +52,12 @@ def test_a_leaf_counts_as_often_as_it_was_drawn():
 def test_each_step_has_its_price():
     tree = episode([(["a", "b", "d"], 1.0), (["a", "c"], 1.0)])
     credits = credit(tree, "r", price=0.1)
-    assert credits == {"a": pytest.approx(0.75), "b": pytest.approx(0.7), "c": pytest.approx(0.8), "d": pytest.approx(0.7)}
+    assert credits == {
+        "a": pytest.approx(0.75),
+        "b": pytest.approx(0.7),
+        "c": pytest.approx(0.8),
+        "d": pytest.approx(0.7),
+    }
 
 
 def test_an_unscored_leaf_is_not_a_zero():

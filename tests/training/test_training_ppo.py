@@ -63,9 +63,7 @@ def test_all_that_is_trainable_changes_and_nothing_else(tiny_model, toy_samples,
     own = learner(tiny_model, adapter=adapter, critic=critic, epochs=2)
     assert (own.critic is None) == (critic == "tree")
     modules = [m for m in (own.actor, own.critic) if m is not None]
-    before = {
-        n: p.detach().clone() for m in modules for n, p in m.named_parameters(prefix=type(m).__name__)
-    }
+    before = {n: p.detach().clone() for m in modules for n, p in m.named_parameters(prefix=type(m).__name__)}
     experience, _ = own.appraise(toy_samples)
     own.learn(toy_samples, experience, shuffle=random.Random(0))
     trainable = 0
@@ -184,6 +182,16 @@ async def test_a_collapsed_run_stops_and_keeps_the_best(tiny_model, worlds, tmp_
     metrics = await run.train()
     assert metrics["iterations"] == 1 and "entropy" in metrics["stopped"]
     assert metrics["best_iteration"] == 0 and (tmp_path / "rl" / "policy.json").is_file()
+
+
+async def test_of_two_policies_as_good_the_one_with_fewer_steps_is_kept(tiny_model, worlds, tmp_path):
+    run = make_run(tiny_model, worlds, tmp_path / "rl", price=0.02)
+    slow, quick = ({"iteration": i, "dev_reward": 0.5, "dev_steps": steps} for i, steps in ((0, 7.0), (3, 3.0)))
+    run.dev_history = [slow, quick]
+    for run.iteration in (0, 3):
+        run._policy = lambda: tiny_model
+        await run._evaluate()
+    assert run.best == quick
 
 
 def test_no_question_comes_again_before_a_pass_is_over():

@@ -73,12 +73,14 @@ async def dev_rollout(
 
 
 def summary(episodes: Sequence[Episode], reward: str) -> dict[str, Any]:
-    """Mean reward, decisions per question, and the share of each first decision, of greedy episodes."""
+    """Mean reward, decisions and steps (with searches and calls of the LLM) per question, and the share of each first
+    decision, of greedy episodes."""
     trajectories = [e.trajectories[0] for e in episodes]
     rewarded = [r for t in trajectories if (r := t.rewards.get(reward)) is not None]
     first = Counter(e.nodes[0].kind for e in episodes if e.nodes and e.nodes[0].kind)
     return {
         "dev_reward": sum(rewarded) / max(1, len(rewarded)),
         "dev_depth": sum(len(t.nodes) for t in trajectories) / len(trajectories),
+        "dev_steps": sum(len(t.steps) for t in trajectories) / len(trajectories),
         **{f"share_{kind}": count / len(episodes) for kind, count in sorted(first.items())},
     }

@@ -462,11 +462,16 @@ class Run:
             )
             row = {"iteration": self.iteration, **summary}
             self.dev_history.append(row)
-        if self.best is None or row["dev_reward"] > self.best["dev_reward"]:
+        if self.best is None or self._worth(row) > self._worth(self.best):
             self.best = row
             shutil.rmtree(self.out / "best", ignore_errors=True)
             shutil.copytree(self._policy(), self.out / "best")
         log.info("rl iteration %d: dev %s %.3f", self.iteration, self.reward, row["dev_reward"])
+
+    def _worth(self, row: dict[str, Any]) -> float:
+        """By what a policy is chosen: its dev reward, less the price of its steps."""
+        worth: float = row["dev_reward"] - self.settings.price * row["dev_steps"]
+        return worth
 
     def _samples(self, episodes: Sequence[Episode]) -> tuple[list[Sample], int]:
         """What is learnt from: the roles that are trained, prompts that fit; and how many did not."""
