@@ -199,6 +199,7 @@ class VllmEngine(LocalEngine):
             finally:
                 core.cleanup_dist_env_and_memory = clean_up
             self._engine = None
+        gc.collect()  # its parts refer to each other: left to chance, several sets of weights and caches pile up
 
     def _serve(self) -> None:
         numbers = itertools.count()
