@@ -38,6 +38,7 @@ def test_sampling_from_less_than_the_whole_distribution_is_refused_with_a_reason
         ({"rl": {"exploration": {"max_tokens": 0}}}, "rl.exploration.max_tokens: "),
         ({"rl": {"exploration": 3}}, "rl.exploration: "),
         ({"rl": {"critic": "none"}}, "rl.critic: "),
+        ({"rl": {"critic": "tree", "exploration": {"breadth": [1], "force": 0}}}, "rl: critic: "),
         ({"rl": {"guards": {"max_kll": 1}}}, "rl.guards.max_kll: unknown key"),
         ({"seeds": {"min_reward": 0}}, "seeds.min_reward: "),
         ({"seeds": {"min_advantage": 1.5}}, "seeds.min_advantage: "),
@@ -51,6 +52,12 @@ def test_sampling_from_less_than_the_whole_distribution_is_refused_with_a_reason
 )
 def test_what_is_refused_is_named_in_full(section, message):
     assert message in refusal(section)
+
+
+def test_single_trajectories_have_no_siblings_to_learn_from():
+    tree = RlParams(critic="tree", only_contrasts=True)
+    assert tree.single() == RlParams(critic="head", exploration=tree.exploration.single())
+    assert RlParams(critic="separate").single().critic == "separate"
 
 
 def test_a_breadth_for_no_depth_at_all_is_refused():

@@ -500,7 +500,7 @@ def rl(
     dataset = dataset or loaded.train.dataset
     settings = loaded.rl if iterations is None else loaded.rl.model_copy(update={"iterations": iterations})
     if single:
-        settings = settings.model_copy(update={"exploration": settings.exploration.single()})
+        settings = settings.single()
     learnt, target, passages = _inputs(loaded, dataset, "train", questions, corpus, index, None, out)
     chosen_by, _, _ = _inputs(loaded, dataset, "dev", dev, None, target, settings.dev_questions, out)
 

@@ -288,6 +288,19 @@ class RlParams(Section):
     concurrency: int = Field(32, ge=1)
     guards: GuardParams = GuardParams()
 
+    @model_validator(mode="after")
+    def _the_tree_has_siblings(self) -> RlParams:
+        if self.critic == "tree" and max(self.exploration.breadth) == 1 and not self.exploration.force:
+            raise ValueError("critic: the tree can only be the critic where states have several actions; use head")
+        return self
+
+    def single(self) -> RlParams:
+        """Single trajectories: no siblings to be contrasted with, or to tell what a state is worth."""
+        critic = "head" if self.critic == "tree" else self.critic
+        return self.model_copy(
+            update={"exploration": self.exploration.single(), "only_contrasts": False, "critic": critic}
+        )
+
 
 class Params(Section):
     """The whole of `params.yaml`."""
