@@ -17,7 +17,7 @@ from dragoman.doctor import FAULTS, fault_table
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = ["doctor", "model", "corpus", "index", "search", "evaluate", "report", "ask", "serve-retriever"]
-COMMANDS += ["rollout", "seeds", "sft", "rl"]
+COMMANDS += ["rollout", "seeds", "sft", "rl", "validate"]
 
 
 @pytest.fixture

@@ -149,6 +149,40 @@ def index(
 
 
 @app.command()
+def validate(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="Files and folders; the datasets and results/seeds by default.")
+    ] = None,
+    plan: Annotated[Path | None, typer.Option(help="The plan of synthetic questions, if it is your own.")] = None,
+    out: Annotated[Path, typer.Option(help="Where the report and Data Docs go.")] = Path("results/validate"),
+    track: Track = True,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Refuse bad data before it costs a training run: corpora, questions, indexes, episodes and samples.
+
+    Example: dragoman validate
+    Example: dragoman validate data/mine data/index/mine --out results/validate-mine
+    """
+    from dragoman.quality import validate as run_validation
+    from dragoman.synthesis.plan import load_plan
+
+    loaded = load_params(params)
+    settings = loaded.validation
+    if settings.max_sample_tokens is None:
+        settings = settings.model_copy(update={"max_sample_tokens": loaded.proxy.max_model_len})
+    if not paths:
+        # indexes are left out: after a new corpus they are stale until the next stage has built them
+        seeds = Path("results/seeds")
+        paths = [Path("data") / dataset for dataset in loaded.datasets] + [seeds] * seeds.is_dir()
+    report = run_validation(paths, out, settings, plan=load_plan(plan), track=Path("mlruns") if track else None)
+    counts = report["metrics"]
+    print(
+        f"{counts['files']} files, {counts['rows']} rows: all {counts['expectations']} expectations are met; "
+        f"{out}/report.json, {report['docs']}"
+    )
+
+
+@app.command()
 def search(
     query: str,
     index: Annotated[str, typer.Option(help="An index folder, or the URL of a retriever server.")] = "data/index/atlas",

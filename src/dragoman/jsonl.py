@@ -32,14 +32,27 @@ def read(path: Path | str) -> Iterator[tuple[int, dict[str, Any]]]:
             if not raw.strip():
                 continue
             try:
-                row = json.loads(raw.decode("utf-8"))
-            except UnicodeDecodeError as e:
-                raise UserError(f"{path}:{number}: not valid UTF-8 ({e.reason} at byte {e.start})") from None
-            except json.JSONDecodeError as e:
-                raise UserError(f"{path}:{number}: not valid JSON ({e.msg} at column {e.colno})") from None
-            if not isinstance(row, dict):
-                raise UserError(f"{path}:{number}: expected a JSON object, found {type(row).__name__}")
+                row = parse(raw)
+            except ValueError as e:
+                raise UserError(f"{path}:{number}: {e}") from None
             yield number, row
+
+
+def parse(raw: bytes) -> dict[str, Any]:
+    """The object of one line.
+
+    Raises:
+        ValueError: it is not UTF-8, not JSON, or not an object.
+    """
+    try:
+        row = json.loads(raw.decode("utf-8"))
+    except UnicodeDecodeError as e:
+        raise ValueError(f"not valid UTF-8 ({e.reason} at byte {e.start})") from None
+    except json.JSONDecodeError as e:
+        raise ValueError(f"not valid JSON ({e.msg} at column {e.colno})") from None
+    if not isinstance(row, dict):
+        raise ValueError(f"expected a JSON object, found {type(row).__name__}")
+    return row
 
 
 def write(path: Path | str, rows: Iterable[dict[str, Any]]) -> int:

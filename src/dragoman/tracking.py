@@ -101,6 +101,19 @@ def log_training(
         return run_id
 
 
+def log_validation(report: Mapping[str, Any], *, parameters: Mapping[str, Any]) -> str:
+    """Record a validation as a run: its figures, and the report to read. Returns the run's id."""
+    import mlflow
+
+    with mlflow.start_run(run_name="validate") as run:
+        mlflow.set_tags({"stage": "validate", "git.revision": git_revision()})
+        mlflow.log_params(flatten(parameters))
+        mlflow.log_metrics({key: float(value) for key, value in report["metrics"].items()})
+        mlflow.log_dict(dict(report), "report.json")
+        run_id: str = run.info.run_id
+        return run_id
+
+
 def log_trace(episode: Episode, system: str) -> str:
     """Write an episode's first trajectory as a trace: a span for each decision, ask and search, with its real times."""
     import mlflow
