@@ -30,11 +30,24 @@ from dragoman.types import Question
 from dragoman.world import open_worlds
 
 
-class OneAtATime:
-    """An engine that is given one request, and the next when that is answered."""
+class Around:
+    """An engine around another one."""
 
     def __init__(self, inner: Engine) -> None:
         self.inner, self.fingerprint = inner, inner.fingerprint
+
+    async def forget(self) -> None:
+        await self.inner.forget()
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+class OneAtATime(Around):
+    """An engine that is given one request, and the next when that is answered."""
+
+    def __init__(self, inner: Engine) -> None:
+        super().__init__(inner)
         self._turn = asyncio.Lock()
 
     async def generate(self, requests: Sequence[Request]) -> list[Result]:
@@ -44,21 +57,16 @@ class OneAtATime:
                 results += await self.inner.generate([request])
         return results
 
-    async def forget(self) -> None:
-        await self.inner.forget()
 
-    async def close(self) -> None:
-        await self.inner.close()
-
-
-class LockStep:
+class LockStep(Around):
     """An engine that sends a batch when all that is under way waits for it, and gives it back when all of it is done.
 
     Nobody is under way any more when no request has come for `quiet` seconds, which is far more than a search takes.
     """
 
     def __init__(self, inner: Engine, quiet: float = 0.02) -> None:
-        self.inner, self.fingerprint, self.quiet = inner, inner.fingerprint, quiet
+        super().__init__(inner)
+        self.quiet = quiet
         self._waiting: list[tuple[Request, asyncio.Future[Result]]] = []
         self._driver: asyncio.Task[None] | None = None
 
@@ -81,12 +89,6 @@ class LockStep:
             for (_, future), result in zip(batch, results, strict=True):
                 future.set_result(result)
             await asyncio.sleep(self.quiet)
-
-    async def forget(self) -> None:
-        await self.inner.forget()
-
-    async def close(self) -> None:
-        await self.inner.close()
 
 
 async def seconds(

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from dragoman import cli, jsonl
+from command import run
+from dragoman import jsonl
 from dragoman.doctor import FAULTS, fault_table
 
 ROOT = Path(__file__).parents[1]
@@ -43,19 +44,6 @@ def project(tmp_path, monkeypatch) -> Path:
     )
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def run(capsys, *arguments: str) -> tuple[int, str, str]:
-    """Run a command in this process. Returns exit code, standard output, standard error."""
-    old, sys.argv = sys.argv, ["dragoman", *arguments]
-    try:
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-            raise SystemExit(0)
-    finally:
-        sys.argv = old
-    out, err = capsys.readouterr()
-    return ended.value.code or 0, out, err
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import json
 import random
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dragoman import cli, jsonl, quality
+from command import run
+from dragoman import jsonl, quality
 from dragoman.config import ValidateParams, parse_params
 from dragoman.errors import UserError
 from dragoman.quality import validate
@@ -448,27 +448,10 @@ def project(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def run(capsys, *arguments: str) -> tuple[int, str, str]:
-    old, sys.argv = sys.argv, ["dragoman", "validate", *arguments]
-    try:
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-            raise SystemExit(0)
-    finally:
-        sys.argv = old
-    out, err = capsys.readouterr()
-    return ended.value.code or 0, out, err
-
-
-def test_the_command_has_help_with_an_example(capsys):
-    code, out, _ = run(capsys, "--help")
-    assert code == 0 and "Example: dragoman validate" in " ".join(out.split())
-
-
 def test_by_default_datasets_and_seeds_are_checked_and_recorded(project, capsys):
     import mlflow
 
-    code, out, err = run(capsys)
+    code, out, err = run(capsys, "validate")
     assert code == 0 and "error" not in err
     assert out.startswith("6 files, 397 rows: all ") and len(out.splitlines()) == 1
     assert "results/validate/report.json, results/validate/gx/" in out
@@ -480,7 +463,7 @@ def test_by_default_datasets_and_seeds_are_checked_and_recorded(project, capsys)
 def test_a_refusal_is_a_table_and_exit_code_2(project, capsys):
     sample(3, prompt_ids=[1] * 300)(project / SAMPLES)
     (project / "params.yaml").write_text("proxy: {max_model_len: 256}\n")
-    code, out, err = run(capsys, "data/mine", "results/seeds", "--no-track", "--out", "o")
+    code, out, err = run(capsys, "validate", "data/mine", "results/seeds", "--no-track", "--out", "o")
     assert (code, out) == (2, "") and "Traceback" not in err
     assert f"{SAMPLES}:3 (302)" in err and "at most 256 tokens" in err and "o/gx/uncommitted/data_docs" in err
 
@@ -489,5 +472,5 @@ def test_a_plan_of_ones_own(project, capsys):
     (project / "plan.yaml").write_text(
         "categorizations: {mood: {merry: {probability: 1, description: Be merry.}}}\ncombinations: [[mood]]\n"
     )
-    code, _, err = run(capsys, DEV, "--plan", "plan.yaml", "--no-track")
+    code, _, err = run(capsys, "validate", DEV, "--plan", "plan.yaml", "--no-track")
     assert code == 2 and f"{DEV}:1 (user_expertise: " in err and "categories are those of the plan" in err
