@@ -66,9 +66,33 @@ class Plan(Section):
             drawn[name] = rng.choices(list(categories), weights)[0]
         return drawn
 
+    def deal(self, count: int, rng: random.Random) -> list[dict[str, str]]:
+        """The categories of `count` questions, dealt out: each has its share as exactly as whole questions allow.
+
+        Drawing each by itself would leave one category in twenty outside its 95% interval, by chance alone.
+        """
+        combinations = [self.combinations[i % len(self.combinations)] for i in range(count)]
+        rng.shuffle(combinations)
+        dealt: list[dict[str, str]] = [{} for _ in range(count)]
+        for name, categories in self.categorizations.items():
+            places = [i for i, combination in enumerate(combinations) if name in (*self.core, *combination)]
+            hand = _apportioned({c: category.probability for c, category in categories.items()}, len(places))
+            rng.shuffle(hand)
+            for place, category in zip(places, hand, strict=True):
+                dealt[place][name] = category
+        return dealt
+
     def describe(self, drawn: dict[str, str]) -> list[str]:
         """What each category of `drawn` asks of a writer."""
         return [self.categorizations[name][category].description for name, category in drawn.items()]
+
+
+def _apportioned(shares: dict[str, float], count: int) -> list[str]:
+    """`count` names in their shares, the largest remainders first."""
+    exact = {name: share * count for name, share in shares.items()}
+    whole = {name: int(value) for name, value in exact.items()}
+    rest = sorted(exact, key=lambda name: whole[name] - exact[name])[: count - sum(whole.values())]
+    return [name for name in shares for _ in range(whole[name] + (name in rest))]
 
 
 def load_plan(path: Path | None = None) -> Plan:

@@ -1,0 +1,146 @@
+"""What passages say, ready to be asked for: facts out of triples where there are any, out of the text itself otherwise.
+
+A fact is a noun phrase and what it stands for, such as "the capital of Bhutan" and Thimphu. No model is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dragoman.config import read_yaml
+from dragoman.corpus.facts import ALIAS, has
+from dragoman.types import Passage
+
+Triple = tuple[str, str, str]
+
+RELATIONS = Path(__file__).with_name("relations.yaml")
+SHORTEST, LONGEST = 6, 32  # words of a sentence that is asked about
+GAP = "____"
+
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9“\"])")
+_NAME = re.compile(r"\b[A-Z][\w’'-]+(?:\s+(?:of|the|de|la|and)?\s*[A-Z][\w’'-]+)*")
+_NUMBER = re.compile(r"\b\d[\d,.]*\d\b")
+_DEFINITION = re.compile(r"^(?P<what>.{2,80}?)\s(?:is|was|are|were)\s(?P<as>(?:an?|the)\s[^.;]{10,160})")
+_MARKUP = re.compile(r"[*_`]+|!?\[([^\]]*)\]\([^)]*\)")
+_NOT_PROSE = ("#", "|", "```", "- [", "<", "    ")
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One thing that a passage says."""
+
+    passage: str
+    """The id of the passage."""
+    aspect: str
+    """What kind of thing it is: a relation, or `definition`, `name`, `number`. Two facts of one aspect can be compared."""
+    subject: str
+    """What the fact is about, as a person would call it."""
+    plain: str
+    """The noun phrase in everyday words, with `{s}` where the subject stands, if it is named."""
+    expert: str
+    """The same in the words of the trade."""
+    distant: str
+    """The same in words that the passage does not use; empty where there are none."""
+    answers: tuple[str, ...]
+    triple: Triple | None = None
+
+
+@cache
+def relations() -> dict[str, dict[str, str]]:
+    """How each relation of the triples is asked for: `relations.yaml`."""
+    asked: dict[str, dict[str, str]] = read_yaml(RELATIONS)
+    return asked
+
+
+def facts_of(passages: Sequence[Passage], triples: Iterable[Triple] = ()) -> dict[str, list[Fact]]:
+    """The facts of each passage, by its id: from triples if there are any that can be asked for, else from the text."""
+    known = list(_stated(passages, list(triples)))
+    if not known:
+        known = [fact for passage in passages for fact in _read(passage)]
+    by_passage: dict[str, list[Fact]] = defaultdict(list)
+    for fact in known:
+        by_passage[fact.passage].append(fact)
+    return dict(by_passage)
+
+
+def _stated(passages: Sequence[Passage], triples: Sequence[Triple]) -> Iterator[Fact]:
+    """A triple is asked for when nothing else stands in the answer's place, and when a passage about its subject says it."""
+    titled: dict[str, list[Passage]] = defaultdict(list)
+    for passage in passages:
+        titled[passage.title].append(passage)
+    objects: dict[tuple[str, str], list[str]] = defaultdict(list)
+    aliases: dict[str, list[str]] = defaultdict(list)
+    for subject, relation, object_ in triples:
+        objects[subject, relation].append(object_)
+        if relation == ALIAS:
+            aliases[subject].append(object_)
+    for (subject, relation), ends in objects.items():
+        words = relations().get(relation)
+        if words is None or len(ends) != 1:
+            continue
+        for passage in titled.get(subject, ())[:1]:
+            if has(passage.text, ends[0]):
+                names = (ends[0], *(aliases[ends[0]] if not ends[0][0].isdigit() else ()))
+                yield Fact(
+                    passage.id, relation, subject, words["plain"], words["expert"], words["distant"], names,
+                    (subject, relation, ends[0]),
+                )  # fmt: skip
+
+
+def _read(passage: Passage) -> Iterator[Fact]:
+    """Definitions, and sentences with a gap where a name or a number was."""
+    title = passage.title.strip()
+    for place, sentence in enumerate(sentences(passage.text)):
+        if not SHORTEST <= len(sentence.split()) <= LONGEST:
+            continue
+        found = _DEFINITION.match(sentence)
+        if found and place == 0 and title and has(found["what"], title) and not has(found["as"], title):
+            what = found["as"].rstrip(" ,")
+            yield Fact(
+                passage.id, "definition", title, f"the name of what is described as “{what}”",
+                f"the designation of what is defined as “{what}”", "", (title,),
+            )  # fmt: skip
+        yield from _gaps(passage.id, title, sentence)
+
+
+def _gaps(id: str, title: str, sentence: str) -> Iterator[Fact]:
+    names = [m for m in _NAME.finditer(sentence) if m.start() > 0 and not has(title, m[0])]
+    for aspect, found in [*(("name", m) for m in names), *(("number", m) for m in _NUMBER.finditer(sentence))]:
+        answer = found[0]
+        if len(answer) < 3 or sentence.count(answer) > 1:
+            continue
+        open_ = (sentence[: found.start()] + GAP + sentence[found.end() :]).rstrip(".")
+        others = [m[0] for m in names if m[0] != answer and not has(m[0], answer)]
+        distant = f"the {aspect} that the account of {title} links with {others[0]}" if others and title else ""
+        yield Fact(
+            id, aspect, title, f"the {aspect} missing from “{open_}”", f"the exact {aspect} that completes “{open_}”",
+            distant, (answer,),
+        )  # fmt: skip
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text, Markdown taken off; headings, tables, code and lists of links are no sentences."""
+    found, code = [], False
+    for paragraph in text.splitlines():
+        if paragraph.startswith("```"):
+            code = not code
+        if code or not paragraph.strip() or paragraph.startswith(_NOT_PROSE):
+            continue
+        plain = _MARKUP.sub(lambda m: m[1] or "", paragraph).strip()
+        found += [sentence.strip() for sentence in _SENTENCE.split(plain)]
+    return found
+
+
+def phrase(fact: Fact, wording: str, subject: str | None = None) -> str:
+    """The noun phrase of a fact in one of its wordings, about its subject or whatever stands for it."""
+    return str(getattr(fact, wording)).replace("{s}", subject or fact.subject)
+
+
+def row(fact: Fact) -> dict[str, Any]:
+    return {"passage": fact.passage, "aspect": fact.aspect, "subject": fact.subject, "answers": list(fact.answers)}

@@ -1,0 +1,137 @@
+"""Writes questions without a model: facts of the passages, put in the words that `phrasings.yaml` has for each category.
+
+What it writes is stiff and right: every question has an answer that its passages state.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dragoman.config import read_yaml
+from dragoman.corpus.facts import has
+from dragoman.model import sha256_of
+from dragoman.synthesis.brief import Brief, Draft, Rejected
+from dragoman.synthesis.facts import GAP, Fact, phrase
+
+PHRASINGS = Path(__file__).with_name("phrasings.yaml")
+SHORT_QUERY, LONG_QUERY = 6, 8  # most and least keywords
+STOPWORDS = frozenset(
+    "a an and are as at be by does for from has have how in is it its of on or that the their there these this to was were "
+    "what when where which who whose will with".split()
+)
+
+
+@cache
+def phrasings() -> dict[str, Any]:
+    return read_yaml(PHRASINGS)
+
+
+class GroundedWriter:
+    """A `Writer` over the facts of a corpus (see `facts_of`)."""
+
+    def __init__(self, facts: Mapping[str, Sequence[Fact]]) -> None:
+        self.facts = facts
+        self.fingerprint = f"grounded {sha256_of([PHRASINGS])[:12]}"
+        self._others: dict[str, list[str]] = {}  # the answers to each aspect, for what is likely but wrong
+        for fact in (fact for known in facts.values() for fact in known):
+            self._others.setdefault(fact.aspect, []).append(fact.answers[0])
+
+    async def write(self, brief: Brief, candidates: int) -> Sequence[Draft | Rejected]:
+        return [self._write(brief, brief.rng(f"candidate {n}")) for n in range(candidates)]
+
+    def _write(self, brief: Brief, rng: random.Random) -> Draft | Rejected:
+        wanted, words = brief.categories, phrasings()
+        asked = self._facts(brief, rng)
+        if asked is None:
+            return Rejected("nothing to ask", ", ".join(p.id for p in brief.passages))
+        first = asked[0]
+        expert = wanted.get("user_expertise") == "expert"
+        wording = "expert" if expert else "plain"
+        if wanted.get("lexical_similarity") == "distant from document":
+            if not all(fact.distant for fact in asked):
+                return Rejected("no other words", first.plain)
+            wording = "distant"
+        two_turns = wanted.get("interaction_type") == "two-turn"
+        named = "{s}" in first.plain
+        phrases = [phrase(f, wording, "it" if two_turns and named and f.subject == first.subject else None) for f in asked]
+        intent = wanted.get("question_intent") or wanted.get("answer_intent") or "factoid"
+        if intent == "comparison" and len(asked) < 2:
+            return Rejected("nothing to compare", phrases[0])
+        x, y = (phrases[0], phrases[1]) if intent == "comparison" else (" as well as ".join(phrases), "")
+        answers, guess = first.answers, first.answers[0]
+        if intent == "yes-no":
+            right = rng.random() < 0.5
+            guess = first.answers[0] if right else self._wrong(first, rng)
+            if not guess:
+                return Rejected("nothing to mistake it for", phrases[0])
+            x = phrases[0]
+            answers = ("yes",) if right else ("no",)
+        kernel = rng.choice(words["kernels"][intent]).format(x=x, y=y, guess=guess)
+        style = wanted["question_phrasing"]
+        keys = _keywords(phrases, first.subject, guess if intent == "yes-no" else "", intent, style)
+        text = rng.choice(words["phrasings"][style]).format(q=kernel, keys=keys)
+        turns: tuple[str, ...] = ()
+        if two_turns:
+            opening = rng.choice(words["first_turns"]).format(s=first.subject)
+            if not style.endswith("query"):
+                text = f"{rng.choice(words['second_turns'])} {text[0].lower()}{text[1:]}"
+            turns = (opening, text)
+            text = f"{opening} {text}"
+        elif not style.endswith("query"):
+            text = text[0].upper() + text[1:]
+        if wanted.get("premise") == "with premise":
+            text = f"{rng.choice(words['premises']['expert' if expert else 'novice'])} {text}"
+        said = answers[0] if intent == "yes-no" else " and ".join(f.answers[0] for f in asked)
+        reference = rng.choice(words["answers"][wanted["answer_phrasing"]]).format(
+            x=" as well as ".join(phrase(f, "plain") for f in asked), a=said
+        )
+        return Draft(
+            question=text,
+            answers=answers,
+            reference=reference,
+            nuggets=tuple(f"{phrase(f, 'plain')}: {f.answers[0]}" for f in asked),
+            supporting_ids=tuple(dict.fromkeys(f.passage for f in asked)),
+            turns=turns,
+            triples=tuple(f.triple for f in asked if f.triple),
+        )
+
+    def _facts(self, brief: Brief, rng: random.Random) -> list[Fact] | None:
+        """What is asked for: of each passage one thing, the same of both for a single aspect; more of one for several."""
+        wanted = brief.categories
+        known = [list(self.facts.get(p.id, ())) for p in brief.passages]
+        if not known or not all(known):
+            return None
+        several = wanted.get("aspect_granularity") == "multiple aspects"
+        if len(known) == 1:
+            first = rng.choice(known[0])
+            if not several and wanted.get("question_intent") != "comparison":
+                return [first]
+            others = [f for f in known[0] if f.answers != first.answers and (f.aspect != first.aspect or not several)]
+            return [first, rng.choice(others)] if others else None
+        first = rng.choice(known[0])
+        others = [f for f in known[1] if (f.aspect != first.aspect) == several and f.answers != first.answers]
+        return [first, rng.choice(others)] if others else None
+
+    def _wrong(self, fact: Fact, rng: random.Random) -> str:
+        others = [answer for answer in self._others[fact.aspect] if answer not in fact.answers]
+        return rng.choice(others) if others else ""
+
+
+def _keywords(phrases: Sequence[str], subject: str, guess: str, intent: str, style: str) -> str:
+    """The words of a search query: what is asked for without the small words, and what a long query is filled with."""
+    words = phrasings()
+    mark = words["marks"].get(intent, "")
+    found: list[str] = []
+    for text in (guess, *phrases, subject if style == "long search query" else "", mark):
+        for word in re.findall(r"[\w’'°²-]+", text.replace(GAP, " ")):
+            if word.lower() not in STOPWORDS and not any(has(other, word) for other in found):
+                found.append(word)
+    if style == "short search query":
+        return " ".join(found[:SHORT_QUERY])
+    found += [filler for filler in words["fillers"] if filler not in found][: max(0, LONG_QUERY - len(found))]
+    return " ".join(found)
