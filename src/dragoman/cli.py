@@ -10,14 +10,17 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from dragoman.config import EngineParams, IndexParams, Params, load_params
 from dragoman.errors import UserError
+
+if TYPE_CHECKING:
+    from dragoman.corpus.sources import Asked
 
 app = typer.Typer(
     help="Train a small proxy between a retriever and a language model, and see what it gains.",
@@ -149,6 +152,72 @@ def index(
 
 
 @app.command()
+def synthesize(
+    dataset: Annotated[str | None, typer.Option(help="A dataset of params.yaml; train.dataset by default.")] = None,
+    corpus: Annotated[Path | None, typer.Option(help="Any corpus: JSONL, BEIR folder, or folder of texts.")] = None,
+    n: Annotated[int | None, typer.Option("--n", help="How many questions, of all splits together.")] = None,
+    backend: Annotated[
+        str | None, typer.Option(help="grounded (no model), engine (the LLM), or mixed (the one, then the other).")
+    ] = None,
+    plan: Annotated[Path | None, typer.Option(help="A plan of your own: categories and their probabilities.")] = None,
+    show_plan: Annotated[bool, typer.Option("--show-plan", help="Print the plan, to edit, and stop.")] = False,
+    draws: Annotated[int | None, typer.Option(help="Judge difficulty by so many answers of each kind.")] = None,
+    chunk: Annotated[
+        int | None, typer.Option(help="Cut texts to so many words; 100 for a folder of texts, else not at all.")
+    ] = None,
+    index: AnyIndex = None,
+    llm_url: Annotated[str | None, typer.Option(help="An OpenAI-compatible server that writes (and reads).")] = None,
+    llm_model: Annotated[str | None, typer.Option(help="The model's name at that server.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all that is drawn.")] = None,
+    out: Annotated[Path, typer.Option(help="Where the questions go.")] = Path("results/synthesize"),
+    track: Track = True,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Make questions with answers for a corpus that has none, in a mix that you decide, and check each.
+
+    Writes train.jsonl, dev.jsonl, test.jsonl and corpus.jsonl, rejected.jsonl with reasons, and card.html to read.
+
+    Example: dragoman synthesize
+    Example: dragoman synthesize --corpus my_docs/ --n 200 --backend grounded --out data/mine
+    Example: dragoman synthesize --corpus corpus.jsonl --backend engine --llm-url http://localhost:8000/v1 --llm-model my-model
+    """
+    from dragoman.config import SynthesizeParams, parse_section
+    from dragoman.corpus import chunk as cut
+    from dragoman.synthesis.plan import BUILT_IN
+    from dragoman.synthesis.stage import TRIPLES, read_triples, run
+
+    if show_plan:
+        print((plan or BUILT_IN).read_text(encoding="utf-8"), end="")
+        return
+    loaded = _with_llm(load_params(params), llm_url, llm_model)
+    options = {"n": n, "backend": backend, "plan": plan and str(plan), "draws": draws}
+    given = {name: value for name, value in options.items() if value is not None}
+    settings = parse_section(SynthesizeParams, loaded.synthesize.model_dump() | given, origin="synthesize")
+    loaded = loaded.model_copy(update={"synthesize": settings})
+    dataset = dataset or loaded.train.dataset
+    source = corpus or Path("data") / dataset / "corpus.jsonl"
+    passages = _passages(source)
+    prepared = source.suffix == ".jsonl" or (source / "corpus.jsonl").is_file()
+    if chunk is not None or not prepared:
+        passages = cut(passages, by="words", size=chunk or 100)
+    triples = read_triples((source if source.is_dir() else source.parent) / TRIPLES)
+    if index is None:
+        index = str(out.with_name(f"{out.name}-index")) if corpus else f"data/index/{dataset}"
+        if corpus and (settings.retrievable or settings.draws):
+            _build_index(passages, Path(index), loaded.index)
+    seed = loaded.seed if seed is None else seed
+    tracked = Path("mlruns") if track else None
+    values = _run(run(loaded, passages, triples, index=index, out=out, source=str(source), seed=seed, track=tracked))
+    kept = sum(values["kept"].values())
+    print(f"{kept} questions ({', '.join(f'{count} {split}' for split, count in values['kept'].items())})")
+    reasons = ", ".join(f"{count} {reason}" for reason, count in values["rejected"].items())
+    print(f"{values['acceptance']:.0%} of {values['candidates']} candidates; refused: {reasons or 'none'}")
+    if values["open"]:
+        print(f"{values['open']} of those wanted were given up after {settings.attempts} attempts each")
+    print(f"{out}/train.jsonl, dev.jsonl, test.jsonl, corpus.jsonl, rejected.jsonl, card.html")
+
+
+@app.command()
 def validate(
     paths: Annotated[
         list[Path] | None, typer.Argument(help="Files and folders; the datasets and results/seeds by default.")
@@ -242,13 +311,15 @@ def evaluate(
     limit = loaded.evaluate.limit if limit is None and questions is None else limit
     name = corpus.parent.name if corpus else dataset
     out = out or Path("results/evaluate") / name
-    asked, target, passages = _inputs(loaded, dataset, loaded.evaluate.split, questions, corpus, index, limit, out)
+    asked, target, passages = _inputs(
+        loaded, dataset, loaded.evaluate.split, questions, corpus, index, limit, out, (loaded.evaluate.questions,)
+    )
 
     async def run() -> dict[str, Any]:
         async with open_worlds(loaded, target, passages) as worlds:
             return await run_evaluation(
                 names,
-                asked,
+                asked.questions,
                 worlds,
                 dataset=name,
                 settings=loaded.evaluate,
@@ -357,7 +428,7 @@ def rollout(
     growing = loaded.rl.exploration.build()
     exploration = growing if tree else Exploration(temperature=growing.temperature)
     asked, target, passages = _inputs(
-        loaded, dataset or loaded.train.dataset, "train", questions, corpus, index, limit, out
+        loaded, dataset or loaded.train.dataset, "train", questions, corpus, index, limit, out, loaded.train.questions
     )
 
     async def run() -> dict[str, Any]:
@@ -367,7 +438,7 @@ def rollout(
                 name,
                 played,
                 world,
-                asked,
+                asked.questions,
                 exploration=exploration,
                 draws=samples or 1,
                 reward=loaded.train.reward,
@@ -413,7 +484,7 @@ def seeds(
     _check_systems([name], loaded)
     limit = loaded.seeds.questions if limit is None else limit
     asked, target, passages = _inputs(
-        loaded, dataset or loaded.train.dataset, "train", questions, corpus, index, limit, out
+        loaded, dataset or loaded.train.dataset, "train", questions, corpus, index, limit, out, loaded.train.questions
     )
 
     async def run() -> dict[str, Any]:
@@ -423,12 +494,13 @@ def seeds(
                 name,
                 played,
                 world,
-                asked,
+                asked.questions,
                 loaded.seeds,
                 lambda: Vocabulary(Path(loaded.proxy.model), None),
                 reward=loaded.train.reward,
                 seed=loaded.seed if seed is None else seed,
                 out=out,
+                sources=asked.sources,
             )
 
     metrics = _run(run())
@@ -439,6 +511,9 @@ def seeds(
     )
     roles = ", ".join(f"{count} {role}" for role, count in kept["roles"].items())
     print(f"kept {kept['samples']} actions of {kept['questions']} questions: {roles}")
+    if len(metrics["sources"]) > 1:
+        for source, gave in metrics["sources"].items():
+            print(f"  {source}: {gave['questions']} questions, mean {gave['reward']}, {gave['actions']} actions")
     print(f"{out}/samples.parquet, episodes.jsonl, metrics.json, trees/")
 
 
@@ -472,7 +547,15 @@ def sft(
     _check_systems([name], loaded)
     batch = read_samples(samples)
     asked, target, passages = _inputs(
-        loaded, dataset or loaded.train.dataset, "dev", questions, corpus, index, loaded.sft.dev_questions, out
+        loaded,
+        dataset or loaded.train.dataset,
+        "dev",
+        questions,
+        corpus,
+        index,
+        loaded.sft.dev_questions,
+        out,
+        loaded.train.questions,
     )
 
     async def run() -> dict[str, Any]:
@@ -480,7 +563,7 @@ def sft(
             return await train(
                 name,
                 batch,
-                asked,
+                asked.questions,
                 worlds,
                 loaded.sft,
                 base=Path(loaded.proxy.model),
@@ -522,6 +605,8 @@ def rl(
     Example: dragoman rl
     Example: dragoman rl --questions train.jsonl --dev dev.jsonl --corpus corpus.jsonl --policy results/mine --out results/rl2
     """
+    from dragoman.synthesis.brief import digest
+    from dragoman.synthesis.difficulty import easiest_first
     from dragoman.training.policy import find_policy
     from dragoman.training.ppo import Run
     from dragoman.training.stages import file_hash, record
@@ -535,22 +620,30 @@ def rl(
     settings = loaded.rl if iterations is None else loaded.rl.model_copy(update={"iterations": iterations})
     if single:
         settings = settings.single()
-    learnt, target, passages = _inputs(loaded, dataset, "train", questions, corpus, index, None, out)
-    chosen_by, _, _ = _inputs(loaded, dataset, "dev", dev, None, target, settings.dev_questions, out)
+    sources = loaded.train.questions
+    learnt, target, passages = _inputs(loaded, dataset, "train", questions, corpus, index, None, out, sources)
+    chosen_by, _, _ = _inputs(loaded, dataset, "dev", dev, None, target, settings.dev_questions, out, sources)
+    data = {"questions": file_hash(*learnt.files)}
+    ranks: dict[str, int] = {}
+    if loaded.train.curriculum:
+        for file in learnt.files:
+            ranks |= easiest_first(file)
+        data["curriculum"] = digest(sorted(ranks.items()))
 
     async def run() -> dict[str, Any]:
         async with open_worlds(loaded, target, passages) as worlds:
             return await Run(
                 name,
-                learnt,
-                chosen_by,
+                learnt.questions,
+                chosen_by.questions,
                 worlds,
                 settings,
                 warm_up=warm_up,
                 reward=loaded.train.reward,
                 seed=loaded.seed if seed is None else seed,
                 out=out,
-                data={"questions": file_hash(questions or Path("data") / dataset / "train.jsonl")},
+                data=data,
+                ranks=ranks,
             ).train()
 
     metrics = _run(run())
@@ -642,13 +735,15 @@ def _inputs(
     index: str | None,
     limit: int | None,
     out: Path,
-) -> tuple[list[Any], str, list[Any] | None]:
+    sources: Sequence[str] = ("gold",),
+) -> tuple[Asked, str, list[Any] | None]:
     """Questions, the index to search, and the passages to probe it with: of a dataset, or of files."""
-    from dragoman.corpus import load_questions
+    from dragoman.corpus.sources import load_mixed, question_file
 
     if limit is not None and limit < 1:
         raise UserError(f"--limit {limit}: must be at least 1")
-    asked = load_questions(questions or Path("data") / dataset / f"{split}.jsonl", limit=limit)
+    files = [("file", questions)] if questions else [(s, question_file(s, dataset, split)) for s in sources]
+    asked = load_mixed(files, limit=limit)
     passages = _passages(corpus or Path("data") / dataset / "corpus.jsonl") if corpus or not index else None
     if index is None:
         # beside the results, not in them: a run that starts anew empties its folder

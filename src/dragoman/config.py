@@ -108,6 +108,8 @@ class EvaluateParams(Section):
     """Stage `evaluate`: which questions, and how they are put."""
 
     split: Literal["train", "dev", "test"] = "test"
+    questions: Source = "gold"
+    """Those of the dataset, or those of stage `synthesize`."""
     limit: int | None = Field(None, ge=1)
     """The first so many questions; None takes all."""
     concurrency: int = Field(32, ge=1)
@@ -120,6 +122,9 @@ class EvaluateParams(Section):
     """Also let the LLM judge each answer (C-3PO appendix D.2)."""
 
 
+Source = Literal["gold", "synthetic"]
+
+
 class TrainParams(Section):
     """What is trained, on what, for what: stages `seeds`, `sft` and `rl`."""
 
@@ -127,6 +132,58 @@ class TrainParams(Section):
     dataset: str = "atlas"
     reward: Literal["cover_em", "em", "f1", "precision", "judge"] = "cover_em"
     """A match with an acceptable answer, or the frozen LLM's verdict on it."""
+    questions: Annotated[tuple[Source, ...], Field(min_length=1)] = ("gold",)
+    """Those of the dataset, those of stage `synthesize`, or both mixed."""
+    curriculum: bool = False
+    """Stages seeds and rl: easy questions first, by the labels of stage `synthesize` (`synthesize.draws`)."""
+
+
+class SynthesizeParams(Section):
+    """Stage `synthesize`: questions about a corpus that has none (mRAG section 2; DataMorgana)."""
+
+    n: int = Field(200, ge=1)
+    """How many, of all splits together."""
+    backend: Literal["grounded", "engine", "mixed"] = "grounded"
+    """Write without a model, with one, or with one and then without for what is still wanted."""
+    plan: str | None = None
+    """A YAML file that says what the questions are to be like; None takes the built-in one (`dragoman synthesize --help`)."""
+    shares: dict[str, Annotated[float, Field(gt=0, lt=1)]] = {"train": 0.7, "dev": 0.08, "test": 0.22}
+    """Of questions and of passages: no split asks about another's. The paper has 3,500 to train on and 1,000 to test with."""
+    engine: EngineParams | None = None
+    """What writes; None takes the frozen LLM."""
+    temperature: float = Field(0.8, gt=0, le=2)
+    candidates: int = Field(2, ge=1)
+    """Written at once for one question; the first that passes is kept."""
+    attempts: int = Field(40, ge=1)
+    """Rounds, each with other passages, until a question is given up."""
+    engine_attempts: int = Field(6, ge=1)
+    """Backend `mixed`: rounds that the engine has."""
+    passage_words: int = Field(120, ge=10)
+    """Each passage is cut to this many words in a writer's prompt."""
+    min_words: int = Field(2, ge=1)
+    max_words: int = Field(100, ge=1)
+    """Words of a question."""
+    retrievable: int = Field(20, ge=0)
+    """One of its passages must be among the first so many that a search for the question finds; 0 asks for nothing."""
+    answerable: bool = False
+    """The frozen LLM must answer with the passages, and must not without."""
+    duplicate: float = Field(0.8, gt=0, lt=1)
+    """Estimated Jaccard similarity of word triples from which on two questions are one."""
+    draws: int = Field(0, ge=0)
+    """Answers of the frozen LLM by which difficulty is judged, of each kind; 0 judges none."""
+    k: int = Field(5, ge=1)
+    """Passages of a search, when difficulty is judged."""
+    concurrency: int = Field(32, ge=1)
+
+    @model_validator(mode="after")
+    def _shares_add_up(self) -> SynthesizeParams:
+        if self.shares.keys() != {"train", "dev", "test"}:
+            raise ValueError(f"shares: expected train, dev and test, found {', '.join(self.shares)}")
+        if abs(sum(self.shares.values()) - 1) > 1e-6:
+            raise ValueError(f"shares: they add up to {sum(self.shares.values()):g}, not to 1")
+        if self.min_words > self.max_words:
+            raise ValueError(f"min_words {self.min_words} is more than max_words {self.max_words}")
+        return self
 
 
 class ExplorationParams(Section):
@@ -340,6 +397,7 @@ class Params(Section):
     proxy: EngineParams = EngineParams()
     systems: dict[str, dict[str, Any]] = {}
     """Settings of each system, by its name: the fields of its class."""
+    synthesize: SynthesizeParams = SynthesizeParams()
     train: TrainParams = TrainParams()
     seeds: SeedsParams = SeedsParams()
     sft: SftParams = SftParams()

@@ -38,6 +38,22 @@ def read(path: Path | str) -> Iterator[tuple[int, dict[str, Any]]]:
             yield number, row
 
 
+def repaired(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a file that a run appends to, if there is one, after cutting off a last line that a crash left torn."""
+    if not path.is_file():
+        return
+    content = path.read_bytes()
+    end = content.rfind(b"\n") + 1
+    if end < len(content):
+        with path.open("r+b") as file:
+            file.truncate(end)
+    for number, line in enumerate(content[:end].splitlines(), start=1):
+        try:
+            yield json.loads(line)
+        except ValueError:
+            raise UserError(f"{path}:{number}: not valid JSON, and not the last line; move the file away") from None
+
+
 def parse(raw: bytes) -> dict[str, Any]:
     """The object of one line.
 

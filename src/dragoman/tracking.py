@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import subprocess
 import time
@@ -110,6 +111,21 @@ def log_validation(report: Mapping[str, Any], *, parameters: Mapping[str, Any]) 
         mlflow.log_params(flatten(parameters))
         mlflow.log_metrics({key: float(value) for key, value in report["metrics"].items()})
         mlflow.log_dict(dict(report), "report.json")
+        run_id: str = run.info.run_id
+        return run_id
+
+
+def log_synthesis(out: Path, *, parameters: Mapping[str, Any]) -> str:
+    """Record a synthetic set: its settings, what was kept and refused, and the card. Returns the run's id."""
+    import mlflow
+
+    with mlflow.start_run(run_name="synthesize") as run:
+        mlflow.set_tags({"stage": "synthesize", "git.revision": git_revision()})
+        mlflow.log_params(flatten(parameters))
+        figures = flatten(json.loads((out / "metrics.json").read_text(encoding="utf-8")))
+        mlflow.log_metrics({name: float(value) for name, value in figures.items() if _is_number(value)})
+        for name in ("card.html", "metrics.json"):
+            mlflow.log_artifact(str(out / name))
         run_id: str = run.info.run_id
         return run_id
 

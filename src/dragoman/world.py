@@ -67,7 +67,7 @@ class Worlds:
     def engine(self, settings: EngineParams) -> Engine:
         key = settings.model_copy(update={"model": _resolved(settings)})
         if key not in self._engines:
-            self._engines[key] = CoalescingEngine(_open(settings))
+            self._engines[key] = CoalescingEngine(open_checked(settings))
         return self._engines[key]
 
     def open(self, name: str) -> tuple[System, World]:
@@ -114,7 +114,12 @@ async def open_worlds(params: Params, index: str, corpus: list[Passage] | None =
         yield worlds
 
 
-def _open(settings: EngineParams) -> Engine:
+def open_checked(settings: EngineParams) -> Engine:
+    """The engine of these settings.
+
+    Raises:
+        UserError: there is no model in the folder.
+    """
     if settings.engine != "openai" and not (Path(settings.model) / "config.json").is_file():
         raise UserError(f"{settings.model}: no model there; run `dragoman model --out {settings.model}` first")
     return open_engine(

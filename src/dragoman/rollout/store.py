@@ -6,9 +6,7 @@ not, so that a run that is killed and started again repeats no call; it is remov
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -35,7 +33,7 @@ class EpisodeStore:
 
     def __enter__(self) -> EpisodeStore:
         self.folder.mkdir(parents=True, exist_ok=True)
-        for row in _repaired(self.path):
+        for row in jsonl.repaired(self.path):
             if row.get("schema_version") != SCHEMA:
                 raise UserError(
                     f"{self.path}: written with schema {row.get('schema_version')}, this version reads {SCHEMA}; "
@@ -43,7 +41,7 @@ class EpisodeStore:
                 )
             episode = Episode.model_validate(row)
             self._episodes[episode.key] = episode
-        for row in _repaired(self._calls_path):
+        for row in jsonl.repaired(self._calls_path):
             self._calls[row["episode"]][row["call"]] = row["value"]
         self._episodes_file = self.path.open("a", encoding="utf-8")
         self._calls_file = self._calls_path.open("a", encoding="utf-8")
@@ -101,19 +99,3 @@ def read_episodes(path: Path | str) -> list[Episode]:
         episode = Episode.model_validate(row)
         episodes[episode.key] = episode
     return list(episodes.values())
-
-
-def _repaired(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a file after cutting off a last line that a crash left torn."""
-    if not path.is_file():
-        return
-    content = path.read_bytes()
-    end = content.rfind(b"\n") + 1
-    if end < len(content):
-        with path.open("r+b") as file:
-            file.truncate(end)
-    for number, line in enumerate(content[:end].splitlines(), start=1):
-        try:
-            yield json.loads(line)
-        except ValueError:
-            raise UserError(f"{path}:{number}: not valid JSON, and not the last line; move the file away") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,13 @@ class Draft:
     supporting_ids: tuple[str, ...]
     turns: tuple[str, ...] = ()
     triples: tuple[tuple[str, str, str], ...] = ()
+    writer: str = ""
+    """What wrote it: `grounded` or `engine`."""
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Draft:
+        """A draft out of `dataclasses.asdict`, after a way through JSON."""
+        return cls(**{name: _tuples(value) for name, value in row.items()})
 
     def row(self, id: str, categories: Mapping[str, str]) -> dict[str, Any]:
         """The line of a question file; what a question has no field for stands beside it."""
@@ -52,6 +60,7 @@ class Draft:
             "reference": self.reference,
             "nuggets": list(self.nuggets),
             "turns": list(self.turns),
+            "writer": self.writer,
         }
 
 
@@ -72,3 +81,12 @@ class Writer(Protocol):
     async def write(self, brief: Brief, candidates: int) -> Sequence[Draft | Rejected]:
         """Up to so many candidates, none of them checked yet."""
         ...
+
+
+def digest(*values: Any) -> str:
+    """A short content hash: of what a result depends on."""
+    return hashlib.sha256(repr(values).encode()).hexdigest()[:16]
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
 from dragoman.corpus.facts import has
-from dragoman.engines.base import Engine, Request
 from dragoman.retrieval.base import Retriever
-from dragoman.rewards.answer import scores
 from dragoman.synthesis.brief import Draft
-from dragoman.systems.prompts import load, number
+from dragoman.synthesis.reader import Reader
 from dragoman.types import Passage
+
+if TYPE_CHECKING:
+    from datasketch import MinHash
 
 Filter = Callable[[Draft, Sequence[Passage]], Awaitable[str]]
 
 YES_OR_NO = frozenset({"yes", "no"})
+HALF = 0.5
+PERMUTATIONS = 128
+SHINGLE = 3  # words
 FOREIGN = 0.2  # share of a question's letters that may be of scripts which its passages do not use
 
 
@@ -61,22 +67,42 @@ def retrievable(retriever: Retriever, k: int) -> Filter:
     return check
 
 
-def answerable(llm: Engine, *, words: int, max_tokens: int) -> Filter:
+def answerable(reader: Reader) -> Filter:
     """The frozen LLM answers it with its passages, and not without: a search is worth something."""
 
-    async def reads(draft: Draft, passages: Sequence[Passage]) -> bool:
-        name = "answer" if passages else "answer_from_memory"
-        values = {"question": draft.question} | ({"passages": number(passages, words)} if passages else {})
-        request = Request(load("dragoman.systems", name).messages(values), max_tokens=max_tokens, stop=("\n",))
-        (result,) = await llm.generate([request])
-        return scores(result.completions[0].text, draft.answers)["cover_em"] == 1
-
     async def check(draft: Draft, passages: Sequence[Passage]) -> str:
-        if not await reads(draft, [p for p in passages if p.id in draft.supporting_ids]):
+        named = [p for p in passages if p.id in draft.supporting_ids]
+        if await reader.success(draft.question, draft.answers, named) < HALF:
             return "not answered with its passages"
-        return "answered from memory" if await reads(draft, ()) else ""
+        return "answered from memory" if await reader.success(draft.question, draft.answers, ()) >= HALF else ""
 
     return check
+
+
+class Duplicates:
+    """Near-duplicates of the questions that were kept: by MinHash of word triples (Broder 1997), over a Jaccard threshold."""
+
+    def __init__(self, threshold: float) -> None:
+        from datasketch import MinHashLSH
+
+        self._kept = MinHashLSH(threshold=threshold, num_perm=PERMUTATIONS)
+
+    def of(self, question: str) -> str:
+        """The id of a kept question that this one repeats, or nothing."""
+        return min(self._kept.query(_minhash(question)), default="")
+
+    def keep(self, id: str, question: str) -> None:
+        self._kept.insert(id, _minhash(question))
+
+
+def _minhash(text: str) -> MinHash:
+    from datasketch import MinHash
+
+    words = re.findall(r"\w+", text.lower())
+    shingles = {" ".join(words[i : i + SHINGLE]) for i in range(max(1, len(words) - SHINGLE + 1))}
+    sketch = MinHash(num_perm=PERMUTATIONS)
+    sketch.update_batch([shingle.encode() for shingle in shingles])
+    return sketch
 
 
 def _script(letter: str) -> str:

@@ -19,11 +19,12 @@ from dragoman.synthesis.brief import Brief, Draft, Rejected
 from dragoman.synthesis.facts import GAP, Fact, phrase
 
 PHRASINGS = Path(__file__).with_name("phrasings.yaml")
+HALF = 0.5
 SHORT_QUERY, LONG_QUERY = 6, 8  # most and least keywords
-STOPWORDS = frozenset(
-    "a an and are as at be by does for from has have how in is it its of on or that the their there these this to was were "
-    "what when where which who whose will with".split()
-)
+STOPWORDS = frozenset(re.findall(r"\w+", """
+    a an and are as at be by does for from has have how in is it its of on or that the their there these this to was were
+    what when where which who whose will with
+"""))  # fmt: skip
 
 
 @cache
@@ -58,46 +59,55 @@ class GroundedWriter:
             wording = "distant"
         two_turns = wanted.get("interaction_type") == "two-turn"
         named = "{s}" in first.plain
-        phrases = [phrase(f, wording, "it" if two_turns and named and f.subject == first.subject else None) for f in asked]
+        phrases = [
+            phrase(f, wording, "it" if two_turns and named and f.subject == first.subject else None) for f in asked
+        ]
         intent = wanted.get("question_intent") or wanted.get("answer_intent") or "factoid"
         if intent == "comparison" and len(asked) < 2:
             return Rejected("nothing to compare", phrases[0])
-        x, y = (phrases[0], phrases[1]) if intent == "comparison" else (" as well as ".join(phrases), "")
-        answers, guess = first.answers, first.answers[0]
+        said = [fact.answers[0] for fact in asked]
+        answers, claims = first.answers, ""
         if intent == "yes-no":
-            right = rng.random() < 0.5
-            guess = first.answers[0] if right else self._wrong(first, rng)
-            if not guess:
-                return Rejected("nothing to mistake it for", phrases[0])
-            x = phrases[0]
-            answers = ("yes",) if right else ("no",)
-        kernel = rng.choice(words["kernels"][intent]).format(x=x, y=y, guess=guess)
+            guesses = list(said)
+            if rng.random() < HALF:
+                lie = rng.randrange(len(asked))
+                guesses[lie] = self._wrong(asked[lie], rng)
+                if not guesses[lie]:
+                    return Rejected("nothing to mistake it for", phrases[lie])
+            answers = ("yes",) if guesses == said else ("no",)
+            claims = " and that ".join(f"{guess} is {x}" for guess, x in zip(guesses, phrases, strict=True))
+        compared = intent == "comparison"
+        kernels = words["kernels"] | (words["distant_kernels"] if wording == "distant" else {})
+        kernel = rng.choice(kernels[intent]).format(
+            x=phrases[0] if compared else " as well as ".join(phrases), y=phrases[-1], claims=claims
+        )
         style = wanted["question_phrasing"]
-        keys = _keywords(phrases, first.subject, guess if intent == "yes-no" else "", intent, style)
+        keys = _keywords(phrases, first.subject, guesses if intent == "yes-no" else [], intent, style)
         text = rng.choice(words["phrasings"][style]).format(q=kernel, keys=keys)
         turns: tuple[str, ...] = ()
         if two_turns:
             opening = rng.choice(words["first_turns"]).format(s=first.subject)
             if not style.endswith("query"):
-                text = f"{rng.choice(words['second_turns'])} {text[0].lower()}{text[1:]}"
+                text = f"{rng.choice(words['second_turns'])} {_lowered(text)}"
             turns = (opening, text)
             text = f"{opening} {text}"
         elif not style.endswith("query"):
             text = text[0].upper() + text[1:]
         if wanted.get("premise") == "with premise":
             text = f"{rng.choice(words['premises']['expert' if expert else 'novice'])} {text}"
-        said = answers[0] if intent == "yes-no" else " and ".join(f.answers[0] for f in asked)
-        reference = rng.choice(words["answers"][wanted["answer_phrasing"]]).format(
-            x=" as well as ".join(phrase(f, "plain") for f in asked), a=said
-        )
+        plain = [phrase(fact, "plain") for fact in asked]
+        facts = " and ".join(f"{x} is {answer}" for x, answer in zip(plain, said, strict=True))
+        replies = words["verdicts" if intent == "yes-no" else "answers"][wanted["answer_phrasing"]]
+        reference = rng.choice(replies).format(facts=facts, verdict=answers[0], a=" and ".join(said))
         return Draft(
             question=text,
             answers=answers,
             reference=reference,
-            nuggets=tuple(f"{phrase(f, 'plain')}: {f.answers[0]}" for f in asked),
+            nuggets=tuple(f"{x}: {answer}" for x, answer in zip(plain, said, strict=True)),
             supporting_ids=tuple(dict.fromkeys(f.passage for f in asked)),
             turns=turns,
             triples=tuple(f.triple for f in asked if f.triple),
+            writer="grounded",
         )
 
     def _facts(self, brief: Brief, rng: random.Random) -> list[Fact] | None:
@@ -114,6 +124,7 @@ class GroundedWriter:
             others = [f for f in known[0] if f.answers != first.answers and (f.aspect != first.aspect or not several)]
             return [first, rng.choice(others)] if others else None
         first = rng.choice(known[0])
+        several = several and wanted.get("question_intent") != "comparison"  # what is compared is of one kind
         others = [f for f in known[1] if (f.aspect != first.aspect) == several and f.answers != first.answers]
         return [first, rng.choice(others)] if others else None
 
@@ -122,12 +133,16 @@ class GroundedWriter:
         return rng.choice(others) if others else ""
 
 
-def _keywords(phrases: Sequence[str], subject: str, guess: str, intent: str, style: str) -> str:
+def _lowered(text: str) -> str:
+    return text if text.startswith("I ") else text[0].lower() + text[1:]
+
+
+def _keywords(phrases: Sequence[str], subject: str, guesses: Sequence[str], intent: str, style: str) -> str:
     """The words of a search query: what is asked for without the small words, and what a long query is filled with."""
     words = phrasings()
     mark = words["marks"].get(intent, "")
     found: list[str] = []
-    for text in (guess, *phrases, subject if style == "long search query" else "", mark):
+    for text in (*guesses, *phrases, subject if style == "long search query" else "", mark):
         for word in re.findall(r"[\w’'°²-]+", text.replace(GAP, " ")):
             if word.lower() not in STOPWORDS and not any(has(other, word) for other in found):
                 found.append(word)

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from dragoman.errors import UserError
 from dragoman.types import Passage
 
 Triple = tuple[str, str, str]
@@ -17,13 +18,22 @@ _NAME = re.compile(r"\b[A-Z][\w’'-]+(?:\s+[A-Z][\w’'-]+)*")
 
 
 def split_passages(passages: Sequence[Passage], shares: Mapping[str, float], seed: int) -> dict[str, list[Passage]]:
-    """Passages by split, none in two, so that no split asks about what another has asked about. Shares add up to 1."""
+    """Passages by split, none in two, so that no split asks about what another has asked about. Shares add up to 1.
+
+    Raises:
+        UserError: there are fewer passages than splits.
+    """
+    if len(passages) < len(shares):
+        raise UserError(
+            f"{len(passages)} passages cannot be shared out to {', '.join(shares)}: each asks about its own"
+        )
     shuffled = sorted(passages, key=lambda p: p.id)
     random.Random(f"{seed} passages").shuffle(shuffled)
     splits, start, reached = {}, 0, 0.0
-    for split, share in shares.items():
+    for wanted, (split, share) in enumerate(shares.items(), start=1):
         reached += share
-        end = round(reached * len(shuffled))
+        left = len(shares) - wanted  # each of which needs a passage
+        end = min(max(start + 1, round(reached * len(shuffled))), len(shuffled) - left)
         splits[split] = shuffled[start:end]
         start = end
     return splits

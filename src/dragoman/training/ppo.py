@@ -14,7 +14,7 @@ import random
 import shutil
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -347,6 +347,7 @@ class Run:
         reward: name of the score that is learnt from, such as `cover_em`.
         out: the stage's folder.
         data: hashes of what is learnt from, for the manifest.
+        ranks: a curriculum: questions by id, those of lower rank first in each pass.
 
     Raises:
         UserError: nothing to learn from.
@@ -365,11 +366,13 @@ class Run:
         seed: int,
         out: Path,
         data: dict[str, str],
+        ranks: Mapping[str, int] = {},
     ) -> None:
         if not questions or not dev:
             raise UserError("PPO needs questions to learn from and dev questions to choose by; one of the two is empty")
         self.system, self.questions, self.dev, self.worlds = system, questions, dev, worlds
         self.settings, self.warm_up, self.reward, self.seed, self.out = settings, warm_up, reward, seed, out
+        self.ranks = ranks
         parameters = {"reward": reward, "seed": seed, **settings.model_dump(mode="json")}
         self.manifest = lineage("rl", system, warm_up, data, parameters)
         self.arguments = jsonl.dumps(
@@ -407,7 +410,7 @@ class Run:
     async def _iterate(self) -> dict[str, Any]:
         """One iteration: roll out, assign credit, appraise, learn."""
         s, started = self.settings, time.monotonic()
-        chosen = questions_of(self.iteration, self.questions, s.questions, self.seed)
+        chosen = questions_of(self.iteration, self.questions, s.questions, self.seed, self.ranks)
         episodes = await roll_out_policy(
             self.system,
             self._policy(),
@@ -550,13 +553,16 @@ class Run:
         return metrics
 
 
-def questions_of(iteration: int, questions: Sequence[Question], count: int, seed: int) -> list[Question]:
+def questions_of(
+    iteration: int, questions: Sequence[Question], count: int, seed: int, ranks: Mapping[str, int] = {}
+) -> list[Question]:
     """The `count` questions of an iteration: none comes again before a pass is over, and each pass has an order of its own.
 
-    What does not fill a last iteration of a pass is left out of it.
+    Within it, questions of lower rank (by id) come first. What does not fill a last iteration of a pass is left out of it.
     """
     count = min(count, len(questions))
     turn, place = divmod(iteration, len(questions) // count)
     order = list(questions)
     random.Random(f"{seed}/{turn}").shuffle(order)
+    order.sort(key=lambda question: ranks.get(question.id, 0))
     return order[place * count : (place + 1) * count]

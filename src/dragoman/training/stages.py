@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from dragoman.progress import bar
 from dragoman.rewards.rewards import Rewards
 from dragoman.rollout.figures import figures
 from dragoman.rollout.record import Episode
-from dragoman.rollout.samples import samples, write_samples
+from dragoman.rollout.samples import Sample, samples, write_samples
 from dragoman.rollout.scheduler import roll_out
 from dragoman.rollout.store import EpisodeStore
 from dragoman.rollout.tree import Exploration, World
@@ -97,10 +97,12 @@ async def make_seeds(
     reward: str,
     seed: int,
     out: Path,
+    sources: Mapping[str, str] = {},
 ) -> dict[str, Any]:
     """Grow trees, keep what is worth imitating, and write it to `out/samples.parquet`.
 
-    `vocabulary` opens the proxy's, which is needed when the samples come from another model or saw examples.
+    `vocabulary` opens the proxy's, which is needed when the samples come from another model or saw examples. `sources` tells,
+    by a question's id, where it is from; the figures then say what each source gave.
 
     Raises:
         UserError: no question was answered rightly, so there is nothing to imitate.
@@ -130,12 +132,26 @@ async def make_seeds(
     kept = seeds.balance(chosen, settings.max_share, seed)
     write_samples(out / SAMPLES, kept)
     metrics = {"trees": grown, "worth_imitating": seeds.counts(chosen), "kept": seeds.counts(kept)}
+    if sources:
+        metrics["sources"] = _by_source(episodes, kept, sources, reward)
     jsonl.write_json(out / "metrics.json", metrics)
     return metrics
 
 
-def file_hash(path: Path) -> str:
-    return sha256_of([path])[:16]
+def _by_source(
+    episodes: Sequence[Episode], kept: Sequence[Sample], sources: Mapping[str, str], reward: str
+) -> dict[str, dict[str, Any]]:
+    """What each source of questions gave: its trees, their mean reward, and the actions that were kept."""
+    found = {}
+    for source in dict.fromkeys(sources.values()):
+        own = [e for e in episodes if sources.get(str(e.question["id"])) == source]
+        actions = sum(sources.get(sample.question) == source for sample in kept)
+        found[source] = {"questions": len(own), "reward": figures(own, reward)["reward"], "actions": actions}
+    return found
+
+
+def file_hash(*paths: Path) -> str:
+    return sha256_of(paths)[:16]
 
 
 def record(stage: str, out: Path, metrics: dict[str, Any], parameters: dict[str, Any], track: Path | None) -> None:

@@ -1,0 +1,70 @@
+"""How hard a question is for the frozen LLM: from memory, with what a search finds, with its own passages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dragoman import jsonl
+from dragoman.progress import bar
+from dragoman.retrieval.base import Retriever
+from dragoman.synthesis.brief import digest
+from dragoman.synthesis.filters import HALF
+from dragoman.synthesis.journal import Journal
+from dragoman.synthesis.reader import Reader
+from dragoman.types import Passage
+
+LABELS = ("easy", "medium", "hard")
+JOURNAL = "difficulty.jsonl"
+
+
+def label(rates: Mapping[str, float]) -> str:
+    """`easy` when the LLM mostly knows the answer, `medium` when one search is mostly enough, else `hard`."""
+    if rates["direct"] >= HALF:
+        return "easy"
+    return "medium" if rates["standard"] >= HALF else "hard"
+
+
+async def rate(
+    questions: Sequence[dict[str, Any]],
+    passages: Mapping[str, Passage],
+    reader: Reader,
+    retriever: Retriever,
+    *,
+    k: int,
+    concurrency: int,
+    out: Path,
+) -> list[dict[str, Any]]:
+    """The rows of questions with a `difficulty`: how often each way of answering succeeded, and the label."""
+    gate = asyncio.Semaphore(concurrency)
+
+    async def one(row: dict[str, Any]) -> dict[str, Any]:
+        text, answers = row["question"], row["answers"]
+        gold = [passages[id] for id in row["supporting_ids"]]
+
+        async def rates() -> dict[str, float]:
+            (hits,) = await retriever.search([text], k)
+            found = [hit.passage for hit in hits]
+            ways: dict[str, list[Passage]] = {"direct": [], "standard": found, "gold": gold}
+            shares = await asyncio.gather(*(reader.success(text, answers, read) for read in ways.values()))
+            return dict(zip(ways, shares, strict=True))
+
+        key = digest(reader.fingerprint, retriever.fingerprint, k, text, answers, gold)
+        async with gate:
+            known = await journal.get(key, rates)
+        advance()
+        return row | {"difficulty": {"label": label(known), **known}}
+
+    with Journal(out / JOURNAL) as journal, bar("difficulty", len(questions)) as advance:
+        return list(await asyncio.gather(*(one(row) for row in questions)))
+
+
+def easiest_first(path: Path) -> dict[str, int]:
+    """The rank of each question of a file by its label, for a curriculum; without one it is `medium`."""
+    ranks = {}
+    for _, row in jsonl.read(path):
+        name = (row.get("difficulty") or {}).get("label", "medium")
+        ranks[str(row["id"])] = LABELS.index(name)
+    return ranks

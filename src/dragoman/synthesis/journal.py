@@ -1,0 +1,43 @@
+"""What has been computed, one JSON line each, so that a run that was stopped goes on where it was."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from dragoman import jsonl
+from dragoman.errors import UserError
+
+
+class Journal:
+    """A file of values by key, open for reading and appending. Open it with `with`; one process at a time.
+
+    A key names all that its value depends on, so that what other settings have made is not mistaken for it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._values: dict[str, Any] = {}
+
+    def __enter__(self) -> Journal:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._values = {row["key"]: row["value"] for row in jsonl.repaired(self.path)}
+        self._file = self.path.open("a", encoding="utf-8")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._file.close()
+
+    async def get(self, key: str, compute: Callable[[], Awaitable[Any]]) -> Any:
+        """The value of a key, computed and written down if it is not known."""
+        if key not in self._values:
+            value = await compute()
+            try:
+                self._file.write(jsonl.dumps({"key": key, "value": value}) + "\n")
+                self._file.flush()  # to the kernel, which survives the death of this process
+            except OSError as e:
+                raise UserError(f"{self.path}: cannot write ({e.strerror}); make room and run the same again") from None
+            self._values[key] = value
+        return self._values[key]

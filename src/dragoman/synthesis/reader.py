@@ -1,0 +1,41 @@
+"""The frozen LLM as a reader: how often it answers a question with these passages, or with none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dragoman.engines.base import Engine, Request
+from dragoman.rewards.answer import scores
+from dragoman.systems.prompts import load, number
+from dragoman.types import Passage
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads with the answer prompts of every system, so that what is easy here is easy there."""
+
+    llm: Engine
+    passage_words: int = 100
+    max_tokens: int = 48
+    draws: int = 1
+    """Answers to a question: one is greedy, more are drawn at temperature 1."""
+    seed: int = 0
+
+    async def success(self, question: str, answers: Sequence[str], passages: Sequence[Passage]) -> float:
+        """The share of draws that contain an acceptable answer (cover-EM)."""
+        prompt = load("dragoman.systems", "answer" if passages else "answer_from_memory")
+        request = Request(
+            prompt.messages({"question": question, "passages": number(passages, self.passage_words)}),
+            max_tokens=self.max_tokens,
+            n=self.draws,
+            temperature=0.0 if self.draws == 1 else 1.0,
+            stop=("\n",),
+            seed=self.seed,
+        )
+        (result,) = await self.llm.generate([request])
+        return sum(scores(c.text, answers)["cover_em"] or 0.0 for c in result.completions) / len(result.completions)
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{self.llm.fingerprint} {self.passage_words} {self.max_tokens} {self.draws} {self.seed}"

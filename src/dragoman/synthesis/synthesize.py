@@ -1,0 +1,194 @@
+"""Stage `synthesize`: questions to a plan, about the passages of a corpus, checked before they are kept.
+
+Each question that is wanted is a *slot* with its categories. In rounds, every open slot draws passages and has candidates
+written about them; the first that passes all filters fills it. What is drawn depends on the seed, the slot and the round
+alone, and slots are filled in their order, so equal seeds give equal questions, interrupted or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from dragoman import jsonl
+from dragoman.config import SynthesizeParams
+from dragoman.errors import EngineFault, UserError
+from dragoman.progress import bar
+from dragoman.synthesis.brief import Brief, Draft, Rejected, Writer, digest
+from dragoman.synthesis.filters import Duplicates, Filter
+from dragoman.synthesis.journal import Journal
+from dragoman.synthesis.plan import Plan
+from dragoman.synthesis.shelf import Shelf, Triple, split_passages
+from dragoman.types import Passage
+
+SPLITS = ("train", "dev", "test")
+JOURNAL = "written.jsonl"
+REJECTED = "rejected.jsonl"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One question that is wanted."""
+
+    id: str
+    split: str
+    categories: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Filled:
+    """What came of the slots: a row for each question, by split, and one for each rejected candidate."""
+
+    questions: dict[str, list[dict[str, Any]]]
+    rejected: list[dict[str, Any]]
+    open: int
+    """Slots that no attempt has filled."""
+
+    @property
+    def kept(self) -> int:
+        return sum(map(len, self.questions.values()))
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """How many candidates were rejected, by reason, the most frequent first."""
+        return dict(Counter(row["reason"] for row in self.rejected).most_common())
+
+
+def sizes(n: int, shares: Mapping[str, float]) -> dict[str, int]:
+    """`n` questions by split, in their shares, the last split taking what rounding leaves."""
+    reached, counts = 0.0, {}
+    for split in SPLITS:
+        start, reached = round(n * reached), reached + shares[split]
+        counts[split] = round(n * min(reached, 1.0)) - start
+    return counts
+
+
+async def synthesize(
+    passages: Sequence[Passage],
+    triples: Sequence[Triple],
+    writer: Writer,
+    plan: Plan,
+    checks: Mapping[str, Filter],
+    settings: SynthesizeParams,
+    *,
+    n: int,
+    seed: int,
+    out: Path,
+    origin: str,
+) -> Filled:
+    """Write `n` questions, and `train.jsonl`, `dev.jsonl`, `test.jsonl` and `rejected.jsonl` into `out`.
+
+    Args:
+        passages: what may be asked about. Each split has its own.
+        triples: links between passages, where they are known.
+        checks: filters by name, in the order in which they are applied.
+        origin: names what the results depend on beside writer, plan and settings: corpus, filters and models.
+
+    Raises:
+        UserError: nothing at all passed the filters, with the reasons; or too few passages.
+    """
+    shelves = {split: Shelf(own, triples) for split, own in split_passages(passages, settings.shares, seed).items()}
+    slots = [
+        Slot(f"{split}-{i:04}", split, categories)
+        for split, count in sizes(n, settings.shares).items()
+        for i, categories in enumerate(plan.deal(count, Random(f"{seed} {split}")), start=1)
+    ]
+    duplicates = Duplicates(settings.duplicate)
+    questions: dict[str, list[dict[str, Any]]] = {split: [] for split in SPLITS}
+    filled: dict[str, dict[str, Any]] = {}
+    rejected: list[dict[str, Any]] = []
+    gate = asyncio.Semaphore(settings.concurrency)
+
+    async def attempt(slot: Slot, round: int, journal: Journal) -> list[dict[str, Any]]:
+        """The candidates of one slot, each with what became of it."""
+        brief = _brief(slot, round, shelves[slot.split], seed)
+        if not brief.passages:
+            return [{"reason": "no related passages", "detail": slot.split}]
+        key = digest(
+            origin, writer.fingerprint, sorted(slot.categories.items()), slot.id, round, seed, settings.candidates
+        )
+        async with gate:
+            try:
+                rows: list[dict[str, Any]] = await journal.get(
+                    key, lambda: _candidates(brief, writer, checks, settings)
+                )
+            except EngineFault as e:  # is not written down: the next run tries again
+                return [{"reason": "engine fault", "detail": str(e)}]
+        return rows
+
+    with Journal(out / JOURNAL) as journal, bar("synthesize", n) as advance:
+        for round in range(settings.attempts):
+            left = [slot for slot in slots if slot.id not in filled]
+            for slot, rows in zip(left, await asyncio.gather(*(attempt(s, round, journal) for s in left)), strict=True):
+                for row in rows:
+                    draft = Draft.from_json(row["draft"]) if row.get("draft") else None
+                    reason, detail = row.get("reason", ""), row.get("detail", "")
+                    if draft and not reason and (same := duplicates.of(draft.question)):
+                        reason, detail = "near-duplicate", same
+                    if draft and not reason:
+                        filled[slot.id] = draft.row(slot.id, slot.categories)
+                        duplicates.keep(slot.id, draft.question)
+                        advance(draft.question[:60])
+                        break
+                    rejected.append(_rejection(slot, round, draft, reason, detail))
+    for slot in slots:
+        if slot.id in filled:
+            questions[slot.split].append(filled[slot.id])
+    result = Filled(questions, rejected, open=len(slots) - len(filled))
+    jsonl.write(out / REJECTED, rejected)
+    if not filled:
+        table = ", ".join(f"{count} {reason}" for reason, count in result.reasons.items())
+        raise UserError(f"synthesize: none of {len(rejected)} candidates was kept ({table}); see {out / REJECTED}")
+    for split, rows in questions.items():
+        jsonl.write(out / f"{split}.jsonl", rows)
+    return result
+
+
+def _brief(slot: Slot, attempt: int, shelf: Shelf, seed: int) -> Brief:
+    brief = Brief(slot.id, attempt, slot.categories, (), seed)
+    drawn = shelf.draw(
+        brief.rng("passages"),
+        count=2 if slot.categories.get("number_of_documents") == "multi-doc" else 1,
+        unpopular=slot.categories.get("lexical_similarity") == "unpopular entities",
+    )
+    return Brief(slot.id, attempt, slot.categories, drawn, seed)
+
+
+async def _candidates(
+    brief: Brief, writer: Writer, checks: Mapping[str, Filter], settings: SynthesizeParams
+) -> list[dict[str, Any]]:
+    """Written and filtered. The first that passes ends it: later candidates are not paid for."""
+    rows: list[dict[str, Any]] = []
+    for draft in await writer.write(brief, settings.candidates):
+        if isinstance(draft, Rejected):
+            rows.append({"reason": draft.reason, "detail": draft.detail})
+            continue
+        reason, detail = await _refused(draft, brief.passages, checks)
+        rows.append({"draft": asdict(draft), "reason": reason, "detail": detail})
+        if not reason:
+            break
+    return rows
+
+
+async def _refused(draft: Draft, passages: Sequence[Passage], checks: Mapping[str, Filter]) -> tuple[str, str]:
+    """The first filter that refuses a draft, and what it says."""
+    for name, check in checks.items():
+        if said := await check(draft, passages):
+            return name, said
+    return "", ""
+
+
+def _rejection(slot: Slot, attempt: int, draft: Draft | None, reason: str, detail: str) -> dict[str, Any]:
+    row = {"slot": slot.id, "attempt": attempt, "reason": reason, "detail": detail}
+    if draft is not None:
+        row |= {
+            "question": draft.question,
+            "answers": list(draft.answers),
+            "supporting_ids": list(draft.supporting_ids),
+        }
+    return row
