@@ -7,6 +7,7 @@ sentence and exit code 2.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import sys
@@ -220,7 +221,8 @@ def synthesize(
 @app.command()
 def validate(
     paths: Annotated[
-        list[Path] | None, typer.Argument(help="Files and folders; the datasets and results/seeds by default.")
+        list[Path] | None,
+        typer.Argument(help="Files and folders; the datasets, results/synthesize and results/seeds by default."),
     ] = None,
     plan: Annotated[Path | None, typer.Option(help="The plan of synthetic questions, if it is your own.")] = None,
     out: Annotated[Path, typer.Option(help="Where the report and Data Docs go.")] = Path("results/validate"),
@@ -232,6 +234,7 @@ def validate(
     Example: dragoman validate
     Example: dragoman validate data/mine data/index/mine --out results/validate-mine
     """
+    from dragoman.corpus.sources import SYNTHETIC
     from dragoman.quality import validate as run_validation
     from dragoman.synthesis.plan import load_plan
 
@@ -241,8 +244,10 @@ def validate(
         settings = settings.model_copy(update={"max_sample_tokens": loaded.proxy.max_model_len})
     if not paths:
         # indexes are left out: after a new corpus they are stale until the next stage has built them
-        seeds = Path("results/seeds")
-        paths = [Path("data") / dataset for dataset in loaded.datasets] + [seeds] * seeds.is_dir()
+        made = [path for path in (SYNTHETIC, Path("results/seeds")) if path.is_dir()]
+        paths = [Path("data") / dataset for dataset in loaded.datasets] + made
+    if plan is None and loaded.synthesize.plan:
+        plan = Path(loaded.synthesize.plan)
     report = run_validation(paths, out, settings, plan=load_plan(plan), track=Path("mlruns") if track else None)
     counts = report["metrics"]
     print(
@@ -355,7 +360,9 @@ def report(
         if out is None:
             print(markdown(metrics[dataset]))
     if out is not None:
-        write_joint_report(metrics, out)
+        seeds = Path("results/seeds/metrics.json")
+        learnt = json.loads(seeds.read_text(encoding="utf-8")) if seeds.is_file() else {}
+        write_joint_report(metrics, out, sources=learnt.get("sources"))
         print(f"{out}/table.md, metrics.json, plots/; `make ui` shows the runs")
 
 

@@ -47,10 +47,18 @@ def write_report(metrics: dict[str, Any], out: Path) -> None:
     write_plots([metrics], out / "plots")
 
 
-def write_joint_report(by_dataset: dict[str, dict[str, Any]], out: Path) -> None:
-    """The same for several datasets: their metrics by name, and one table after the other."""
+def write_joint_report(
+    by_dataset: dict[str, dict[str, Any]], out: Path, *, sources: dict[str, dict[str, Any]] | None = None
+) -> None:
+    """The same for several datasets: their metrics by name, and one table after the other.
+
+    `sources` is what stage `seeds` has of each source of training questions; more than one makes a table of them.
+    """
     jsonl.write_json(out / "metrics.json", by_dataset)
-    jsonl.write_text(out / "table.md", "\n".join(markdown(m) for m in by_dataset.values()))
+    tables = [markdown(m) for m in by_dataset.values()]
+    if sources and len(sources) > 1:
+        tables.append(_learnt_from(sources))
+    jsonl.write_text(out / "table.md", "\n".join(tables))
     write_plots(list(by_dataset.values()), out / "plots")
 
 
@@ -67,6 +75,14 @@ def write_plots(all_metrics: Sequence[dict[str, Any]], folder: Path) -> None:
         jsonl.write_text(folder / f"{name}.csv", text.getvalue())
     for metrics in all_metrics:
         _pictures(metrics, folder / metrics["dataset"] if len(all_metrics) > 1 else folder)
+
+
+def _learnt_from(sources: dict[str, dict[str, Any]]) -> str:
+    lines = ["| seed questions | trees | mean reward | actions kept |", "|---|---|---|---|"]
+    for name, s in sources.items():
+        reward = "–" if s["reward"] is None else f"{s['reward']:.2f}"
+        lines.append(f"| {name} | {s['questions']} | {reward} | {s['actions']} |")
+    return "\n".join(lines) + "\n"
 
 
 def _interval(value: dict[str, float], *, sign: bool = False) -> str:

@@ -28,6 +28,8 @@ _NAME = re.compile(r"\b[A-Z][\w’'-]+(?:\s+(?:of|the|de|la|and)?\s*[A-Z][\w’'
 _NUMBER = re.compile(r"\b\d[\d,.]*\d\b")
 _DEFINITION = re.compile(r"^(?P<what>.{2,80}?)\s(?:is|was|are|were)\s(?P<as>(?:an?|the)\s[^.;]{10,160})")
 _MARKUP = re.compile(r"[*_`]+|!?\[([^\]]*)\]\([^)]*\)")
+_LIST_ITEM = re.compile(r"^\s*(?:[-*+]|\d+[.)])\s+")
+_WHOLE = re.compile(r"[A-Z0-9“\"].*[.!?][”\")]?$", re.S)
 _NOT_PROSE = ("#", "|", "```", "- [", "<", "    ")
 
 
@@ -106,11 +108,12 @@ def _read(passage: Passage) -> Iterator[Fact]:
                 passage.id, "definition", title, f"the name of what is described as “{what}”",
                 f"the designation of what is defined as “{what}”", "", (title,),
             )  # fmt: skip
-        yield from _gaps(passage.id, title, sentence)
+        yield from _gaps(passage, title, sentence)
 
 
-def _gaps(id: str, title: str, sentence: str) -> Iterator[Fact]:
+def _gaps(passage: Passage, title: str, sentence: str) -> Iterator[Fact]:
     names = [m for m in _NAME.finditer(sentence) if m.start() > 0 and not has(title, m[0])]
+    names = [m for m in names if not re.search(rf"\b{re.escape(m[0].lower())}\b", passage.text)]  # a word, capitalized
     for aspect, found in [*(("name", m) for m in names), *(("number", m) for m in _NUMBER.finditer(sentence))]:
         answer = found[0]
         if len(answer) < 3 or sentence.count(answer) > 1:
@@ -119,22 +122,29 @@ def _gaps(id: str, title: str, sentence: str) -> Iterator[Fact]:
         others = [m[0] for m in names if m[0] != answer and not has(m[0], answer)]
         distant = f"the {aspect} that the account of {title} links with {others[0]}" if others and title else ""
         yield Fact(
-            id, aspect, title, f"the {aspect} missing from “{open_}”", f"the exact {aspect} that completes “{open_}”",
+            passage.id, aspect, title, f"the {aspect} missing from “{open_}”", f"the exact {aspect} that completes “{open_}”",
             distant, (answer,),
         )  # fmt: skip
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text, Markdown taken off; headings, tables, code and lists of links are no sentences."""
-    found, code = [], False
-    for paragraph in text.splitlines():
-        if paragraph.startswith("```"):
+    """The whole sentences of a text, Markdown taken off; headings, tables, code and lists of links are no sentences.
+
+    What begins or ends without the marks of a sentence is a heading, or was cut off where a long text was chunked.
+    """
+    paragraphs, code = [""], False
+    for line in text.splitlines():
+        if line.startswith("```"):
             code = not code
-        if code or not paragraph.strip() or paragraph.startswith(_NOT_PROSE):
-            continue
-        plain = _MARKUP.sub(lambda m: m[1] or "", paragraph).strip()
-        found += [sentence.strip() for sentence in _SENTENCE.split(plain)]
-    return found
+        if code or not line.strip() or line.startswith(_NOT_PROSE):
+            paragraphs.append("")
+        elif _LIST_ITEM.match(line):
+            paragraphs.append(_LIST_ITEM.sub("", line))
+        else:
+            paragraphs[-1] += f" {line.strip()}"
+    plain = [_MARKUP.sub(lambda m: m[1] or "", paragraph).strip() for paragraph in paragraphs]
+    split = [sentence.strip() for paragraph in plain for sentence in _SENTENCE.split(paragraph)]
+    return [sentence for sentence in split if _WHOLE.match(sentence)]
 
 
 def phrase(fact: Fact, wording: str, subject: str | None = None) -> str:
