@@ -1,0 +1,161 @@
+"""What passages say: which facts are taken out of triples and out of text, and which are left."""
+
+import pytest
+from lands import BHUTAN, NEPAL, THIMPHU, THREE, TRIPLES
+
+from dragoman.synthesis.facts import Fact, facts_of, phrase, relations, row, sentences
+from dragoman.types import Passage
+
+
+def test_facts_of_triples_by_passage():
+    facts = facts_of(THREE, TRIPLES)
+    assert {id: [(f.aspect, f.answers, f.triple) for f in found] for id, found in facts.items()} == {
+        "bt": [("capital", ("Thimphu",), TRIPLES[0]), ("currency", ("ngultrum",), TRIPLES[1])],
+        "np": [
+            ("capital", ("Kathmandu",), TRIPLES[2]),
+            ("currency", ("Nepalese rupee", "rupee of Nepal"), TRIPLES[3]),
+        ],
+        "th": [("country", ("Bhutan",), TRIPLES[5])],
+    }
+    assert facts["bt"][0] == Fact(
+        "bt",
+        "capital",
+        "Bhutan",
+        "the capital of {s}",
+        "the seat of government of {s}",
+        "the town from which {s} is ruled",
+        ("Thimphu",),
+        ("Bhutan", "capital", "Thimphu"),
+    )
+
+
+@pytest.mark.parametrize(
+    "triple",
+    [
+        pytest.param(("Bhutan", "currency", "Indian rupee"), id="two things stand in the answer's place"),
+        pytest.param(("Bhutan", "continent", "Oceania"), id="the passage does not say it"),
+        pytest.param(("Bhutan", "borders", "Asia"), id="no words for the relation"),
+        pytest.param(("Asia", "capital", "Thimphu"), id="no passage about the subject"),
+    ],
+)
+def test_triples_that_cannot_be_asked_for(triple):
+    before = {f.aspect for f in facts_of(THREE, TRIPLES)["bt"]}
+    after = {f.aspect for f in facts_of(THREE, [*TRIPLES, triple])["bt"]}
+    assert after == (before - {"currency"} if triple[1] == "currency" else before)
+
+
+def test_a_number_has_no_other_names():
+    passage = Passage("a", "Argon", "Argon has the atomic number 18.")
+    triples = [("Argon", "atomic number", "18"), ("18", "also called", "eighteen")]
+    assert [f.answers for f in facts_of([passage], triples)["a"]] == [("18",)]
+
+
+def test_every_relation_has_three_wordings_of_its_own():
+    for name, words in relations().items():
+        assert words.keys() == {"plain", "expert", "distant"}, name
+        assert len(set(words.values())) == 3, name
+        assert all(wording.count("{s}") == 1 for wording in words.values()), name
+
+
+def test_text_is_read_where_no_triple_can_be_asked_for():
+    facts = facts_of([THIMPHU], [("Thimphu", "borders", "Bhutan")])["th"]
+    assert [f.aspect for f in facts] == ["definition", "name"]
+    assert all(f.triple is None for f in facts)
+    definition, name = facts
+    assert definition.plain == "the name of what is described as “a town in Bhutan, high above the sea”"
+    assert definition.expert == "the designation of what is defined as “a town in Bhutan, high above the sea”"
+    assert definition.answers == ("Thimphu",)
+    assert name.plain == "the name missing from “Thimphu is a town in ____, high above the sea”"
+    assert name.expert == "the exact name that completes “Thimphu is a town in ____, high above the sea”"
+    assert (name.answers, name.distant) == (("Bhutan",), "")
+
+
+def test_a_gap_can_be_asked_for_in_other_words_by_another_name_of_its_sentence():
+    passage = Passage("o", "Oats", "In the year 1900 farmers of Perth sold oats to Leith.")
+    assert {(f.aspect, f.answers, f.distant) for f in facts_of([passage])["o"]} == {
+        ("name", ("Perth",), "the name that the account of Oats links with Leith"),
+        ("name", ("Leith",), "the name that the account of Oats links with Perth"),
+        ("number", ("1900",), "the number that the account of Oats links with Perth"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("He went to Rome for six whole days.", ["Rome"]),
+        ("He went to Rome often.", []),  # five words
+        (f"He went to Rome {'and on ' * 14}again.", []),  # 33 words
+        ("He went from Rome to Rome for days.", []),  # either gap could be filled from the other
+        ("He met Al in a very old town.", []),  # two letters
+        ("Rome was far too hot for him then.", []),  # a sentence's first word is no gap
+        ("He went to see the Orchard for days.", []),  # the title gives it away
+        ("He went to Rome for six whole days", []),  # cut off
+    ],
+)
+def test_which_gaps_are_made(text, asked):
+    found = facts_of([Passage("x", "Orchard", text)]).get("x", [])
+    assert [f.answers[0] for f in found] == asked
+
+
+@pytest.mark.parametrize(
+    ("title", "text", "defined"),
+    [
+        ("Kale", "Kale is a cabbage with curled leaves.", True),
+        ("Kale", "Kale and chard are the greens of winter gardens.", True),
+        ("Kale", "Curly kale is a kind of kale with curled leaves.", False),  # says its own answer
+        ("Kale", "Chard is a beet with large green leaves.", False),  # of something else
+        ("", "Kale is a cabbage with curled leaves.", False),
+        ("Kale", "It grows in every garden all year. Kale is a cabbage with curled leaves.", False),  # not first
+    ],
+)
+def test_which_definitions_are_found(title, text, defined):
+    found = facts_of([Passage("x", title, text)]).get("x", [])
+    assert [f.answers for f in found if f.aspect == "definition"] == ([(title,)] if defined else [])
+
+
+def test_sentences_of_markdown():
+    text = """# Heading of the file. Not a sentence.
+The **first** one, with `code` and [a link](https://x.y). A second? "A third!"
+| a table | of cells |
+```python
+This is code. It is no sentence.
+```
+- [a link](https://x.y) in a list
+- An item that says something.
+2. Another.
+<div>markup</div>
+    indented code
+One that goes on
+over the line, at 3.5 metres.
+
+What is cut off where a chunk"""
+    assert sentences(text) == [
+        "The first one, with code and a link.",
+        "A second?",
+        '"A third!"',
+        "An item that says something.",
+        "Another.",
+        "One that goes on over the line, at 3.5 metres.",
+    ]
+
+
+def test_a_phrase_is_about_its_subject_or_what_stands_for_it():
+    capital = facts_of(THREE, TRIPLES)["np"][0]
+    assert phrase(capital, "plain") == "the capital of Nepal"
+    assert phrase(capital, "distant", "it") == "the town from which it is ruled"
+
+
+@pytest.mark.xfail(strict=True, reason="phrase() takes a '{s}' that stands in the text for the place of the subject")
+def test_braces_of_a_text_are_left_alone():
+    passage = Passage("t", "Templates", "Write {s} and Jinja fills in what it stands for.")
+    (fact,) = facts_of([passage])["t"]
+    assert phrase(fact, "plain") == "the name missing from “Write {s} and ____ fills in what it stands for”"
+
+
+def test_a_row_is_plain_data():
+    assert row(facts_of([BHUTAN, NEPAL], TRIPLES)["bt"][1]) == {
+        "passage": "bt",
+        "aspect": "currency",
+        "subject": "Bhutan",
+        "answers": ["ngultrum"],
+    }

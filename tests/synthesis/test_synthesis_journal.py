@@ -1,0 +1,89 @@
+"""The journal: each value is computed once, whatever ends the process in between."""
+
+from pathlib import Path
+
+import pytest
+
+from dragoman.errors import UserError
+from dragoman.synthesis.journal import Journal
+
+
+async def answers(path, *keys, value=1):
+    """The values of these keys and those that had to be computed, in a process of their own."""
+    computed = []
+
+    async def compute(key):
+        computed.append(key)
+        return {"of": key, "is": value}
+
+    with Journal(path) as journal:
+        return [await journal.get(key, lambda key=key: compute(key)) for key in keys], computed
+
+
+async def test_a_value_is_computed_once(tmp_path):
+    path = tmp_path / "deep" / "journal.jsonl"
+    first, computed = await answers(path, "a", "b", "a")
+    assert computed == ["a", "b"] and first[0] == first[2] == {"of": "a", "is": 1}
+    again, computed = await answers(path, "b", "c", "a", value=2)
+    assert computed == ["c"]
+    assert [value["is"] for value in again] == [1, 2, 1]
+
+
+async def test_an_empty_value_is_a_value(tmp_path):
+    async def nothing():
+        return None
+
+    async def never():
+        raise AssertionError
+
+    with Journal(tmp_path / "j") as journal:
+        assert await journal.get("a", nothing) is None
+    with Journal(tmp_path / "j") as journal:
+        assert await journal.get("a", never) is None
+
+
+async def test_what_failed_is_not_written_down(tmp_path):
+    async def fail():
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError), Journal(tmp_path / "j") as journal:
+        await journal.get("a", fail)
+    assert (await answers(tmp_path / "j", "a"))[1] == ["a"]
+
+
+async def test_a_value_is_on_disk_before_it_is_used(tmp_path):
+    with Journal(tmp_path / "j") as journal:
+
+        async def value():
+            return "été"
+
+        await journal.get("a", value)
+        assert (tmp_path / "j").read_text(encoding="utf-8") == '{"key":"a","value":"été"}\n'
+
+
+@pytest.mark.parametrize("cut", range(1, 30, 4))
+async def test_a_torn_last_line_is_computed_again(tmp_path, cut):
+    path = tmp_path / "j"
+    await answers(path, "a", "b")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-cut])
+    assert (await answers(path, "a", "b"))[1] == ["b"]
+    assert path.read_bytes() == whole
+
+
+async def test_a_broken_line_in_the_middle_is_named(tmp_path):
+    path = tmp_path / "j"
+    await answers(path, "a", "b")
+    path.write_bytes(b"{oops\n" + path.read_bytes())
+    with pytest.raises(UserError, match=r"j:1: not valid JSON, and not the last line; move the file away$"):
+        await answers(path, "a")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.xfail(
+    strict=True, reason="closing the file writes what is left in its buffer, and that OSError hides the other"
+)
+async def test_a_full_disk_says_what_to_do():
+    path = Path("/dev/full")  # takes no byte
+    with pytest.raises(UserError, match=r"^/dev/full: cannot write \(No space left on device\); make room and run"):
+        await answers(path, "a")
