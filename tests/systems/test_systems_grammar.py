@@ -33,7 +33,7 @@ def check_round_trip(grammar, action):
 
 @given(router_actions)
 def test_router(action):
-    check_round_trip(actions.router(Line()), action)
+    check_round_trip(actions.router([Line()]), action)
 
 
 @given(decisions)
@@ -93,11 +93,11 @@ def test_an_index_that_is_not_there_is_told_apart():
 @pytest.mark.parametrize("query", ["", "  ", "two\nlines", "a  b", " a", "[LLM]", "x" * 201])
 def test_what_has_no_text_is_refused(query):
     with pytest.raises(InvalidAction):
-        actions.router(Line(200)).render(Search(query))
+        actions.router([Line(200)]).render(Search(query))
 
 
 def test_alternatives_are_the_kinds_of_action():
-    kinds = actions.router(Line()).alternatives()
+    kinds = actions.router([Line()]).alternatives()
     assert [k.cls for k in kinds] == [NoRetrieval, Search, Plan]
     assert re.fullmatch(kinds[1].constraint().regex, "[Retrieval] x") and not re.fullmatch(
         kinds[1].constraint().regex, "[Planning]"

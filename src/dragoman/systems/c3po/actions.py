@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dragoman.errors import UserError
@@ -48,16 +49,16 @@ class Answer:
     thought: str = ""
 
 
-def router(query: Line, only: str = "") -> OneOf:
-    """The router's choice of strategy, or the one kind of it that `only` names."""
+def router(queries: Sequence[Line], only: str = "") -> OneOf:
+    """The router's choice of strategy, or the one kind of it that `only` names. There may be several kinds of query."""
     forms = {
-        "NoRetrieval": Form(NoRetrieval, "[No Retrieval]"),
-        "Search": Form(Search, "[Retrieval] {query}", query=query),
-        "Plan": Form(Plan, "[Planning]"),
+        "NoRetrieval": [Form(NoRetrieval, "[No Retrieval]")],
+        "Search": [Form(Search, "[Retrieval] {query}", query=query) for query in queries],
+        "Plan": [Form(Plan, "[Planning]")],
     }
     if only and only not in forms:
         raise UserError(f"strategy {only!r}: choose from {', '.join(forms)}")
-    return OneOf(forms[only]) if only else OneOf(*forms.values())
+    return OneOf(*(form for name, kind in forms.items() if only in ("", name) for form in kind))
 
 
 def information_filter(n: int, thought: Line | None) -> OneOf:

@@ -23,7 +23,7 @@ from dragoman.types import Passage, Question
 
 QUESTION_RUN, SPAN_WORDS, SPAN_RUN = 30, 40, 6
 """`queries: span` copies the question (30 words of one that is longer), and after the first search also up to 6 words in a
-row of it or of the first 40 of a kept passage."""
+row of it or of the first 40 of a kept passage; with `queries: phrase` the first search may have a few words of it, too."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class C3PO:
     proxy_words: int = 100
     """And to this many in the proxy's."""
     queries: str = "free"
-    """`free` queries, or `span`: the question, then words copied from it or from what was kept, for models too small to
-    phrase one."""
+    """`free` queries; or copied ones, for models too small to phrase one: `span`, the question, then words of it or of what was
+    kept; or `phrase`, the same with a few words of the question from the first search on."""
     query_chars: int = 240
     thought_chars: int = 400
     action_tokens: int = 96
@@ -54,9 +54,9 @@ class C3PO:
     answer_tokens: int = 48
 
     def __post_init__(self) -> None:
-        actions.router(self._query("?"), self.strategy)  # refuses a strategy that does not exist
-        if self.queries not in ("free", "span"):
-            raise UserError(f"queries {self.queries!r}: choose free or span")
+        actions.router([Line()], self.strategy)  # refuses a strategy that does not exist
+        if self.queries not in ("free", "span", "phrase"):
+            raise UserError(f"queries {self.queries!r}: choose free, span or phrase")
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -67,7 +67,7 @@ class C3PO:
         return Role(
             "router",
             load(__package__, "router"),
-            grammar=lambda question: actions.router(self._query(question), self.strategy),
+            grammar=lambda question: actions.router(self._first_queries(question), self.strategy),
             view=lambda question: {"question": question},
             max_tokens=self.action_tokens,
             shots=self.shots,
@@ -152,12 +152,24 @@ class C3PO:
         keep = await ctx.act(self.filter, question=question.question, objective=objective, passages=found)
         return found if isinstance(keep, KeepAll) else [found[i - 1] for i in keep.ids]
 
+    def _first_queries(self, question: str) -> list[Line]:
+        """The kinds of query that a search may open with."""
+        if self.queries != "phrase":
+            return [self._query(question)]
+        return [self._copied((question, QUESTION_RUN, QUESTION_RUN)), self._copied((question, 1, SPAN_RUN))]
+
     def _query(self, question: str, kept: Sequence[Passage] = ()) -> Line:
+        """What a search under a plan may ask for, or the router where there is one kind of query."""
         if self.queries == "free":
             return Line(self.query_chars)
-        copied = [question, *(one_line(p, SPAN_WORDS) for p in kept)] if kept else []
         whole = (question, QUESTION_RUN, QUESTION_RUN)
-        return Span(self.query_chars, (whole, *((text, 1, SPAN_RUN) for text in copied)))
+        if not kept and self.queries == "span":
+            return self._copied(whole)
+        parts = (question, *(one_line(p, SPAN_WORDS) for p in kept))
+        return self._copied(whole, *((text, 1, SPAN_RUN) for text in parts))
+
+    def _copied(self, *sources: tuple[str, int, int]) -> Span:
+        return Span(self.query_chars, sources)
 
     @property
     def _thought(self) -> Line | None:
