@@ -36,10 +36,18 @@ TRIPLES: list[Triple] = [
 
 FIRST = ("Ar", "Bo", "Cu", "De", "Fi", "Ga", "Ho", "Ji", "Ka", "Lu")
 LAST = ("dania", "minor", "viana", "stania", "lorien", "norway")
+
+
+async def taste(draft: Draft, passages: Sequence[Passage]) -> str:
+    """Refuses a third of all questions for no reason, so that slots take several rounds."""
+    return "" if sum(draft.question.encode()) % 3 else "not to my taste"
+
+
 CHECKS: dict[str, Filter] = {
     "length": filters.length(2, 100),
     "answer leaked": filters.leakage,
     "answer not in its passages": filters.grounded,
+    "taste": taste,
 }
 
 
@@ -66,7 +74,7 @@ def lands(count: int) -> tuple[list[Passage], list[Triple]]:
 
 
 def settings(**values: object) -> SynthesizeParams:
-    return SynthesizeParams.model_validate({"retrievable": 0} | values)
+    return SynthesizeParams.model_validate({"retrievable": 0, "candidates": 1} | values)
 
 
 class Watched:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -32,6 +33,7 @@ def unbroken(tmp_path_factory):
     out = tmp_path_factory.mktemp("unbroken")
     writer = Watched(grounded(40))
     run(out, writer)
+    assert len(writer.called) > 33 and max(attempt for _, attempt in writer.called) > 1  # the tests below stop it there
     return files(out), set(writer.called)
 
 
@@ -114,7 +116,6 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path, unbroken, error, 
             raise error
 
     expected, all_calls = unbroken
-    assert calls < len(all_calls)
     stopped = Watched(grounded(40), stop)
     with pytest.raises(error):
         run(tmp_path, stopped, concurrency=4)
@@ -184,7 +185,7 @@ def test_what_is_finished_costs_nothing_and_more_attempts_or_questions_cost_the_
     assert counts[0] > 0 and counts[1] == counts[2] == counts[4] == 0 and counts[3] < counts[0]
 
 
-@pytest.mark.parametrize("change", [{"seed": 1}, {"origin": "other lands"}, {"candidates": 3}, {"fingerprint": "new"}])
+@pytest.mark.parametrize("change", [{"seed": 1}, {"origin": "other lands"}, {"candidates": 2}, {"fingerprint": "new"}])
 def test_what_other_settings_have_made_is_not_taken_for_this(tmp_path, change):
     change = dict(change)
     run(tmp_path / "a")
@@ -262,8 +263,9 @@ def draft(brief, question):
     return Draft(question, (answer,), answer, (answer,), tuple(p.id for p in brief.passages), writer="says")
 
 
-def unique(brief):
-    return f"{brief.slot} {brief.attempt} which number does one dial from abroad then"
+def unique(slot, attempt):
+    """No word of it stands in any other."""
+    return " ".join(f"{slot}-{attempt}-{word}".replace("-", "x") for word in "abcdef")
 
 
 SIMPLE = Plan.model_validate(
@@ -288,16 +290,16 @@ def test_the_first_candidate_that_passes_is_kept_and_the_next_are_not_looked_at(
     def four(brief):
         return [
             Rejected("not parsed", "garbage"),
-            draft(brief, f"{unique(brief)} long"),
-            draft(brief, unique(brief)),
-            draft(brief, f"{unique(brief)} later"),
+            draft(brief, f"{unique(brief.slot, brief.attempt)} long"),
+            draft(brief, unique(brief.slot, brief.attempt)),
+            draft(brief, f"{unique(brief.slot, brief.attempt)} later"),
         ]
 
     filled = run(tmp_path, Says(four), n=6, plan=SIMPLE, checks={"short": short, "second": second})
     assert filled.kept == 6
     assert not any("later" in question for question in seen)
     for found in filled.questions.values():
-        assert all(row["question"] == f"{row['id']} 0 which number does one dial from abroad then" for row in found)
+        assert all(row["question"] == unique(row["id"], 0) for row in found)
     first = [row for row in filled.rejected if row["slot"] == "train-0001"]
     assert [(row["reason"], row["detail"], row.get("question", "").split()[-1:]) for row in first] == [
         ("not parsed", "garbage", []),
@@ -306,7 +308,9 @@ def test_the_first_candidate_that_passes_is_kept_and_the_next_are_not_looked_at(
 
 
 def test_one_question_is_kept_once(tmp_path):
-    filled = run(tmp_path, Says(lambda brief: [draft(brief, "How far is it?")]), n=6, plan=SIMPLE, attempts=3)
+    filled = run(
+        tmp_path, Says(lambda brief: [draft(brief, "How far is it?")]), n=6, plan=SIMPLE, attempts=3, checks={}
+    )
     assert [row["id"] for row in filled.questions["train"]] == ["train-0001"]
     assert (filled.kept, filled.open) == (1, 5)
     assert filled.reasons == {"near-duplicate": 15}
@@ -318,9 +322,13 @@ def test_each_attempt_draws_other_passages_until_the_slot_is_given_up(tmp_path):
 
     def never(brief):
         drawn.setdefault(brief.slot, []).append(brief.passages[0].id)
-        return [Rejected("no")] if brief.slot == "train-0001" or brief.attempt < 2 else [draft(brief, unique(brief))]
+        return (
+            [Rejected("no")]
+            if brief.slot == "train-0001" or brief.attempt < 2
+            else [draft(brief, unique(brief.slot, brief.attempt))]
+        )
 
-    filled = run(tmp_path, Says(never), n=6, plan=SIMPLE, attempts=7)
+    filled = run(tmp_path, Says(never), n=6, plan=SIMPLE, attempts=7, checks={})
     assert [len(ids) for ids in drawn.values()] == [7, *[3] * 5]
     assert len(set(drawn["train-0001"])) > 3
     assert filled.open == 1 and "train-0001" not in {row["id"] for row in filled.questions["train"]}
@@ -331,7 +339,11 @@ def test_nothing_kept_is_refused_with_the_reasons(tmp_path):
         return "I do not like it"
 
     def say(brief):
-        return [Rejected("not parsed")] if brief.slot.startswith("dev") else [draft(brief, unique(brief))]
+        return (
+            [Rejected("not parsed")]
+            if brief.slot.startswith("dev")
+            else [draft(brief, unique(brief.slot, brief.attempt))]
+        )
 
     # 7, 1 and 2 questions, of 3 attempts each
     with pytest.raises(
@@ -344,7 +356,7 @@ def test_nothing_kept_is_refused_with_the_reasons(tmp_path):
 
 
 def test_a_corpus_that_is_too_small_is_refused(tmp_path):
-    with pytest.raises(UserError, match="^2 passages cannot be shared out"):
+    with pytest.raises(UserError, match=r"^2 passages cannot be shared out"):
         run(tmp_path, count=2)
 
 
@@ -427,8 +439,6 @@ def categories(weights):
 
 
 def test_the_built_in_plan_is_dealt_evenly_and_by_its_seed():
-    import random
-
     plan = load_plan()
     dealt = plan.deal(500, random.Random(0))
     assert dealt == plan.deal(500, random.Random(0)) != plan.deal(500, random.Random(1))
@@ -447,7 +457,7 @@ def test_passages_that_few_have_heard_of_are_drawn_where_the_plan_says_so(tmp_pa
 
     def say(brief):
         about.setdefault(brief.categories.get("lexical_similarity"), set()).add(brief.passages[0].id)
-        return [draft(brief, unique(brief))]
+        return [draft(brief, unique(brief.slot, brief.attempt))]
 
     kind = {
         "lexical_similarity": {
@@ -456,5 +466,5 @@ def test_passages_that_few_have_heard_of_are_drawn_where_the_plan_says_so(tmp_pa
         }
     }
     plan = Plan.model_validate({"categorizations": kind, "combinations": [["lexical_similarity"]]})
-    run(tmp_path, Says(say), plan=plan, n=200, shares={"train": 0.98, "dev": 0.01, "test": 0.01})
+    run(tmp_path, Says(say), plan=plan, n=200, checks={}, shares={"train": 0.98, "dev": 0.01, "test": 0.01})
     assert len(about["unpopular entities"]) <= 15 < 30 < len(about["similar to document"])

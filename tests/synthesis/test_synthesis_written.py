@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -243,8 +244,11 @@ async def test_half_a_surrogate_pair_is_not_parsed(engine):
 
 
 @pytest.mark.xfail(strict=True, reason="RecursionError is no ValueError: brackets without end break the run")
-async def test_brackets_without_end_are_not_parsed(engine):
-    assert isinstance(await answered(engine, "[" * 5_000), Rejected)
+def test_brackets_without_end_are_not_parsed():
+    read = None
+    with suppress(RecursionError):  # pytest stumbles over its traceback
+        read = _read(Completion("[" * 5_000, (), (), "stop"), ONE)
+    assert isinstance(read, Rejected)
 
 
 # --- what a model is asked --------------------------------------------------------------------------------------------
@@ -341,7 +345,7 @@ def test_a_server_that_answers_in_the_schema_fills_the_set(url, tmp_path):
 
 
 def test_a_server_that_answers_garbage_leaves_nothing_and_says_why(url, tmp_path):
-    with pytest.raises(UserError, match=r"none of \d+ candidates was kept \(72 not parsed"):
+    with pytest.raises(UserError, match=r"none of \d+ candidates was kept \(36 not parsed"):
         through(url, tmp_path, lambda prompt, rng: "I am a teapot.", attempts=3)
 
 
