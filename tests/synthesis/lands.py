@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from dragoman.config import SynthesizeParams
 from dragoman.synthesis import filters
@@ -114,20 +115,27 @@ def run(
 ) -> Filled:
     """Write questions about so many lands, in an event loop of its own as the command has it."""
     passages, triples = lands(count)
-    return asyncio.run(
-        synthesize(
-            passages,
-            triples,
-            writer or grounded(count),
-            plan or load_plan(),
-            CHECKS if checks is None else checks,
-            settings(**values),
-            n=n,
-            seed=seed,
-            out=out,
-            origin=origin,
-        )
+    work = synthesize(
+        passages,
+        triples,
+        writer or grounded(count),
+        plan or load_plan(),
+        CHECKS if checks is None else checks,
+        settings(**values),
+        n=n,
+        seed=seed,
+        out=out,
+        origin=origin,
     )
+    with asyncio.Runner() as runner:
+        runner.get_loop().set_exception_handler(_told)
+        return runner.run(work)
+
+
+def _told(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Of a KeyboardInterrupt in a task, asyncio complains once more when the task is collected, at no good time."""
+    if not isinstance(context.get("exception"), KeyboardInterrupt):
+        loop.default_exception_handler(context)
 
 
 def files(out: Path) -> dict[str, bytes]:

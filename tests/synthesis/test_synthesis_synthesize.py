@@ -109,7 +109,7 @@ def test_no_more_calls_are_under_way_than_allowed(tmp_path):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError, RuntimeError])
-@pytest.mark.parametrize("calls", [0, 1, 7, 25, 33])
+@pytest.mark.parametrize("calls", [0, 7, 33])
 def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path, unbroken, error, calls):
     def stop(brief, done):
         if done >= calls:
