@@ -160,3 +160,69 @@ def test_ask_answers_with_the_passages_it_kept(reproduced):
     done = subprocess.run(command, cwd=reproduced, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert " 1. router decides" in done.stdout and "answer:" in done.stdout and "stopped:" in done.stdout
+
+
+def spoil_line(path: Path, **values: object) -> None:
+    """Put other values into the second row of a file of JSON lines."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    lines[1] = json.dumps(json.loads(lines[1]) | values)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def spoil_samples(path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path)
+    credit = table["credit"].to_pylist()
+    credit[1] = 7.0
+    pq.write_table(table.set_column(table.schema.get_field_index("credit"), "credit", [credit]), path)
+
+
+def spoil_index(path: Path) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"passages": 1}))
+
+
+SPOILT = {  # by the stage that made it: the file, what is done to it, the stage that refuses it, what it says
+    "corpus@atlas": ("data/atlas/corpus.jsonl", lambda p: spoil_line(p, text=" "), "validate@atlas", "corpus.jsonl:2"),
+    "corpus@atlas questions": (
+        "data/atlas/train.jsonl", lambda p: spoil_line(p, supporting_ids=["nowhere"]), "validate@atlas", "nowhere",
+    ),
+    "index@atlas": ("data/index/atlas/manifest.json", spoil_index, "validate@atlas", "manifest.json"),
+    "synthesize": (
+        "results/synthesize/train.jsonl", lambda p: spoil_line(p, categories={"premise": "rude"}),
+        "validate-synthetic", "premise: rude",
+    ),
+    "seeds": ("results/seeds/samples.parquet", spoil_samples, "validate-rollouts@seeds", "samples.parquet:2 (7.0)"),
+    "rl": (
+        "results/rl/rollouts/0000/episodes.jsonl", lambda p: spoil_line(p, schema_version=0),
+        "validate-rollouts@rl", "episodes.jsonl:2",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_a_spoilt_row_stops_the_pipeline_with_its_place(reproduced, name):
+    file, spoil, stage, says = SPOILT[name]
+    path, made_by = reproduced / file, name.split()[0]
+    kept = path.read_bytes()
+
+    def commit() -> None:  # as somebody does who thinks that the file is good
+        subprocess.run([BIN / "dvc", "commit", "-q", "-f", made_by], cwd=reproduced, check=True)
+
+    spoil(path)
+    commit()
+    try:
+        done = repro(reproduced, "--single-item", stage)
+    finally:
+        path.write_bytes(kept)
+        commit()
+    assert done.returncode != 0 and "expectations are not met" in done.stderr
+    assert says in done.stderr and "report.json" in done.stderr
+
+
+def test_synthetic_questions_come_with_a_card(reproduced):
+    folder = reproduced / "results/synthesize"
+    metrics = json.loads((folder / "metrics.json").read_text())
+    rows = [json.loads(line) for split in ("train", "dev", "test") for line in (folder / f"{split}.jsonl").open()]
+    assert sum(metrics["kept"].values()) == len(rows) == 24
+    assert "24 of" in (folder / "card.html").read_text()

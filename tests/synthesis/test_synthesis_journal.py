@@ -81,7 +81,9 @@ async def test_a_broken_line_in_the_middle_is_named(tmp_path):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 @pytest.mark.xfail(
-    strict=True, reason="closing the file writes what is left in its buffer, and that OSError hides the other"
+    strict=True,
+    raises=OSError,
+    reason="closing the file writes what is left in its buffer, and that OSError hides the other",
 )
 async def test_a_full_disk_says_what_to_do():
     path = Path("/dev/full")  # takes no byte

@@ -1,0 +1,189 @@
+"""From settings to a folder: what a whole run without a model leaves, and what it refuses."""
+
+import json
+
+import pytest
+import yaml
+from lands import TRIPLES, lands
+
+from dragoman.config import Params
+from dragoman.corpus.loaders import load_corpus, load_questions
+from dragoman.errors import UserError
+from dragoman.synthesis.plan import BUILT_IN
+from dragoman.synthesis.stage import read_triples, run
+from dragoman.types import Passage
+
+MARKDOWN = [
+    Passage(
+        f"{name}.md",
+        name,
+        f"{name} is a tool that joins two pipes of {metal} together. It was first made by Anna {family} in the year "
+        f"{1850 + i}. Today most of them come from {family}town and are sold in boxes of {12 + i} pieces.",
+    )
+    for i, (name, metal, family) in enumerate(
+        [
+            ("Ablock", "copper", "Ashby"),
+            ("Bwrench", "steel", "Bolton"),
+            ("Clamp", "brass", "Carter"),
+            ("Drill", "lead", "Dalton"),
+            ("Etcher", "iron", "Easton"),
+            ("Filer", "zinc", "Fenton"),
+        ]
+    )
+]
+
+
+async def ran(out, passages=None, triples=None, *, seed=0, **values):
+    if passages is None:
+        passages, triples = lands(40)
+    params = Params.model_validate({"synthesize": {"retrievable": 0, "n": 30} | values})
+    return await run(params, passages, triples or [], index="none", out=out, source="lands", seed=seed, track=None)
+
+
+async def test_what_a_run_leaves(tmp_path):
+    values = await ran(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("train.jsonl", "dev.jsonl", "test.jsonl", "corpus.jsonl", "rejected.jsonl"),
+        *("card.html", "metrics.json", "written.jsonl"),
+    }
+    assert load_corpus(tmp_path) == lands(40)[0]
+    kept = {split: len(load_questions(tmp_path / f"{split}.jsonl")) for split in ("train", "dev", "test")}
+    assert kept == values["kept"] == json.loads((tmp_path / "metrics.json").read_text(encoding="utf-8"))["kept"]
+    assert sum(kept.values()) == 30 and values["source"] == "lands" and values["settings"]["seed"] == 0
+
+
+async def test_a_run_again_gives_the_same_and_costs_nothing(tmp_path):
+    first = await ran(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name != "card.html"}
+    again = await ran(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name != "card.html"} == before
+    assert first | {"seconds": 0} == again | {"seconds": 0}
+
+
+@pytest.mark.parametrize(
+    ("change", "rewritten"),
+    [
+        ({}, False),
+        ({"duplicate": 0.9}, False),  # is looked at afterwards
+        ({"attempts": 41}, False),
+        ({"concurrency": 3}, False),
+        ({"seed": 1}, True),
+        ({"max_words": 50}, True),
+        ({"shares": {"train": 0.5, "dev": 0.25, "test": 0.25}}, True),
+        ({"passages": lands(39)[0], "triples": lands(39)[1]}, True),
+    ],
+)
+async def test_which_settings_write_anew(tmp_path, change, rewritten):
+    await ran(tmp_path)
+    known = (tmp_path / "written.jsonl").read_text(encoding="utf-8").count("\n")
+    await ran(tmp_path, **change)
+    assert ((tmp_path / "written.jsonl").read_text(encoding="utf-8").count("\n") > known) == rewritten
+
+
+async def test_a_folder_of_text_that_nobody_prepared(tmp_path):
+    values = await ran(tmp_path, MARKDOWN, n=12)
+    assert sum(values["kept"].values()) > 6
+    texts = {p.id: p.text for p in MARKDOWN}
+    for question in load_questions(tmp_path / "train.jsonl"):
+        assert set(question.supporting_ids) <= texts.keys()
+
+
+@pytest.mark.parametrize(
+    ("passages", "message"),
+    [
+        (
+            [Passage("a", "A", "too short to ask")] * 5,
+            "^lands: nothing was found in it to ask for without a model; choose ",
+        ),
+        (MARKDOWN[:2], "^2 passages cannot be shared out to train, dev, test"),
+    ],
+)
+async def test_a_corpus_that_cannot_be_asked_about(tmp_path, passages, message):
+    with pytest.raises(UserError, match=message):
+        await ran(tmp_path, passages)
+
+
+async def test_a_plan_that_is_not_there(tmp_path):
+    with pytest.raises(UserError, match=r"mine\.yaml: no such file$"):
+        await ran(tmp_path, plan=str(tmp_path / "mine.yaml"))
+
+
+def planned(tmp_path, change):
+    values = yaml.safe_load(BUILT_IN.read_text(encoding="utf-8"))
+    change(values)
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+    return str(path)
+
+
+async def test_a_plan_of_one_s_own(tmp_path):
+    def shift(values):
+        values["categorizations"]["user_expertise"]["novice"]["probability"] = 0.0
+        values["categorizations"]["user_expertise"]["expert"]["probability"] = 1.0
+
+    values = await ran(tmp_path / "out", plan=planned(tmp_path, shift))
+    expertise = next(c for c in values["categories"] if c["name"] == "user_expertise")
+    assert [(e["name"], e["found"]) for e in expertise["categories"]] == [("novice", 0.0), ("expert", 1.0)]
+
+
+@pytest.mark.xfail(
+    strict=True, raises=KeyError, reason="a category that phrasings.yaml has no words for ends in a KeyError"
+)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda v: v["categorizations"].update(question_phrasing={"shouted": {"probability": 1, "description": "LOUD"}}),
+        lambda v: v.update(core=["user_expertise"]),
+    ],
+    ids=["a new category", "no phrasing at all"],
+)
+async def test_a_plan_that_the_grounded_writer_cannot_follow(tmp_path, change):
+    with pytest.raises(UserError, match="question_phrasing"):
+        await ran(tmp_path / "out", plan=planned(tmp_path, change))
+
+
+# --- triples ----------------------------------------------------------------------------------------------------------
+
+
+def written(tmp_path, content):
+    path = tmp_path / "triples.tsv"
+    path.write_bytes(content)
+    return path
+
+
+def test_triples(tmp_path):
+    assert read_triples(tmp_path / "triples.tsv") == []
+    path = written(tmp_path, "".join("\t".join(t) + "\n" for t in TRIPLES).encode())
+    assert read_triples(path) == TRIPLES
+    assert read_triples(written(tmp_path, "São Tomé\tcapital\tçity\n".encode())) == [("São Tomé", "capital", "çity")]
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "found"),
+    [
+        (b"a\tb\n", 1, 2),
+        (b"a\tb\tc\na\tb\tc\td\n", 2, 4),
+        (b"a\tb\tc\n\na\tb\tc\n", 2, 1),
+        (b"a b c\n", 1, 1),
+    ],
+)
+def test_a_line_that_is_no_triple_is_named(tmp_path, content, line, found):
+    with pytest.raises(
+        UserError,
+        match=rf"triples\.tsv:{line}: expected subject, relation and object with tabs between, found {found}$",
+    ):
+        read_triples(written(tmp_path, content))
+
+
+@pytest.mark.xfail(
+    strict=True, raises=UnicodeDecodeError, reason="bytes that are not UTF-8 end in a UnicodeDecodeError"
+)
+def test_triples_that_are_no_utf8(tmp_path):
+    with pytest.raises(UserError, match=r"triples\.tsv"):
+        read_triples(written(tmp_path, "São\tcapital\tx\n".encode("latin-1")))
+
+
+@pytest.mark.xfail(strict=True, raises=UserError, reason="str.splitlines ends a line at U+0085 and U+2028 too")
+def test_a_line_of_triples_ends_where_the_file_says(tmp_path):
+    triple = ("a\u2028b", "capital", "c\u0085")
+    assert read_triples(written(tmp_path, ("\t".join(triple) + "\n").encode())) == [triple]
