@@ -83,7 +83,7 @@ class GroundedWriter:
         )
         style = wanted["question_phrasing"]
         keys = _keywords(phrases, first.subject, guesses if intent == "yes-no" else [], intent, style)
-        text = rng.choice(words["phrasings"][style]).format(q=kernel, keys=keys)
+        text = rng.choice(words["phrasings"][style]).format(q=kernel, keys=keys, s=first.subject)
         turns: tuple[str, ...] = ()
         if two_turns:
             opening = rng.choice(words["first_turns"]).format(s=first.subject)
