@@ -65,10 +65,10 @@ QUESTIONS = {
     },
     ("question_phrasing", "concise and natural"): PLAINLY,
     ("question_phrasing", "verbose and natural"): {
-        "Here is something that I have been wondering about for a while now: what is the capital of Bhutan?",
-        "Here is something that I have been wondering about for a while now: can you name the capital of Bhutan?",
-        "I hope you can help me out with a question that I cannot answer myself: what is the capital of Bhutan?",
-        "I hope you can help me out with a question that I cannot answer myself: can you name the capital of Bhutan?",
+        "I would like to learn something about Bhutan, if you can spare a minute: what is the capital of Bhutan?",
+        "I would like to learn something about Bhutan, if you can spare a minute: can you name the capital of Bhutan?",
+        "When it comes to Bhutan and to what has been written about it, what is the capital of Bhutan?",
+        "When it comes to Bhutan and to what has been written about it, can you name the capital of Bhutan?",
     },
     ("question_phrasing", "concise and fancy"): {
         "Pray, what is the capital of Bhutan?",
@@ -94,10 +94,10 @@ QUESTIONS = {
         "What do you think is the capital of Bhutan?",
     },
     ("question_intent", "yes-no"): {
-        "Is it true that Thimphu is the capital of Bhutan?",
-        "Am I right that Thimphu is the capital of Bhutan?",
-        "Is it true that Kathmandu is the capital of Bhutan?",
-        "Am I right that Kathmandu is the capital of Bhutan?",
+        "Is it true, yes or no, that Thimphu is the capital of Bhutan?",
+        "Yes or no, am I right that Thimphu is the capital of Bhutan?",
+        "Is it true, yes or no, that Kathmandu is the capital of Bhutan?",
+        "Yes or no, am I right that Kathmandu is the capital of Bhutan?",
     },
     ("question_intent", "hypothetical"): {
         "If somebody asked for the capital of Bhutan, what should they be told?",
@@ -308,7 +308,7 @@ def test_a_yes_is_so_and_a_no_is_not(categories):
         writer, *chosen, count=80, question_intent="yes-no", answer_phrasing="verbose and natural", **categories
     )
     for draft in found:
-        claims = re.sub(r"^(Is it true|Am I right) that |\?$", "", draft.question).split(" and that ")
+        claims = re.sub(r"^(Is it true, yes or no,|Yes or no, am I right) that |\?$", "", draft.question).split(" and that ")
         said = [NAMED.fullmatch(claim) for claim in claims]
         assert all(said) and len(said) == (2 if categories else 1), draft.question
         true = [(m["s"], RELATION[m["what"]], m["guess"]) in triples for m in said]
