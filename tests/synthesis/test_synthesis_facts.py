@@ -145,11 +145,6 @@ def test_a_phrase_is_about_its_subject_or_what_stands_for_it():
     assert phrase(capital, "distant", "it") == "the town from which it is ruled"
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="phrase() takes a '{s}' that stands in the text for the place of the subject",
-)
 def test_braces_of_a_text_are_left_alone():
     passage = Passage("t", "Templates", "Write {s} and Jinja fills in what it stands for.")
     (fact,) = facts_of([passage])["t"]

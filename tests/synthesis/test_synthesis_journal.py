@@ -80,11 +80,6 @@ async def test_a_broken_line_in_the_middle_is_named(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
-@pytest.mark.xfail(
-    strict=True,
-    raises=OSError,
-    reason="closing the file writes what is left in its buffer, and that OSError hides the other",
-)
 async def test_a_full_disk_says_what_to_do():
     path = Path("/dev/full")  # takes no byte
     with pytest.raises(UserError, match=r"^/dev/full: cannot write \(No space left on device\); make room and run"):

@@ -244,9 +244,6 @@ def test_faults_without_end_are_told(tmp_path):
     assert {row["detail"] for row in rows(tmp_path, REJECTED)} >= {"connection refused"}
 
 
-@pytest.mark.xfail(
-    strict=True, raises=RetrieverFault, reason="a retriever's fault is not caught as an engine's is: it ends the run"
-)
 def test_a_retriever_s_fault_costs_its_attempt_too(tmp_path):
     faults = iter(range(3))
 

@@ -235,19 +235,11 @@ async def test_a_fault_is_no_candidate(engine):
         await answered(engine, EngineFault("out of memory"))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="half a surrogate pair passes, and no file can hold it: the journal breaks the run",
-)
 async def test_half_a_surrogate_pair_is_not_parsed(engine):
     draft = await answered(engine, json.dumps(GOOD).replace("Which", "\\ud83d Which"))
     assert isinstance(draft, Rejected)
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="RecursionError is no ValueError: brackets without end break the run"
-)
 def test_brackets_without_end_are_not_parsed():
     read = None
     with suppress(RecursionError):  # pytest stumbles over its traceback
@@ -302,9 +294,6 @@ def test_a_fingerprint_follows_engine_temperature_and_length():
     assert writer(MODEL).fingerprint == made[0].fingerprint
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="a category's description goes into the prompt, not into the fingerprint"
-)
 def test_a_fingerprint_follows_the_descriptions_of_the_plan():
     values = PLAN.model_dump()
     values["categorizations"]["premise"]["without premise"]["description"] = "Do not say who asks."

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dragoman import jsonl
+from dragoman.errors import EngineFault, RetrieverFault, UserError
 from dragoman.progress import bar
 from dragoman.retrieval.base import Retriever
 from dragoman.synthesis.brief import digest
@@ -15,6 +17,8 @@ from dragoman.synthesis.filters import HALF
 from dragoman.synthesis.journal import Journal
 from dragoman.synthesis.reader import Reader
 from dragoman.types import Passage
+
+log = logging.getLogger(__name__)
 
 LABELS = ("easy", "medium", "hard")
 JOURNAL = "difficulty.jsonl"
@@ -53,7 +57,11 @@ async def rate(
 
         key = digest(reader.fingerprint, retriever.fingerprint, k, text, answers, gold)
         async with gate:
-            known = await journal.get(key, rates)
+            try:
+                known = await journal.get(key, rates)
+            except (EngineFault, RetrieverFault) as e:  # is not written down: the next run tries again
+                log.warning("%s: not judged (%s)", row["id"], e)
+                return row
         advance()
         return row | {"difficulty": {"label": label(known), **known}}
 
@@ -62,9 +70,15 @@ async def rate(
 
 
 def easiest_first(path: Path) -> dict[str, int]:
-    """The rank of each question of a file by its label, for a curriculum; without one it is `medium`."""
+    """The rank of each question of a file by its label, for a curriculum; without one it is `medium`.
+
+    Raises:
+        UserError: no such file, or a label that is none.
+    """
     ranks = {}
-    for _, row in jsonl.read(path):
+    for number, row in jsonl.read(path):
         name = (row.get("difficulty") or {}).get("label", "medium")
+        if name not in LABELS:
+            raise UserError(f"{path}:{number}: the difficulty {name!r} is none of {', '.join(LABELS)}")
         ranks[str(row["id"])] = LABELS.index(name)
     return ranks

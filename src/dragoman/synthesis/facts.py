@@ -44,7 +44,7 @@ class Fact:
     subject: str
     """What the fact is about, as a person would call it."""
     plain: str
-    """The noun phrase in everyday words, with `{s}` where the subject stands, if it is named."""
+    """The noun phrase in everyday words; that of a triple has `{s}` where the subject stands."""
     expert: str
     """The same in the words of the trade."""
     distant: str
@@ -149,7 +149,8 @@ def sentences(text: str) -> list[str]:
 
 def phrase(fact: Fact, wording: str, subject: str | None = None) -> str:
     """The noun phrase of a fact in one of its wordings, about its subject or whatever stands for it."""
-    return str(getattr(fact, wording)).replace("{s}", subject or fact.subject)
+    text = str(getattr(fact, wording))
+    return text.replace("{s}", subject or fact.subject) if fact.triple else text
 
 
 def row(fact: Fact) -> dict[str, Any]:

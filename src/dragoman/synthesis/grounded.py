@@ -14,9 +14,11 @@ from typing import Any
 
 from dragoman.config import read_yaml
 from dragoman.corpus.facts import has
+from dragoman.errors import UserError
 from dragoman.model import sha256_of
-from dragoman.synthesis.brief import Brief, Draft, Rejected
+from dragoman.synthesis.brief import Brief, Draft, Rejected, digest
 from dragoman.synthesis.facts import GAP, Fact, phrase
+from dragoman.synthesis.plan import Plan
 
 PHRASINGS = Path(__file__).with_name("phrasings.yaml")
 HALF = 0.5
@@ -37,10 +39,32 @@ class GroundedWriter:
 
     def __init__(self, facts: Mapping[str, Sequence[Fact]]) -> None:
         self.facts = facts
-        self.fingerprint = f"grounded {sha256_of([PHRASINGS])[:12]}"
+        self.fingerprint = f"grounded {sha256_of([PHRASINGS])[:12]} {digest(sorted(facts.items()))}"
         self._others: dict[str, list[str]] = {}  # the answers to each aspect, for what is likely but wrong
         for fact in (fact for known in facts.values() for fact in known):
             self._others.setdefault(fact.aspect, []).append(fact.answers[0])
+
+    @staticmethod
+    def check(plan: Plan) -> None:
+        """
+        Raises:
+            UserError: the plan wants what there are no words for.
+        """
+        words = phrasings()
+        asked = words["kernels"].keys()
+        known = {
+            "user_expertise": words["premises"].keys(),
+            "question_phrasing": words["phrasings"].keys(),
+            "answer_phrasing": words["answers"].keys(),
+            "answer_intent": asked,
+            "question_intent": asked,
+        }
+        for name, categories in plan.categorizations.items():
+            for category in categories.keys() - known.get(name, categories.keys()):
+                raise UserError(f"{name}: the grounded writer has no words for {category!r}; use an engine")
+        for name in ("question_phrasing", "answer_phrasing"):
+            if any(name not in (*plan.core, *combination) for combination in plan.combinations):
+                raise UserError(f"{name}: the grounded writer needs it in every combination; use an engine")
 
     async def write(self, brief: Brief, candidates: int) -> Sequence[Draft | Rejected]:
         return [self._write(brief, brief.rng(f"candidate {n}")) for n in range(candidates)]
@@ -58,7 +82,7 @@ class GroundedWriter:
                 return Rejected("no other words", first.plain)
             wording = "distant"
         two_turns = wanted.get("interaction_type") == "two-turn"
-        named = "{s}" in first.plain
+        named = first.triple is not None
         phrases = [
             phrase(f, wording, "it" if two_turns and named and f.subject == first.subject else None) for f in asked
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -28,7 +29,8 @@ class Journal:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self._file.close()
+        with suppress(OSError):  # on a full disk: the write has failed and been reported, closing flushes once more
+            self._file.close()
 
     async def get(self, key: str, compute: Callable[[], Awaitable[Any]]) -> Any:
         """The value of a key, computed and written down if it is not known."""

@@ -55,6 +55,8 @@ async def run(
     """
     settings, clock = params.synthesize, time.monotonic()
     plan = load_plan(Path(settings.plan) if settings.plan else None)
+    if settings.backend != "engine":
+        GroundedWriter.check(plan)
     known = {} if settings.backend == "engine" else facts_of(passages, triples)
     askable = [p for p in passages if p.id in known] if settings.backend == "grounded" else list(passages)
     if not askable:

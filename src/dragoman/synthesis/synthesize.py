@@ -17,7 +17,7 @@ from typing import Any
 
 from dragoman import jsonl
 from dragoman.config import SynthesizeParams
-from dragoman.errors import EngineFault, UserError
+from dragoman.errors import EngineFault, RetrieverFault, UserError
 from dragoman.progress import bar
 from dragoman.synthesis.brief import Brief, Draft, Rejected, Writer, digest
 from dragoman.synthesis.filters import Duplicates, Filter
@@ -117,8 +117,10 @@ async def synthesize(
                 rows: list[dict[str, Any]] = await journal.get(
                     key, lambda: _candidates(brief, writer, checks, settings)
                 )
-            except EngineFault as e:  # is not written down: the next run tries again
-                return [{"reason": "engine fault", "detail": str(e)}]
+            except (EngineFault, RetrieverFault) as e:  # is not written down: the next run tries again
+                return [
+                    {"reason": "engine fault" if isinstance(e, EngineFault) else "retriever fault", "detail": str(e)}
+                ]
         return rows
 
     with Journal(out / JOURNAL) as journal, bar("synthesize", n) as advance:

@@ -22,7 +22,7 @@ class EngineWriter:
     def __init__(self, engine: Engine, plan: Plan, *, temperature: float, passage_words: int) -> None:
         self.engine, self.plan, self.temperature, self.passage_words = engine, plan, temperature, passage_words
         self.prompt = load(__package__, "write")
-        self.fingerprint = f"engine {engine.fingerprint} {temperature} {passage_words} {digest(self.prompt)}"
+        self.fingerprint = f"engine {engine.fingerprint} {temperature} {passage_words} {digest(self.prompt, plan)}"
 
     async def write(self, brief: Brief, candidates: int) -> Sequence[Draft | Rejected]:
         two_turns = brief.categories.get("interaction_type") == "two-turn"
@@ -82,7 +82,7 @@ def _read(completion: Completion, brief: Brief) -> Draft | Rejected:
         ids = tuple(brief.passages[n - 1].id for n in numbers if _in_range(n, len(brief.passages)))
         if not ids or len(ids) < len(numbers):
             raise ValueError(f"documents {row['documents']}")
-    except (ValueError, KeyError, TypeError) as e:
+    except (ValueError, KeyError, TypeError, RecursionError) as e:
         return Rejected("not parsed", f"{type(e).__name__}: {e}"[:200])
     if len(brief.passages) > len(ids):
         return Rejected("not of both documents", question)
@@ -101,6 +101,7 @@ def _text(row: dict[str, Any], name: str) -> str:
     value = row[name]
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{name} {value!r}")
+    value.encode("utf-8")  # JSON can spell half of a surrogate pair, which no file can hold
     return " ".join(value.split())
 
 
