@@ -131,6 +131,7 @@ def exploring(jitter: random.Random | None = None) -> World:
     return World(llm=engine, proxy=engine, retriever=ListRetriever(PASSAGES))
 
 
+ENDINGS = (StopReason.ANSWERED, StopReason.DEPTH_LIMIT, StopReason.DOCUMENT_LIMIT, StopReason.CIRCULAR_PLAN)
 SMALL = Mujica(max_iterations=2, k=2)
 WIDE = replace(TREE, breadth=(6, 3, 2))
 
@@ -347,6 +348,25 @@ async def test_only_a_small_worker_is_told_the_whole_question():
 def test_settings_that_make_no_sense_are_refused(settings, message):
     with pytest.raises(UserError, match=message):
         build("mujica", settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"queries": "span", "answers": "planner"},
+        {"queries": "span", "split": False},
+        {"queries": "span", "max_questions": 1},
+        {"queries": "free", "query_chars": 6, "sentence_chars": 6, "thoughts": True, "thought_chars": 6},
+    ],
+    ids=lambda settings: ",".join(map(str, settings.values())),
+)
+async def test_a_model_that_knows_nothing_acts_validly_from_the_first_step(settings, tiny_engine):
+    world = World(llm=tiny_engine, proxy=tiny_engine, retriever=ListRetriever(PASSAGES))
+    system = build("mujica", {"max_iterations": 2, "max_questions": 2, "k": 2, "answer_tokens": 4} | settings)
+    episode = await Tree(QUESTION, system, world, exploration=TREE, seed=1).grow()
+    assert len(episode.trajectories) > 1
+    assert all(node.action is not None for node in episode.nodes)
+    assert all(t.answer and t.stop in ENDINGS for t in episode.trajectories)
 
 
 @pytest.mark.parametrize("thoughts", [False, True])
