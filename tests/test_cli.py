@@ -69,7 +69,10 @@ EVALUATE = ["evaluate", "--corpus", "corpus.jsonl", "--questions", "questions.js
         (["ask", "Who?", "--system", "c4po"], "unknown system 'c4po'"),
         (["ask", "  "], "the question is empty"),
         (["search", "town", "--index", "nowhere"], "nowhere"),
-        (["index", "--corpus", "corpus.jsonl", "--method", "magic"], "--method magic: choose bm25, dense or hybrid"),
+        (
+            ["index", "--corpus", "corpus.jsonl", "--method", "magic"],
+            "--method magic: choose bm25, dense, hybrid or graph",
+        ),
         (["corpus", "--dataset", "mine"], "no dataset 'mine'"),
         (["rollout", "--system", "c3po"], "give either --tree or --samples N"),
         (["rollout", "--tree", "--questions", "missing.jsonl"], "missing.jsonl"),

@@ -136,7 +136,7 @@ def corpus(
 def index(
     dataset: Annotated[str, typer.Option(help="Index data/DATASET/corpus.jsonl.")] = "atlas",
     corpus: Annotated[Path | None, typer.Option(help="Any corpus, instead of a dataset.")] = None,
-    method: Annotated[str | None, typer.Option(help="bm25, dense or hybrid.")] = None,
+    method: Annotated[str | None, typer.Option(help="bm25, dense, hybrid or graph.")] = None,
     out: Annotated[Path | None, typer.Option(help="The index folder; data/index/DATASET by default.")] = None,
     params: ParamsFile = PARAMS,
 ) -> None:
@@ -144,6 +144,7 @@ def index(
 
     Example: dragoman index --dataset atlas
     Example: dragoman index --corpus corpus.jsonl --method hybrid --out data/index/mine
+    Example: dragoman index --corpus data/atlas/triples.tsv --method graph --out data/index/atlas-graph
     """
     settings = _with_method(load_params(params), method).index
     target = out or Path("data/index") / (corpus.stem if corpus else dataset)
@@ -787,8 +788,8 @@ def _build_index(passages: list[Any], target: Path, settings: IndexParams) -> No
 def _with_method(params: Params, method: str | None) -> Params:
     if method is None:
         return params
-    if method not in ("bm25", "dense", "hybrid"):
-        raise UserError(f"--method {method}: choose bm25, dense or hybrid")
+    if method not in ("bm25", "dense", "hybrid", "graph"):
+        raise UserError(f"--method {method}: choose bm25, dense, hybrid or graph")
     return params.model_copy(update={"index": params.index.model_copy(update={"method": method})})
 
 

@@ -53,10 +53,16 @@ def corpus() -> list[Passage]:
 
 @pytest.fixture(scope="session")
 def indexes(corpus: list[Passage], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The folders of the indexes: of both methods inside the hybrid one."""
+    """The folders of the indexes: two of the methods inside the hybrid one."""
     folder = tmp_path_factory.mktemp("indexes") / "hybrid"
     build_index(iter(corpus), folder, method="hybrid", pool=8)
-    return {"hybrid": folder, "bm25": folder / "bm25", "dense": folder / "dense"}
+    build_index(iter(corpus), folder.with_name("graph"), method="graph")
+    return {
+        "hybrid": folder,
+        "bm25": folder / "bm25",
+        "dense": folder / "dense",
+        "graph": folder.with_name("graph"),
+    }
 
 
 @contextlib.contextmanager
@@ -103,6 +109,13 @@ def hybrid(indexes: dict[str, Path]) -> Iterator[Retriever]:
 
 
 @pytest.fixture(scope="session")
+def graph(indexes: dict[str, Path]) -> Iterator[Retriever]:
+    retriever = open_retriever(indexes["graph"])
+    yield retriever
+    asyncio.run(retriever.close())
+
+
+@pytest.fixture(scope="session")
 def http(bm25: Retriever) -> Iterator[Retriever]:
     with serving(bm25) as url:
         yield open_retriever(url)
@@ -143,7 +156,7 @@ def listed() -> Callable[..., ListRetriever]:
     return make
 
 
-@pytest.fixture(scope="session", params=["bm25", "dense", "hybrid", "cached", "http"])
+@pytest.fixture(scope="session", params=["bm25", "dense", "hybrid", "graph", "cached", "http"])
 def retriever(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Retriever:
     """Every kind of retriever over the same corpus."""
     if request.param == "cached":

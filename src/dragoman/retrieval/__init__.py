@@ -17,7 +17,7 @@ from dragoman.types import Passage
 
 __all__ = ["Hit", "Manifest", "Method", "Retriever", "build_index", "check_health", "open_retriever"]
 
-Method = Literal["bm25", "dense", "hybrid"]
+Method = Literal["bm25", "dense", "hybrid", "graph"]
 
 
 def build_index(
@@ -41,7 +41,7 @@ def build_index(
     """Build an index of the passages in `folder`, replacing one that is there. It is whole or it is not there.
 
     Args:
-        method: "bm25", "dense", or "hybrid" for both, fused.
+        method: "bm25", "dense", "hybrid" for both, fused, or "graph" for a corpus of entities.
         k1, b, threads, heap: of `build_bm25`.
         encoder, query_prefix, passage_prefix, batch_size, device: of `build_dense`.
         rrf_k, pool: of `HybridRetriever`.
@@ -78,6 +78,10 @@ def build_index(
         return lexical(passages, folder)
     if method == "dense":
         return dense(passages, folder)
+    if method == "graph":
+        from dragoman.retrieval.graph import build_graph
+
+        return build_graph(passages, folder, k1=k1, b=b, threads=threads, heap=heap)
 
     from dragoman.retrieval.hybrid import check_fusion
     from dragoman.retrieval.store import PassageStore
@@ -120,6 +124,10 @@ def open_retriever(target: Path | str, *, threads: int = 2, heap: str = "2g", de
         from dragoman.retrieval.dense import DenseRetriever
 
         return DenseRetriever(folder, device=device)
+    if manifest.method == "graph":
+        from dragoman.retrieval.graph import open_graph
+
+        return open_graph(folder, threads=threads, heap=heap)
     from dragoman.retrieval.hybrid import HybridRetriever
 
     parts = [open_retriever(folder / part, threads=threads, heap=heap, device=device) for part in ("bm25", "dense")]

@@ -9,8 +9,9 @@ from dragoman.errors import UserError
 from dragoman.systems.base import System
 from dragoman.systems.baselines import Direct, Standard
 from dragoman.systems.c3po.system import C3PO
+from dragoman.systems.mujica.system import Mujica
 
-SYSTEMS: dict[str, type] = {"direct": Direct, "standard": Standard, "c3po": C3PO}
+SYSTEMS: dict[str, type] = {"direct": Direct, "standard": Standard, "c3po": C3PO, "mujica": Mujica}
 
 
 def build(name: str, settings: dict[str, Any] | None = None) -> System:

@@ -25,6 +25,7 @@ class StopReason(StrEnum):
     ANSWERED = "answered"
     DEPTH_LIMIT = "depth_limit"  # answered with what there was, because no more decisions were allowed
     DOCUMENT_LIMIT = "document_limit"  # answered with what there was, because no more passages were allowed
+    CIRCULAR_PLAN = "circular_plan"  # answered with what there was, because only that was asked again
 
     INVALID_ACTION = "invalid_action"  # the policy's text is no action
     TRUNCATED_ACTION = "truncated_action"  # the policy ran out of tokens before its action was complete

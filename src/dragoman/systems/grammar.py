@@ -94,10 +94,48 @@ class Span(Line):
 
 
 @dataclass(frozen=True)
+class Several:
+    """One to `most` values of a `slot`, each but the first after `mark`, as in `Who? [Ask] Where?`. Equal ones are one.
+
+    The mark must hold something that no value can, such as a square bracket where the values are lines.
+    """
+
+    slot: Slot
+    most: int
+    mark: str
+
+    @property
+    def strict(self) -> str:
+        more = f"(?:{_escape(self.mark)}{self.slot.strict}){{0,{self.most - 1}}}" if self.most > 1 else ""
+        return self.slot.strict + more
+
+    @property
+    def lenient(self) -> str:
+        # Whether the parts are values is for `parse` to say: a pattern of their lenient forms, which overlap with the
+        # white space around the mark, would take a time exponential in their number to refuse a text.
+        return r"[\s\S]+?"
+
+    def parse(self, text: str) -> tuple[Any, ...]:
+        parts = re.split(rf"\s*{re.escape(self.mark.strip())}\s*", text)
+        if len(parts) > self.most:
+            raise InvalidAction(f"{len(parts)} where at most {self.most} are allowed")
+        for part in parts:
+            if not re.fullmatch(self.slot.lenient, part):
+                raise InvalidAction(f"not one of several: {part[:80]!r}")
+        return tuple(dict.fromkeys(self.slot.parse(part) for part in parts))
+
+    def render(self, value: tuple[Any, ...]) -> str:
+        if not 0 < len(value) == len(set(value)) <= self.most:
+            raise InvalidAction(f"not one to {self.most} different values: {value!r}"[:200])
+        return self.mark.join(self.slot.render(v) for v in value)
+
+
+@dataclass(frozen=True)
 class Indices:
-    """A selection out of 1..n, possibly empty, rendered in ascending order: `1, 3`."""
+    """A selection out of 1..n, rendered in ascending order: `1, 3`. It may be empty unless there must be `some`."""
 
     n: int
+    some: bool = False
 
     @property
     def strict(self) -> str:
@@ -106,7 +144,8 @@ class Indices:
             later = "".join(f"(?:, {j})?" for j in range(i + 1, self.n + 1))
             return f"{i}{later}"
 
-        return "(?:" + "|".join(starting_at(i) for i in range(1, self.n + 1)) + ")?" if self.n else ""
+        selection = "(?:" + "|".join(starting_at(i) for i in range(1, self.n + 1)) + ")"
+        return (selection if self.some else f"{selection}?") if self.n else ""
 
     @property
     def lenient(self) -> str:
@@ -114,12 +153,14 @@ class Indices:
 
     def parse(self, text: str) -> tuple[int, ...]:
         chosen = sorted({int(i) for i in re.findall(r"\d+", text)})
+        if self.some and not chosen:
+            raise InvalidAction("nothing selected")
         if any(not 1 <= i <= self.n for i in chosen):
             raise HallucinatedIndex(f"there are {self.n} passages, selected {text.strip()}")
         return tuple(chosen)
 
     def render(self, value: tuple[int, ...]) -> str:
-        if list(value) != sorted(set(value)) or any(not 1 <= i <= self.n for i in value):
+        if list(value) != sorted(set(value)) or any(not 1 <= i <= self.n for i in value) or (self.some and not value):
             raise InvalidAction(f"not an ascending selection out of 1..{self.n}: {value}")
         return ", ".join(map(str, value))
 

@@ -1,0 +1,227 @@
+"""Mujica (seed 003, section 2.2): a planner that asks subquestions and workers that answer them, one proxy in two roles.
+
+In each iteration the planner either asks several subquestions, none of which depends on another, or ends. A worker is a RAG
+of its own: it searches for one subquestion and answers it in a sentence, with the passages it used, or says that there is
+nothing. The planner sees these sentences alone and no passage, so its context stays short. What one iteration finds the
+next may build on: the subquestions form a directed acyclic graph, which a tree records as the parents and joins of nodes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import chain, zip_longest
+from typing import Literal
+
+from dragoman.errors import UserError
+from dragoman.systems.answer import answer
+from dragoman.systems.base import Context, Outcome, Role, StopReason
+from dragoman.systems.grammar import Line, OneOf, Span
+from dragoman.systems.mujica import actions
+from dragoman.systems.mujica.actions import Answer, Nothing, Subquestions
+from dragoman.systems.prompts import load, number, one_line
+from dragoman.types import Passage, Question
+
+WHOLE_RUN, SPAN_RUN = 30, 6
+"""`queries: span` copies whole texts (30 words of one that is longer), or up to 6 words in a row."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """What the planner remembers of a subquestion; the answer is empty when nothing was found."""
+
+    question: str
+    answer: str
+
+
+@dataclass(frozen=True)
+class State:
+    """What is known between two turns of the planner."""
+
+    facts: tuple[Fact, ...] = ()
+    kept: tuple[Passage, ...] = ()
+
+
+@dataclass(frozen=True)
+class Mujica:
+    k: int = 5
+    """Passages per search."""
+    max_iterations: int = 4
+    """Rounds of subquestions per trajectory."""
+    max_questions: int = 4
+    """Subquestions per round. 1 makes the plan a chain instead of a graph (an ablation of table 4)."""
+    max_documents: int = 10
+    """Passages kept for the LLM; the plan ends when there are so many."""
+    split: bool = True
+    """Whether workers read what is found. If not, the planner does, as in iterative RAG (the other ablation of table 4)."""
+    answers: Literal["llm", "planner"] = "llm"
+    """Who gives the answer. The paper's planner does. By default it only says when, and the frozen LLM answers from the kept
+    passages, with the prompt that serves every system: then a gain is that of the passages found, and no sentence that
+    a small worker made up comes between the corpus and the answer."""
+    thoughts: bool = False
+    """Whether planner and worker write a thought before they act, as in the paper. Tiny models do better without."""
+    shots: int = 0
+    """In-context examples per role."""
+    passage_words: int = 100
+    """Each passage is cut to this many words in the LLM's prompt."""
+    proxy_words: int = 100
+    """And to this many in the proxy's."""
+    queries: Literal["free", "span"] = "free"
+    """`free` text, or `span`, for models too small to phrase any: subquestions are words copied from the question and from
+    what is known, workers copy a sentence of a passage, and are told the question that theirs is a part of."""
+    query_chars: int = 160
+    sentence_chars: int = 240
+    thought_chars: int = 400
+    question_tokens: int = 64
+    """Of a plan, for each subquestion it may ask."""
+    sentence_tokens: int = 96
+    answer_tokens: int = 48
+
+    def __post_init__(self) -> None:
+        for name, choices in (("queries", ("free", "span")), ("answers", ("llm", "planner"))):
+            if getattr(self, name) not in choices:
+                raise UserError(f"{name} {getattr(self, name)!r}: choose {' or '.join(choices)}")
+        for name in ("max_iterations", "max_questions", "max_documents"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} {getattr(self, name)}: must be at least 1")
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        return (self.planner, self.worker) if self.split else (self.planner,)
+
+    @cached_property
+    def planner(self) -> Role:
+        name = "planner" if self.answers == "llm" else "planner_answers"
+        return Role(
+            "planner",
+            load(__package__, f"{name}_with_thought" if self.thoughts else name),
+            grammar=self._plan,
+            view=self._view,
+            max_tokens=self.max_questions * self.question_tokens + self._thought_tokens,
+            shots=self.shots,
+        )
+
+    @cached_property
+    def conclusion(self) -> Role:
+        """The planner when it may ask no more."""
+        return Role(
+            "planner",
+            load(__package__, "conclusion"),
+            grammar=lambda question, state: actions.conclusion(self._answer(question, state)),
+            view=self._view,
+            max_tokens=self.question_tokens,
+        )
+
+    @cached_property
+    def worker(self) -> Role:
+        return Role(
+            "worker",
+            load(__package__, "worker_with_thought" if self.thoughts else "worker"),
+            grammar=lambda question, subquestion, passages: actions.worker(
+                len(passages), self._sentence(passages), self._thought
+            ),
+            view=lambda question, subquestion, passages: {
+                "part": f"This is a part of the question: {question}\n" if self.queries == "span" else "",
+                "question": subquestion,
+                "passages": number(passages, self.proxy_words),
+            },
+            max_tokens=self.sentence_tokens + self._thought_tokens,
+            shots=self.shots,
+        )
+
+    async def run(self, question: Question, ctx: Context) -> Outcome:
+        state, stop = State(), StopReason.DEPTH_LIMIT
+        asked: Counter[str] = Counter()
+        for _ in range(self.max_iterations):
+            match await ctx.act(self.planner, question=question.question, state=state):
+                case Answer(answer=text):
+                    if self.answers == "planner":
+                        return Outcome(text, state.kept)
+                    stop = StopReason.ANSWERED
+                    break
+                case Subquestions(questions=plan):
+                    # What has its answer is not asked again; what found nothing is, on the next page of the search.
+                    answered = {fact.question for fact in state.facts if fact.answer}
+                    plan = tuple(q for q in plan if q not in answered)
+                    if not plan:
+                        stop = StopReason.CIRCULAR_PLAN
+                        break
+                    state = await self._research(ctx, question, plan, asked, state)
+                    asked.update(plan)
+            if len(state.kept) == self.max_documents:
+                stop = StopReason.DOCUMENT_LIMIT
+                break
+        if self.answers == "planner":
+            last = await ctx.act(self.conclusion, question=question.question, state=state)
+            return Outcome(last.answer, state.kept, stop)
+        return await answer(ctx, question, state.kept, stop, words=self.passage_words, max_tokens=self.answer_tokens)
+
+    async def _research(
+        self, ctx: Context, question: Question, plan: Sequence[str], asked: Counter[str], state: State
+    ) -> State:
+        """One iteration: all subquestions at once, each on a branch that bears its name."""
+        replies = await ctx.parallel(
+            {q: partial(self._look_up, question=question.question, subquestion=q, page=asked[q]) for q in plan}
+        )
+        # What several subquestions found takes turns, so that a limit cuts all of them alike.
+        ranks = zip_longest(*(found for _, found in replies.values()))
+        found = {p.id: p for p in (*state.kept, *chain.from_iterable(ranks)) if p is not None}
+        facts = {fact.question: fact for fact in state.facts} | {q: Fact(q, said) for q, (said, _) in replies.items()}
+        return State(tuple(facts.values()), tuple(found.values())[: self.max_documents])
+
+    async def _look_up(
+        self, ctx: Context, *, question: str, subquestion: str, page: int
+    ) -> tuple[str, Sequence[Passage]]:
+        """The worker: a sentence and the passages it rests on. Without workers, all passages and no sentence."""
+        found = await ctx.retrieve(subquestion, k=self.k, page=page)
+        if not found or not self.split:
+            return "", found
+        reply = await ctx.act(self.worker, question=question, subquestion=subquestion, passages=found)
+        return ("", []) if isinstance(reply, Nothing) else (reply.sentence, [found[i - 1] for i in reply.ids])
+
+    def _view(self, question: str, state: State) -> dict[str, str]:
+        if self.split:
+            known = (
+                "\n".join(f"{fact.question} -> {fact.answer or 'nothing found'}" for fact in state.facts) or "(none)"
+            )
+        else:
+            known = number(state.kept, self.proxy_words)
+        return {"question": question, "known": known, "most": str(self.max_questions)}
+
+    def _plan(self, question: str, state: State) -> OneOf:
+        subquestion = self._text(self.query_chars, [(question, WHOLE_RUN, WHOLE_RUN), *self._runs(question, state)])
+        ending = self._answer(question, state) if self.answers == "planner" else None
+        return actions.planner(subquestion, self.max_questions, ending, self._thought)
+
+    def _answer(self, question: str, state: State) -> Line:
+        return self._text(self.query_chars, [("yes", 1, 1), ("no", 1, 1), *self._runs(question, state)])
+
+    def _sentence(self, passages: Sequence[Passage]) -> Line:
+        read = [sentence for p in passages for sentence in _sentences(p, self.proxy_words)]
+        return self._text(self.sentence_chars, [(sentence, WHOLE_RUN, WHOLE_RUN) for sentence in read])
+
+    def _runs(self, question: str, state: State) -> list[tuple[str, int, int]]:
+        """Short runs of words of the question and of what the planner knows."""
+        known = [f.answer for f in state.facts] if self.split else [one_line(p, WHOLE_RUN) for p in state.kept]
+        return [(text, 1, SPAN_RUN) for text in (question, *known)]
+
+    def _text(self, chars: int, sources: Sequence[tuple[str, int, int]]) -> Line:
+        return Line(chars) if self.queries == "free" else Span(chars, tuple(sources))
+
+    @property
+    def _thought(self) -> Line | None:
+        return Line(self.thought_chars) if self.thoughts else None
+
+    @property
+    def _thought_tokens(self) -> int:
+        return self.thought_chars // 3 if self.thoughts else 0
+
+
+def _sentences(passage: Passage, words: int) -> list[str]:
+    """The sentences of a passage's first words, each with the title in it: `Its capital is Tirana` says nothing alone."""
+    text = " ".join(passage.text.split()[:words])
+    sentences = re.split(r"(?<=[.!?;])\s+", text)
+    return [s if passage.title.lower() in s.lower() else f"{passage.title}: {s}" for s in sentences]
