@@ -185,8 +185,9 @@ def synthesize(
     """
     from dragoman.config import SynthesizeParams, parse_section
     from dragoman.corpus import chunk as cut
+    from dragoman.corpus.triples import read_triples
     from dragoman.synthesis.plan import BUILT_IN
-    from dragoman.synthesis.stage import TRIPLES, read_triples, run
+    from dragoman.synthesis.stage import TRIPLES, run
 
     if show_plan:
         print((plan or BUILT_IN).read_text(encoding="utf-8"), end="")
@@ -202,7 +203,8 @@ def synthesize(
     prepared = source.suffix == ".jsonl" or (source / "corpus.jsonl").is_file()
     if chunk is not None or not prepared:
         passages = cut(passages, by="words", size=chunk or 100)
-    triples = read_triples((source if source.is_dir() else source.parent) / TRIPLES)
+    beside = (source if source.is_dir() else source.parent) / TRIPLES
+    triples = read_triples(beside) if beside.is_file() else []
     if index is None:
         index = str(out.with_name(f"{out.name}-index")) if corpus else f"data/index/{dataset}"
         if corpus and (settings.retrievable or settings.draws):

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from dragoman.config import SynthesizeParams
+from dragoman.corpus.triples import Triple
 from dragoman.synthesis import filters
 from dragoman.synthesis.brief import Brief, Draft, Rejected, Writer
-from dragoman.synthesis.facts import Triple, facts_of
+from dragoman.synthesis.facts import facts_of
 from dragoman.synthesis.filters import Filter
 from dragoman.synthesis.grounded import GroundedWriter
 from dragoman.synthesis.journal import Journal

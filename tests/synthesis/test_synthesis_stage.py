@@ -4,13 +4,13 @@ import json
 
 import pytest
 import yaml
-from lands import TRIPLES, lands
+from lands import lands
 
 from dragoman.config import Params
 from dragoman.corpus.loaders import load_corpus, load_questions
 from dragoman.errors import UserError
 from dragoman.synthesis.plan import BUILT_IN
-from dragoman.synthesis.stage import read_triples, run
+from dragoman.synthesis.stage import run
 from dragoman.types import Passage
 
 MARKDOWN = [
@@ -137,46 +137,3 @@ async def test_a_plan_of_one_s_own(tmp_path):
 async def test_a_plan_that_the_grounded_writer_cannot_follow(tmp_path, change):
     with pytest.raises(UserError, match="question_phrasing"):
         await ran(tmp_path / "out", plan=planned(tmp_path, change))
-
-
-# --- triples ----------------------------------------------------------------------------------------------------------
-
-
-def written(tmp_path, content):
-    path = tmp_path / "triples.tsv"
-    path.write_bytes(content)
-    return path
-
-
-def test_triples(tmp_path):
-    assert read_triples(tmp_path / "triples.tsv") == []
-    path = written(tmp_path, "".join("\t".join(t) + "\n" for t in TRIPLES).encode())
-    assert read_triples(path) == TRIPLES
-    assert read_triples(written(tmp_path, "São Tomé\tcapital\tçity\n".encode())) == [("São Tomé", "capital", "çity")]
-
-
-@pytest.mark.parametrize(
-    ("content", "line", "found"),
-    [
-        (b"a\tb\n", 1, 2),
-        (b"a\tb\tc\na\tb\tc\td\n", 2, 4),
-        (b"a\tb\tc\n\na\tb\tc\n", 2, 1),
-        (b"a b c\n", 1, 1),
-    ],
-)
-def test_a_line_that_is_no_triple_is_named(tmp_path, content, line, found):
-    with pytest.raises(
-        UserError,
-        match=rf"triples\.tsv:{line}: expected subject, relation and object with tabs between, found {found}$",
-    ):
-        read_triples(written(tmp_path, content))
-
-
-def test_triples_that_are_no_utf8(tmp_path):
-    with pytest.raises(UserError, match=r"triples\.tsv"):
-        read_triples(written(tmp_path, "São\tcapital\tx\n".encode("latin-1")))
-
-
-def test_a_line_of_triples_ends_where_the_file_says(tmp_path):
-    triple = ("a\u2028b", "capital", "c\u0085")
-    assert read_triples(written(tmp_path, ("\t".join(triple) + "\n").encode())) == [triple]

@@ -15,9 +15,8 @@ from typing import Any
 
 from dragoman.config import read_yaml
 from dragoman.corpus.facts import ALIAS, has
+from dragoman.corpus.triples import Triple
 from dragoman.types import Passage
-
-Triple = tuple[str, str, str]
 
 RELATIONS = Path(__file__).with_name("relations.yaml")
 SHORTEST, LONGEST = 6, 32  # words of a sentence that is asked about

@@ -11,6 +11,7 @@ from typing import Any
 
 from dragoman import jsonl, tracking
 from dragoman.config import Params, SynthesizeParams
+from dragoman.corpus.triples import Triple
 from dragoman.engines.base import Engine
 from dragoman.errors import UserError
 from dragoman.retrieval.base import Retriever
@@ -22,7 +23,6 @@ from dragoman.synthesis.filters import Filter
 from dragoman.synthesis.grounded import GroundedWriter
 from dragoman.synthesis.plan import Plan, load_plan
 from dragoman.synthesis.reader import Reader
-from dragoman.synthesis.shelf import Triple
 from dragoman.synthesis.synthesize import synthesize
 from dragoman.synthesis.written import EngineWriter, MixedWriter
 from dragoman.types import Passage
@@ -142,22 +142,3 @@ def _origin(
     filtered = settings.model_dump(include={"shares", "min_words", "max_words", "retrievable", "answerable"})
     models = (retriever.fingerprint if retriever else "", llm.fingerprint if llm and settings.answerable else "")
     return digest([(p.id, p.title, p.text) for p in passages], list(triples), sorted(filtered.items(), key=str), models)
-
-
-def read_triples(path: Path) -> list[Triple]:
-    """The triples of a TSV file (subject, relation, object); none when there is no such file.
-
-    Raises:
-        UserError: a line is not of three columns.
-    """
-    if not path.is_file():
-        return []
-    triples = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        parts = line.split("\t")
-        if len(parts) != 3:
-            raise UserError(
-                f"{path}:{number}: expected subject, relation and object with tabs between, found {len(parts)}"
-            )
-        triples.append((parts[0], parts[1], parts[2]))
-    return triples

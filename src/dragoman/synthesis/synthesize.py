@@ -17,13 +17,14 @@ from typing import Any
 
 from dragoman import jsonl
 from dragoman.config import SynthesizeParams
+from dragoman.corpus.triples import Triple
 from dragoman.errors import EngineFault, RetrieverFault, UserError
 from dragoman.progress import bar
 from dragoman.synthesis.brief import Brief, Draft, Rejected, Writer, digest
 from dragoman.synthesis.filters import Duplicates, Filter
 from dragoman.synthesis.journal import Journal
 from dragoman.synthesis.plan import Plan
-from dragoman.synthesis.shelf import Shelf, Triple, split_passages
+from dragoman.synthesis.shelf import Shelf, split_passages
 from dragoman.types import Passage
 
 SPLITS = ("train", "dev", "test")
