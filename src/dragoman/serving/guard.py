@@ -21,7 +21,7 @@ from dragoman.types import Passage, Question
 T = TypeVar("T")
 
 _CONTROL = re.compile(
-    r"<(?=[|｜][^<>|｜]{1,40}[|｜]>"  # ChatML, Llama 3, Phi, DeepSeek
+    r"<(?=[|｜][^<>|｜\s]{1,40}[|｜]>"  # ChatML, Llama 3, Phi, DeepSeek
     r"|/?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn)>"  # Llama 2, Gemma
     r"|</?SYS>>"
     r"|/?documents>)"  # the marks of our own fence
