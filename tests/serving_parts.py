@@ -144,7 +144,11 @@ class Parts:
     async def server(self) -> AsyncIterator[str]:
         """Over a real socket, in this event loop. Yields the URL of the API."""
         async with self.app() as app:
-            listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+            listener = socket.socket(
+                socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
+            )  # see benchmarks/serving.py
+            listener.bind(("127.0.0.1", 0))
+            listener.listen(512)
             server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
             server.capture_signals = nullcontext  # signals are pytest's
             serving = asyncio.create_task(server.serve(sockets=[listener]))

@@ -64,24 +64,28 @@ async def test_200_concurrent_requests_across_swaps_and_none_fails():
     registry = Registry("v0")
     parts = parts_with(registry, *(f"v{i}" for i in range(8)), seconds=0.03)
     parts.settings = {"concurrency": 32, "queue": 200, "deadline_s": 30}
+    served: list[str] = []
     async with parts.server() as url, openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
 
-        async def one(i: int) -> str:
-            await asyncio.sleep(i / 300)
+        async def one(i: int) -> None:
+            await eventually(lambda: len(served) >= i - 40, 60)  # 40 at once
             messages = [{"role": "user", "content": f"{QUESTION} {i}"}]
-            answer = await client.chat.completions.create(model="c3po@champion", messages=messages)  # type: ignore[arg-type]
+            answer = await client.chat.completions.create(model="c3po@champion", messages=messages)
             assert answer.choices[0].message.content == "Port Salt"
             assert answer.dragoman["degraded"] is None
-            return answer.dragoman["policy"]
+            served.append(answer.dragoman["policy"])
 
         async def promote() -> None:
             for i in range(1, 8):
-                await asyncio.sleep(0.12)
+                await eventually(lambda i=i: len(served) >= 20 * i, 60)
                 registry.folder = f"v{i}"
+                await eventually(
+                    lambda i=i: parts.metric("dragoman_champion_changes_total", outcome="swapped") == i + 1, 60
+                )
 
-        *served, _ = await asyncio.gather(*(one(i) for i in range(200)), promote())
+        await asyncio.gather(*(one(i) for i in range(200)), promote())
         await eventually(lambda: all(parts.proxies[f"v{i}"].closed == 1 for i in range(7)))
-    assert len(set(served)) >= 3, "the swaps happened while nobody asked"
+    assert set(served) == {f"v{i}" for i in range(8)}
     assert parts.proxies["v7"].closed == 1
 
 

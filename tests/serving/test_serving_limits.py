@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import httpx
 import pytest
 
 from dragoman.serving.errors import ApiError
@@ -25,16 +26,22 @@ async def test_a_deadline_ends_the_call_that_is_under_way():
     assert parts.metric("dragoman_errors_total", code="deadline_exceeded") == 1
 
 
-async def test_the_deadline_covers_the_queue_and_the_rewriting():
-    parts = Parts(llm=Model(answering, seconds=0.15), settings={"deadline_s": 0.2, "concurrency": 1})
-    history = [{"role": "user", "content": "Hello"}, {"role": "user", "content": QUESTION}]
+async def test_the_deadline_covers_the_queue():
+    parts = Parts(llm=Model(answering, seconds=30), settings={"deadline_s": 0.2, "concurrency": 1})
     async with parts.client() as client:
-        first = asyncio.create_task(ask(client, model="direct"))
-        await eventually(lambda: parts.service.gate.running == 1)
-        second = await ask(client, model="direct")
-        assert (await first).status_code == 200 and code(second) == (504, "deadline_exceeded")
-        rewritten = await client.post("/v1/chat/completions", json={"model": "direct", "messages": history})
-    assert code(rewritten) == (504, "deadline_exceeded")
+        first, second = await asyncio.gather(*(ask(client, f"{QUESTION} {i}", model="direct") for i in range(2)))
+        assert code(first) == code(second) == (504, "deadline_exceeded")
+        assert parts.llm.abandoned == 1, "the second was let in"
+    assert parts.service.gate.running == parts.service.gate.waiting == 0
+
+
+async def test_the_deadline_covers_the_rewriting():
+    parts = Parts(llm=Model(answering, seconds=30), settings={"deadline_s": 0.1})
+    messages = [{"role": "user", "content": "Hello"}, {"role": "user", "content": QUESTION}]
+    async with parts.client() as client:
+        response = await client.post("/v1/chat/completions", json={"model": "standard", "messages": messages})
+    assert code(response) == (504, "deadline_exceeded")
+    assert parts.llm.abandoned == 1 and parts.retriever.queries == []
 
 
 async def test_a_slow_proxy_leaves_standard_rag_the_time_to_answer():
@@ -106,8 +113,19 @@ async def test_retry_after_grows_with_the_queue():
 
 
 async def test_a_client_that_goes_away_ends_the_work():
-    import httpx
+    parts = Parts(llm=Model(answering, seconds=30), settings={"deadline_s": 30})
+    body = {"model": "direct", "messages": [{"role": "user", "content": QUESTION}]}
+    async with parts.server() as url, httpx.AsyncClient() as client:
+        for stream in (False, True):
+            request = asyncio.create_task(client.post(f"{url}/chat/completions", json=body | {"stream": stream}))
+            await eventually(lambda: parts.llm.running == 1)
+            request.cancel()
+            await eventually(lambda: parts.llm.running == 0 and parts.service.gate.running == 0)
+        assert parts.llm.abandoned == 2
+        await eventually(lambda: parts.metric("dragoman_errors_total", code="client_closed_request") == 2)
 
+
+async def test_a_client_that_leaves_a_stream_ends_the_work():
     parts = Parts(llm=Model(answering, seconds=30), settings={"deadline_s": 30})
     async with parts.server() as url, httpx.AsyncClient() as client:
         body = {"model": "c3po", "stream": True, "dragoman": {"trace": True}}

@@ -17,14 +17,19 @@ import pytest
 import yaml
 
 from command import run
-from dragoman.config import ServeParams, load_params
+from dragoman.config import EngineParams, ServeParams, load_params
+from dragoman.engines import POOL
 from dragoman.engines.base import Engine, Request
 from dragoman.engines.openai import OpenAIEngine
 from dragoman.errors import UserError
 from dragoman.rollout.store import read_episodes
+from dragoman.serving.champion import Published
 from dragoman.serving.keys import Keys, make_key
 from dragoman.serving.run import open_service
-from serving_parts import PASSAGES, QUESTION
+from dragoman.serving.server import create_app
+from dragoman.training.policy import publish
+from serving_parts import PASSAGES, QUESTION, eventually
+from tiny import make_tiny
 
 ROOT = Path(__file__).parents[2]
 
@@ -136,8 +141,6 @@ async def test_a_service_out_of_settings(served, llm_server, tmp_path):
             "serve": ServeParams(models=("standard",), episodes=str(tmp_path / "kept"), deadline_s=1),
         }
     )
-    from dragoman.serving.server import create_app
-
     async with open_service(params, str(served / "index"), None) as service:
         transport = httpx.ASGITransport(app=create_app(service))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
@@ -202,3 +205,41 @@ def test_the_command_serves_until_it_is_told_to_stop(served, llm_server, tmp_pat
             process.kill()
     assert process.returncode == 0, log
     assert "by alice: 200" in log and key not in log and QUESTION not in log
+
+
+async def test_real_engines_follow_a_stage_and_are_all_closed(served, tiny_model, smollm2, tmp_path):
+    """The stage publishes a new policy; the service loads it, serves it, and lets the old one go."""
+
+    def train(seed: int) -> str:
+        folder = make_tiny(tmp_path / "new" / "model", smollm2, seed=seed)
+        return publish(folder, tmp_path / "rl", {"stage": "rl"}).name
+
+    engine = EngineParams(engine="transformers", model=str(tiny_model), max_model_len=2048)
+    small = {"k": 2, "max_depth": 3, "query_chars": 40, "answer_tokens": 4, "roadmap_tokens": 4}
+    params = load_params(ROOT / "params.yaml").model_copy(
+        update={
+            "llm": engine,
+            "proxy": engine,
+            "systems": {"c3po": small, "standard": {"answer_tokens": 4}},
+            "serve": ServeParams(models=("c3po@champion", "c3po"), champion_poll_s=0.05),
+        }
+    )
+    first = train(1)
+    async with open_service(params, str(served / "index"), Published(str(tmp_path / "rl"))) as service:
+        transport = httpx.ASGITransport(app=create_app(service))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+
+            async def policy_of(model: str) -> str:
+                body = {"model": model, "messages": [{"role": "user", "content": QUESTION}]}
+                extension = (await client.post("/v1/chat/completions", json=body)).json()["dragoman"]
+                assert extension["degraded"] is None or extension["degraded"]["reason"] == "truncated_action"
+                return extension["policy"] or service.models.offered[model].version
+
+            assert await policy_of("c3po@champion") == first
+            assert await policy_of("c3po") == tiny_model.name
+            assert len(POOL) == 2, "the LLM and the untrained proxy are one engine"
+            second = train(2)
+            await eventually(lambda: service.models.offered["c3po@champion"].version == second, 30)
+            assert await policy_of("c3po@champion") == second != first
+            await eventually(lambda: len(POOL) == 2)
+    assert len(POOL) == 0

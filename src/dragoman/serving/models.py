@@ -17,8 +17,8 @@ from dragoman.rollout.coalesce import CoalescingEngine
 from dragoman.rollout.tree import World
 from dragoman.serving.champion import NAME, Champion
 from dragoman.systems.base import System
-from dragoman.training.policy import find_policy, read_manifest
-from dragoman.world import Worlds, split_name
+from dragoman.training.policy import read_manifest
+from dragoman.world import Worlds, policy_model, split_name
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def opener(params: Params, retriever: Retriever) -> Opener:
         _, policy = split_name(name)
         version = None
         if system.roles:
-            folder = find_policy(policy) if policy else Path(params.proxy.model)
+            folder = Path(policy_model(policy, params.proxy).model)
             version = str(read_manifest(folder).get("version") or folder.name)
         world = replace(world, llm=_abandonable(world.llm), proxy=_abandonable(world.proxy))
         return Opened(system, world, version, worlds.close)

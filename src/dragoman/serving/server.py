@@ -7,9 +7,9 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import aclosing
-from typing import Annotated, Any
+from typing import Any, TypeVar
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -29,6 +29,7 @@ from dragoman.serving.metrics import Metrics
 from dragoman.serving.models import STANDARD, Model
 from dragoman.serving.service import Answer, Asked, Service, strategy_of
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _KEYED = "/v1/"
@@ -100,19 +101,19 @@ def create_app(service: Service, *, keys: Keys | None = None) -> FastAPI:
         return _card(service.models.offered[name])
 
     @app.post("/v1/chat/completions", dependencies=[bearer], response_model=wire.ChatCompletion, responses=responses)
-    async def chat(body: wire.ChatRequest, trace_id: Annotated[str, Depends(_trace_id)]) -> Any:
+    async def chat(body: wire.ChatRequest, request: Request) -> Any:
         service.check(body.model)
         conversation = Conversation.of(
             body.messages,
             max_question_chars=service.settings.max_question_chars,
             max_history_chars=service.settings.max_history_chars,
         )
-        asked = Asked(trace_id, body.model, conversation)
+        asked = Asked(request.state.trace_id, body.model, conversation)
         if not body.stream:
-            return _completion(body, asked, await service.answer(asked))
+            return _completion(body, asked, await _while_connected(request, service.answer(asked)))
         events = _events(service, asked, trace=body.dragoman.trace)
         # The response begins with the first thing there is to say, so that what fails before has its proper status.
-        first = await anext(events)
+        first = await _while_connected(request, anext(events))
         return StreamingResponse(
             _stream(body, asked, first, events, metrics),
             media_type="text/event-stream",
@@ -122,9 +123,26 @@ def create_app(service: Service, *, keys: Keys | None = None) -> FastAPI:
     return app
 
 
-def _trace_id(request: Request) -> str:
-    trace_id: str = request.state.trace_id
-    return trace_id
+async def _while_connected(request: Request, work: Awaitable[T]) -> T:
+    """The result of `work`, which is ended when the client goes away: its answer would reach nobody.
+
+    Raises:
+        ApiError: 499, for the log and the metrics.
+    """
+
+    async def disconnected() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(disconnected())
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ApiError(499, "client_closed_request", "the client has gone")
+        return task.result()
+    finally:
+        task.cancel()
+        gone.cancel()
 
 
 def _card(model: Model) -> wire.ModelCard:
