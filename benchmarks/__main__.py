@@ -4,9 +4,11 @@ import benchmarks.engines
 import benchmarks.inference
 import benchmarks.retrievers
 import benchmarks.scheduler
+import benchmarks.serving
 
 benchmarks.engines.main([])
 benchmarks.retrievers.main([])
 benchmarks.scheduler.main([])
 benchmarks.scheduler.main(["--tree", "--questions", "4"])
 benchmarks.inference.main([])
+benchmarks.serving.main([])

@@ -723,6 +723,52 @@ def serve_retriever(
     uvicorn.run(create_app(open_retriever(index)), host=host, port=port, log_level="warning")
 
 
+@app.command()
+def serve(
+    models: Annotated[
+        str | None, typer.Option(help="What to offer, separated by commas: c3po@champion,c3po@rl,standard.")
+    ] = None,
+    dataset: Annotated[str, typer.Option(help="Which dataset's index to search.")] = "atlas",
+    index: AnyIndex = None,
+    champion: Annotated[
+        str | None, typer.Option(help="Whose latest policy `system@champion` follows: a training stage or its folder.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8200,
+    new_key: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only make an API key, and add its hash to serve.keys.")
+    ] = None,
+    llm_url: Annotated[str | None, typer.Option(help="An OpenAI-compatible server as frozen LLM.")] = None,
+    llm_model: Annotated[str | None, typer.Option(help="The model's name at that server.")] = None,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Answer questions over HTTP, for any OpenAI client; docs/serving.md describes the routes.
+
+    Example: dragoman serve --models c3po@rl,standard --port 8200
+    """
+    from dragoman.serving.champion import Published
+    from dragoman.serving.keys import Keys, make_key
+    from dragoman.serving.run import run_server
+
+    loaded = _with_llm(load_params(params), llm_url, llm_model)
+    settings = loaded.serve
+    keys_file = Path(settings.keys) if settings.keys else None
+    if new_key is not None:
+        if keys_file is None:
+            raise UserError(f"{params}: serve.keys names no file to keep the key's hash in")
+        print(make_key(keys_file, new_key))
+        return
+    if models is not None:
+        settings = settings.model_copy(update={"models": tuple(models.split(","))})
+        loaded = loaded.model_copy(update={"serve": settings})
+    _check_systems([name.removesuffix("@champion") for name in settings.models], loaded)
+    keys = Keys(keys_file) if keys_file else None
+    if keys is None and host not in ("127.0.0.1", "::1", "localhost"):
+        print(f"warning: {host}:{port} is open to everybody; serve.keys names a file of API keys", file=sys.stderr)
+    followed = Published(champion) if champion else None
+    _run(run_server(loaded, index or f"data/index/{dataset}", followed, keys, host=host, port=port))
+
+
 def _run(coroutine: Coroutine[Any, Any, T]) -> T:
     try:
         return asyncio.run(coroutine)

@@ -380,6 +380,39 @@ class ValidateParams(Section):
     max_credit: float = 1.0
 
 
+class ServeParams(Section):
+    """`dragoman serve`: the OpenAI-compatible endpoint."""
+
+    models: tuple[str, ...] = ("c3po@champion", "standard", "direct")
+    """What is offered: `system` or `system@policy`. `system@champion` follows the registry. Each policy is held in memory."""
+    concurrency: int = Field(32, ge=1)
+    """Questions under way at once."""
+    queue: int = Field(64, ge=0)
+    """Questions that may wait for that; the next one is refused with 429."""
+    deadline_s: float = Field(60, gt=0)
+    """For a whole request, from its arrival: every call that is then under way is given up, and the answer is 504."""
+    proxy_share: float = Field(0.6, gt=0, le=1)
+    """The part of the deadline after which a proxy is given up, which leaves standard RAG the rest."""
+    max_body_bytes: int = Field(262_144, ge=1024)
+    max_question_chars: int = Field(2000, ge=1)
+    max_history_chars: int = Field(4000, ge=0)
+    """How much of the conversation before the question the LLM is shown, from its end."""
+    fence: bool = True
+    """Mark passages as quotations in the LLM's prompts. Evaluations do not, so compare before you rely on their figures."""
+    keys: str | None = None
+    """A file of API keys, hashed (`dragoman serve --new-key NAME`); None lets everybody in."""
+    episodes: str | None = None
+    """Append every episode, questions and passages included, to `episodes.jsonl` in this folder; None keeps none."""
+    champion_poll_s: float = Field(1.0, gt=0)
+    """How often to ask who is the champion."""
+
+    @model_validator(mode="after")
+    def _something_is_offered(self) -> ServeParams:
+        if not self.models:
+            raise ValueError("models: name at least one, such as standard")
+        return self
+
+
 class Params(Section):
     """The whole of `params.yaml`."""
 
@@ -405,6 +438,7 @@ class Params(Section):
     evaluate: EvaluateParams = EvaluateParams()
     validation: ValidateParams = Field(ValidateParams(), alias="validate")
     """In the file it is `validate`, as its command is; pydantic's models have a method of that name."""
+    serve: ServeParams = ServeParams()
     ablations: tuple[str, ...] = ()
     """Which of the paper's ablations the pipeline runs; see `dragoman ablate --help`."""
 
@@ -420,7 +454,7 @@ class Params(Section):
         try:
             for name, settings in self.systems.items():
                 build(name, settings)
-            for name in self.evaluated:
+            for name in (*self.evaluated, *self.serve.models):
                 build(name.partition("@")[0])
             build(self.train.system)
         except UserError as e:

@@ -1,0 +1,84 @@
+"""What `/metrics` says, for Prometheus. Each server has a registry of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
+
+from dragoman.rollout.record import Call, Node
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120)
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.responses = Counter(
+            "dragoman_responses", "HTTP responses", ["route", "status"], registry=registry
+        )  # also those that are no answers
+        self.answers = Counter(
+            "dragoman_answers", "Questions answered, by the model asked for", ["model"], registry=registry
+        )
+        self.phases = Histogram(
+            "dragoman_phase_seconds",
+            "Seconds of single calls (proxy, search, llm), in the queue, and of whole answers (total)",
+            ["phase"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.strategies = Counter(
+            "dragoman_strategies", "First decisions of the proxy", ["model", "strategy"], registry=registry
+        )
+        self.degradations = Counter(
+            "dragoman_degradations",
+            "Answers of standard RAG in a proxy's place",
+            ["model", "reason"],
+            registry=registry,
+        )
+        self.errors = Counter("dragoman_errors", "Requests without an answer", ["code"], registry=registry)
+        self.tokens = Counter(
+            "dragoman_tokens",
+            "Tokens read (prompt), of them out of a prefix cache (cached), and written (completion)",
+            ["kind"],
+            registry=registry,
+        )
+        self.swaps = Counter("dragoman_champion_changes", "Changes of the champion", ["outcome"], registry=registry)
+
+    def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
+        """A gauge that is read when it is asked for."""
+        Gauge(name, text, registry=self.registry).set_function(value)
+
+    def watch_cache(self, counts: Callable[[], tuple[int, int]]) -> None:
+        """The hits and misses of the search cache, which counts them itself."""
+        self.registry.register(_SearchCache(counts))
+
+    def step(self, step: Node | Call) -> None:
+        self.phases.labels(phase_of(step)).observe(step.seconds)
+        self.tokens.labels("prompt").inc(step.prompt_tokens)
+        self.tokens.labels("completion").inc(step.completion_tokens)
+        if isinstance(step, Node):
+            self.tokens.labels("cached").inc(step.cached_tokens)
+
+    def text(self) -> bytes:
+        return generate_latest(self.registry)
+
+
+class _SearchCache(Collector):
+    def __init__(self, counts: Callable[[], tuple[int, int]]) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        family = CounterMetricFamily("dragoman_searches", "Searches, by whether the cache had them", labels=["cache"])
+        hits, misses = self._counts()
+        family.add_metric(["hit"], hits)
+        family.add_metric(["miss"], misses)
+        yield family
+
+
+def phase_of(step: Node | Call) -> str:
+    if isinstance(step, Node):
+        return "proxy"
+    return "search" if step.kind == "search" else "llm"

@@ -1,0 +1,218 @@
+"""The models of the endpoint: systems with their policies, opened, lent to requests, and swapped when the champion changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from dragoman.config import Params
+from dragoman.engines.base import Engine
+from dragoman.retrieval.base import Retriever
+from dragoman.rollout.coalesce import CoalescingEngine
+from dragoman.rollout.tree import World
+from dragoman.serving.champion import NAME, Champion
+from dragoman.systems.base import System
+from dragoman.training.policy import read_manifest
+from dragoman.world import Worlds, policy_model, split_name
+
+log = logging.getLogger(__name__)
+
+STANDARD = "standard"
+"""The system that answers when a proxy fails."""
+RETRY_S = 30.0
+"""A champion that could not be opened is tried again after so long, or when another one is named."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A system in its world, ready to be asked."""
+
+    system: System
+    world: World
+    version: str | None
+    close: Callable[[], Awaitable[None]]
+
+
+Opener = Callable[[str], Opened]
+"""Opens a `system@policy`; it may block for as long as loading a model takes."""
+
+
+def opener(params: Params, retriever: Retriever) -> Opener:
+    """Opens models as settings say. What several of them need, such as the frozen LLM, is loaded once (`EnginePool`)."""
+
+    def open(name: str) -> Opened:
+        worlds = Worlds(params, retriever)  # one for each model, which can then be closed alone
+        system, world = worlds.open(name)
+        _, policy = split_name(name)
+        version = None
+        if system.roles:
+            folder = Path(policy_model(policy, params.proxy).model)
+            version = str(read_manifest(folder).get("version") or folder.name)
+        world = replace(world, llm=_abandonable(world.llm), proxy=_abandonable(world.proxy))
+        return Opened(system, world, version, worlds.close)
+
+    return open
+
+
+def _abandonable(engine: Engine) -> Engine:
+    """The engine without what lets a call go on after its caller has gone: past its deadline a call must end."""
+    return engine.inner if isinstance(engine, CoalescingEngine) else engine
+
+
+@dataclass(eq=False)
+class Model:
+    """What a name stands for now. `opened` is None while there is no champion that can be used."""
+
+    name: str
+    opened: Opened | None
+    since: float = field(default_factory=time.time)
+    users: int = 0
+    idle: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def system(self) -> str:
+        return split_name(self.name)[0]
+
+    @property
+    def version(self) -> str | None:
+        return self.opened.version if self.opened else None
+
+
+class Models:
+    """Opens every model on entry, follows the champion, and closes all on exit.
+
+    A request keeps the model it has begun with. When the champion changes, the new one is opened beside the old one (both
+    are in memory for that while), takes its place for the requests that follow, and the old one is closed when the last
+    request that uses it is done.
+
+    Args:
+        names: the models that are offered; `system@champion` follows `champion`.
+        open: opens one; it runs in a thread.
+        champion: None for no registry: then nothing is ever the champion.
+        poll_s: how often to ask who is the champion.
+        report: told how each change of champion went: "swapped" or "failed".
+    """
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        open: Opener,
+        champion: Champion | None,
+        *,
+        poll_s: float = 1.0,
+        report: Callable[[str], None] = lambda outcome: None,
+    ) -> None:
+        self._names, self._open, self._champion = names, open, champion
+        self._poll_s, self._report = poll_s, report
+        self._models: dict[str, Model] = {}
+        self._followers = [name for name in names if split_name(name)[1] == NAME]
+        self._folder: str | None = None  # of the champion that is served
+        self._refused: tuple[str, float] = ("", 0.0)  # one that could not be opened, and when
+        # One at a time: a pool of engines is locked while it loads one, and a close that waited for it would block the loop.
+        self._loading = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.standard: Model
+
+    async def __aenter__(self) -> Models:
+        try:
+            for name in dict.fromkeys((STANDARD, *self._names)):
+                following = name in self._followers
+                self._models[name] = Model(name, None if following else await asyncio.to_thread(self._open, name))
+        except BaseException:
+            await self.__aexit__()
+            raise
+        self.standard = self._models[STANDARD]
+        await self.refresh()
+        if self._followers:
+            self._spawn(self._follow())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for model in self._models.values():
+            await self._close(model)
+
+    @property
+    def offered(self) -> Mapping[str, Model]:
+        return {name: self._models[name] for name in self._names}
+
+    @contextmanager
+    def lease(self, name: str) -> Iterator[Model]:
+        """The model for the time of one request.
+
+        Raises:
+            KeyError: it is not offered.
+        """
+        if name not in self._names:
+            raise KeyError(name)
+        model = self._models[name]
+        model.users += 1
+        model.idle.clear()
+        try:
+            yield model
+        finally:
+            model.users -= 1
+            if not model.users:
+                model.idle.set()
+
+    async def refresh(self) -> None:
+        """Ask who is the champion, and serve it from now on if it is another one. Logs what goes wrong."""
+        if not self._followers or self._champion is None:
+            return
+        try:
+            folder = await asyncio.to_thread(self._champion.current)
+        except Exception as e:
+            log.warning("the champion is not known (%s: %s); going on with %s", type(e).__name__, e, self._folder)
+            return
+        if folder is None or folder == self._folder:
+            return
+        if self._refused[0] == folder and time.monotonic() - self._refused[1] < RETRY_S:
+            return
+        opened: dict[str, Opened] = {}
+        try:
+            async with self._loading:
+                for name in self._followers:
+                    opened[name] = await asyncio.to_thread(self._open, f"{split_name(name)[0]}@{folder}")
+        except Exception:  # whatever is wrong with a new model is no reason to stop serving the old one
+            log.exception("the champion %s cannot be served; going on with %s", folder, self._folder)
+            self._refused = (folder, time.monotonic())
+            self._report("failed")
+            for half in opened.values():
+                await half.close()
+            return
+        log.info("the champion is now %s, it was %s", folder, self._folder)
+        self._folder = folder
+        for name, new in opened.items():
+            old, self._models[name] = self._models[name], Model(name, new)
+            self._spawn(self._retire(old))
+        self._report("swapped")
+
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(self._poll_s)
+            await self.refresh()
+
+    async def _retire(self, model: Model) -> None:
+        try:
+            if model.users:
+                await model.idle.wait()
+        finally:  # also when the server ends
+            async with self._loading:
+                await self._close(model)
+
+    async def _close(self, model: Model) -> None:
+        opened, model.opened = model.opened, None
+        if opened is not None:
+            await opened.close()
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

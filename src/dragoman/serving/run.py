@@ -1,0 +1,99 @@
+"""Puts the endpoint together out of settings, and runs it until a signal ends it."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import uvicorn
+
+from dragoman import jsonl
+from dragoman.config import Params
+from dragoman.errors import UserError
+from dragoman.rollout.record import Episode
+from dragoman.serving.champion import Champion
+from dragoman.serving.keys import Keys
+from dragoman.serving.metrics import Metrics
+from dragoman.serving.models import Models, opener
+from dragoman.serving.server import create_app
+from dragoman.serving.service import Service
+from dragoman.world import open_retriever_checked
+
+log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def open_service(params: Params, index: str, champion: Champion | None) -> AsyncIterator[Service]:
+    """The service that settings describe, with its models open.
+
+    Raises:
+        UserError: the index or a model cannot be used.
+    """
+    settings, metrics = params.serve, Metrics()
+    retriever = await open_retriever_checked(index)
+    try:
+        metrics.watch_cache(lambda: (retriever.hits, retriever.misses))
+        models = Models(
+            settings.models,
+            opener(params, retriever),
+            champion,
+            poll_s=settings.champion_poll_s,
+            report=lambda outcome: metrics.swaps.labels(outcome).inc(),
+        )
+        with _keeper(settings.episodes) as keep:
+            async with models:
+                yield Service(models, settings, metrics, keep=keep)
+    finally:
+        await retriever.close()
+
+
+async def run_server(
+    params: Params, index: str, champion: Champion | None, keys: Keys | None, *, host: str, port: int
+) -> None:
+    """Serve until SIGINT or SIGTERM; requests under way have their deadline to finish."""
+    async with open_service(params, index, champion) as service:
+        config = uvicorn.Config(
+            create_app(service, keys=keys),
+            host=host,
+            port=port,
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=int(params.serve.deadline_s) + 1,
+        )
+        log.info("http://%s:%d/v1 serves %s; /docs describes it", host, port, ", ".join(params.serve.models))
+        with _signals_end_the_server_alone():
+            await uvicorn.Server(config).serve()
+
+
+@contextmanager
+def _signals_end_the_server_alone() -> Iterator[None]:
+    """uvicorn raises the signal that has ended it once more, which would end the process before its engines are closed."""
+    old = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _keeper(folder: str | None) -> Iterator[Callable[[Episode], None]]:
+    if folder is None:
+        yield lambda episode: None
+        return
+    path = Path(folder) / "episodes.jsonl"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a", encoding="utf-8", errors="replace")
+    except OSError as e:
+        raise UserError(f"serve.episodes: {path}: cannot write ({e.strerror})") from None
+
+    def keep(episode: Episode) -> None:
+        file.write(jsonl.dumps(episode.model_dump(mode="json")) + "\n")
+        file.flush()
+
+    with file:
+        yield keep

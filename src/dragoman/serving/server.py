@@ -1,0 +1,322 @@
+"""The HTTP side: OpenAI's routes, health, metrics, and what stands at the door (size, keys, trace ids, the log)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+from fastapi import Depends, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.security import HTTPBearer
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dragoman.retrieval.asked import well_formed
+from dragoman.rollout.record import Call, Node
+from dragoman.serving import wire
+from dragoman.serving.conversation import Conversation
+from dragoman.serving.errors import ApiError
+from dragoman.serving.keys import Keys
+from dragoman.serving.metrics import Metrics
+from dragoman.serving.models import STANDARD, Model
+from dragoman.serving.service import Answer, Asked, Service, strategy_of
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+_KEYED = "/v1/"
+_DOCUMENTED = {400, 401, 404, 413, 429, 500, 503, 504}
+_MOST_NAMED = 32
+"""How many ignored parameters an answer names."""
+
+
+def create_app(service: Service, *, keys: Keys | None = None) -> FastAPI:
+    """The application that serves `service`, whose models are open and stay the caller's to close."""
+    metrics = service.metrics
+    app = FastAPI(
+        title="dragoman",
+        description="Questions answered by a system: a trained proxy between a search engine and a language model.",
+    )
+    app.add_middleware(_Door, metrics=metrics, max_body_bytes=service.settings.max_body_bytes, keys=keys)
+
+    @app.exception_handler(ApiError)
+    async def refused(request: Request, error: ApiError) -> Response:
+        metrics.errors.labels(error.code).inc()
+        return error.response()
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        # what was sent is left out: it may be long, private, or no Unicode
+        faults = [(".".join(map(str, e["loc"][1:])), e["msg"]) for e in error.errors()[:3]]
+        message = "; ".join(f"{where}: {what}" if where else what for where, what in faults)
+        return await refused(request, ApiError(400, "invalid_request", well_formed(message)[:500]))
+
+    @app.exception_handler(HTTPException)
+    async def other(request: Request, error: HTTPException) -> Response:
+        code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid_request")
+        shaped = ApiError(error.status_code, code, str(error.detail))
+        shaped.headers = error.headers
+        return await refused(request, shaped)
+
+    @app.get("/healthz")
+    async def healthz() -> wire.Health:
+        """The process runs."""
+        return wire.Health()
+
+    @app.get("/readyz", response_model=wire.Readiness, responses={503: {"model": wire.Readiness}})
+    async def readyz() -> Response:
+        """Models are open and the LLM answers: requests can be sent here."""
+        llm = await service.ready()
+        versions = {name: model.version for name, model in service.models.offered.items()}
+        state = wire.Readiness(status="ready" if llm else "not ready", llm=llm, models=versions)
+        return JSONResponse(state.model_dump(), 200 if llm else 503)
+
+    @app.get("/metrics", response_class=Response)
+    async def prometheus() -> Response:
+        """Counters and histograms, for Prometheus."""
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    bearer = Depends(
+        HTTPBearer(auto_error=False)
+    )  # for the documentation: the door checks keys, before bodies are read
+    responses: dict[int | str, dict[str, Any]] = {status: {"model": wire.ErrorBody} for status in _DOCUMENTED}
+
+    @app.get("/v1/models", dependencies=[bearer], responses={401: responses[401]})
+    async def models() -> wire.ModelList:
+        return wire.ModelList(data=[_card(model) for model in service.models.offered.values()])
+
+    @app.get(
+        "/v1/models/{name:path}", dependencies=[bearer], responses={status: responses[status] for status in (401, 404)}
+    )
+    async def model(name: str) -> wire.ModelCard:
+        service.check(name)
+        return _card(service.models.offered[name])
+
+    @app.post("/v1/chat/completions", dependencies=[bearer], response_model=wire.ChatCompletion, responses=responses)
+    async def chat(body: wire.ChatRequest, request: Request) -> Any:
+        service.check(body.model)
+        conversation = Conversation.of(
+            body.messages,
+            max_question_chars=service.settings.max_question_chars,
+            max_history_chars=service.settings.max_history_chars,
+        )
+        asked = Asked(request.state.trace_id, body.model, conversation)
+        if not body.stream:
+            return _completion(body, asked, await _while_connected(request, service.answer(asked)))
+        events = _events(service, asked, trace=body.dragoman.trace)
+        # The response begins with the first thing there is to say, so that what fails before has its proper status.
+        first = await _while_connected(request, anext(events))
+        return StreamingResponse(
+            _stream(body, asked, first, events, metrics),
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
+        )
+
+    return app
+
+
+async def _while_connected(request: Request, work: Awaitable[T]) -> T:
+    """The result of `work`, which is ended when the client goes away: its answer would reach nobody.
+
+    Raises:
+        ApiError: 499, for the log and the metrics.
+    """
+
+    async def disconnected() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(disconnected())
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ApiError(499, "client_closed_request", "the client has gone")
+        return task.result()
+    finally:
+        task.cancel()
+        gone.cancel()
+
+
+def _card(model: Model) -> wire.ModelCard:
+    extension = wire.ModelExtension(system=model.system, policy=model.version)
+    return wire.ModelCard(id=model.name, created=int(model.since), dragoman=extension)
+
+
+def _completion(body: wire.ChatRequest, asked: Asked, answer: Answer) -> wire.ChatCompletion:
+    extension = _extension(body, asked, answer)
+    if body.dragoman.trace:
+        extension.steps = [wire.Step.of(step) for step in asked.steps]
+    return wire.ChatCompletion(
+        id=f"chatcmpl-{asked.trace_id}",
+        created=int(time.time()),
+        model=asked.model,
+        choices=[wire.Choice(message=wire.AnswerMessage(content=answer.text))],
+        usage=_usage(asked),
+        dragoman=extension,
+    )
+
+
+def _extension(body: wire.ChatRequest, asked: Asked, answer: Answer) -> wire.Extension:
+    ignored = sorted(well_formed(name)[:64] for name in body.model_extra or {})[:_MOST_NAMED]
+    return wire.Extension(
+        trace_id=asked.trace_id,
+        policy=answer.policy,
+        question=answer.question,
+        citations=[wire.Citation(id=p.id, title=p.title) for p in answer.passages],
+        stop=str(answer.stop),
+        strategy=strategy_of(asked.steps),
+        decisions=sum(isinstance(step, Node) for step in asked.steps),
+        seconds={phase: round(seconds, 4) for phase, seconds in asked.seconds.items()},
+        degraded=wire.Degraded(system=STANDARD, reason=answer.degraded) if answer.degraded else None,
+        ignored=ignored,
+    )
+
+
+def _usage(asked: Asked) -> wire.Usage:
+    read, written = (
+        sum(step.prompt_tokens for step in asked.steps),
+        sum(step.completion_tokens for step in asked.steps),
+    )
+    return wire.Usage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written)
+
+
+async def _events(service: Service, asked: Asked, *, trace: bool) -> AsyncGenerator[Node | Call | Answer, None]:
+    """The steps, if they are wanted, and the answer. A caller that goes away ends the work."""
+    steps: asyncio.Queue[Node | Call | None] = asyncio.Queue()
+    if trace:
+        asked.observe = steps.put_nowait
+    work = asyncio.create_task(service.answer(asked))
+    work.add_done_callback(lambda _: steps.put_nowait(None))
+    try:
+        while (step := await steps.get()) is not None:
+            yield step
+        yield await work
+    finally:
+        work.cancel()
+
+
+async def _stream(
+    body: wire.ChatRequest,
+    asked: Asked,
+    first: Node | Call | Answer,
+    events: AsyncGenerator[Node | Call | Answer, None],
+    metrics: Metrics,
+) -> AsyncIterator[str]:
+    """Server-sent events: a chunk each for the role, the steps, the answer, its end, and the usage if it is asked for."""
+    created = int(time.time())
+    asked_for_usage = body.stream_options is not None and body.stream_options.include_usage
+
+    def chunk(delta: dict[str, Any] | None, end: str | None = None, **more: Any) -> str:
+        choices = [] if delta is None else [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": end}]
+        row = {
+            "id": f"chatcmpl-{asked.trace_id}",
+            "object": "chat.completion.chunk",
+            "created": created,
+            "model": asked.model,
+            "choices": choices,
+            **({"usage": None} if asked_for_usage else {}),
+            **more,
+        }
+        return _event(row)
+
+    async with aclosing(events):
+        yield chunk({"role": "assistant", "content": ""})
+        event = first
+        try:
+            while not isinstance(event, Answer):
+                yield chunk({}, dragoman={"step": wire.Step.of(event).model_dump(exclude_none=True)})
+                event = await anext(events)
+        except ApiError as e:
+            metrics.errors.labels(e.code).inc()
+            yield _event(e.body)
+            return
+        yield chunk({"content": event.text})
+        extension = _extension(body, asked, event).model_dump(exclude={"steps"})
+        yield chunk({}, "stop", dragoman=extension)
+        if asked_for_usage:
+            yield chunk(None, usage=_usage(asked).model_dump())
+        yield "data: [DONE]\n\n"
+
+
+def _event(row: dict[str, Any]) -> str:
+    return f"data: {json.dumps(row)}\n\n"
+
+
+class _Door:
+    """What happens to every request before it comes in, and what is noted of it: never its text, its key or its headers."""
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics, max_body_bytes: int, keys: Keys | None) -> None:
+        self.app, self.metrics, self.keys = app, metrics, keys
+        self.max_body_bytes = max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        trace_id = uuid.uuid4().hex
+        scope.setdefault("state", {})["trace_id"] = trace_id
+        started, status, read = time.monotonic(), 0, 0  # no status: nobody was there to be answered
+
+        async def receive_limited() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > self.max_body_bytes:
+                raise self._too_large
+            return message
+
+        async def send_traced(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["x-request-id"] = trace_id
+            await send(message)
+
+        owner: str | None = None
+        try:
+            headers = Headers(scope=scope)
+            owner = self._owner(scope["path"], headers)
+            if int(headers.get("content-length", 0)) > self.max_body_bytes:
+                raise self._too_large
+            await self.app(scope, receive_limited, send_traced)
+        except ApiError as refusal:
+            self.metrics.errors.labels(refusal.code).inc()
+            await refusal.response()(scope, receive, send_traced)
+        finally:
+            route = getattr(scope.get("route"), "path", "other")
+            self.metrics.responses.labels(route, str(status)).inc()
+            if scope["path"].startswith(_KEYED):
+                by = f" by {owner}" if owner else ""
+                log.info(
+                    "%s: %s %s%s: %s in %.3f s",
+                    trace_id,
+                    scope["method"],
+                    route,
+                    by,
+                    status,
+                    time.monotonic() - started,
+                )
+
+    @property
+    def _too_large(self) -> ApiError:
+        return ApiError(413, "request_too_large", f"a request may have at most {self.max_body_bytes} bytes")
+
+    def _owner(self, path: str, headers: Headers) -> str | None:
+        """
+        Raises:
+            ApiError: 401, a key is needed and none of ours is given.
+        """
+        if self.keys is None or not path.startswith(_KEYED):
+            return None
+        owner = self.keys.owner(headers.get("authorization", ""))
+        if owner is None:
+            raise ApiError(401, "invalid_api_key", "give a valid API key: `Authorization: Bearer KEY`")
+        return owner

@@ -1,0 +1,254 @@
+"""What happens to one question between the HTTP server and the systems: queue, deadline, and what to do when parts fail."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from dragoman.config import ServeParams
+from dragoman.engines.base import Engine, Request, Result
+from dragoman.errors import EngineFault
+from dragoman.retrieval.asked import well_formed
+from dragoman.rollout.record import Call, Episode, Node
+from dragoman.rollout.tree import Tree
+from dragoman.serving.conversation import Conversation
+from dragoman.serving.errors import ApiError
+from dragoman.serving.gate import Gate
+from dragoman.serving.guard import FencedSystem, PlainRetriever
+from dragoman.serving.metrics import Metrics, phase_of
+from dragoman.serving.models import STANDARD, Model, Models, Opened
+from dragoman.systems.base import StopReason
+from dragoman.types import Passage, Question
+
+log = logging.getLogger(__name__)
+
+PROBE_S = 5.0
+"""How long the LLM may take to show that it is there."""
+_ANSWERS = (StopReason.ANSWERED, StopReason.DEPTH_LIMIT, StopReason.DOCUMENT_LIMIT, StopReason.EMPTY_ANSWER)
+
+
+@dataclass
+class Asked:
+    """One request, and what has been done for it so far."""
+
+    trace_id: str
+    model: str
+    conversation: Conversation
+    observe: Callable[[Node | Call], None] = lambda step: None
+    steps: list[Node | Call] = field(default_factory=list)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+
+@dataclass(frozen=True)
+class Answer:
+    text: str
+    question: str
+    passages: tuple[Passage, ...]
+    stop: StopReason
+    policy: str | None
+    degraded: str | None
+    """Why standard RAG answered in the proxy's place; None when it did not."""
+
+
+@dataclass(frozen=True)
+class _Played:
+    stop: StopReason
+    text: str
+    passages: tuple[Passage, ...]
+    error: str | None
+
+
+class Service:
+    """Answers questions with the models it is given, which stay the caller's to open and close.
+
+    Args:
+        keep: told of each episode, for those who want to keep them.
+    """
+
+    def __init__(
+        self,
+        models: Models,
+        settings: ServeParams,
+        metrics: Metrics,
+        *,
+        keep: Callable[[Episode], None] = lambda episode: None,
+    ) -> None:
+        self.models, self.settings, self.metrics, self.keep = models, settings, metrics, keep
+        self.gate = Gate(settings.concurrency, settings.queue)
+        metrics.watch("dragoman_running", "Questions under way", lambda: self.gate.running)
+        metrics.watch("dragoman_waiting", "Questions in the queue", lambda: self.gate.waiting)
+        self._llm_failed = False
+        self._probing = asyncio.Lock()
+
+    def check(self, model: str) -> None:
+        """
+        Raises:
+            ApiError: 404, no such model.
+        """
+        if model not in self.models.offered:
+            known = ", ".join(self.models.offered)
+            raise ApiError(404, "model_not_found", f"there is no such model; there are: {known}", param="model")
+
+    async def answer(self, asked: Asked) -> Answer:
+        """Answer within the deadline, which includes the time in the queue and ends every call that is under way.
+
+        Raises:
+            ApiError: 404 no such model; 429 too many wait; 503 the LLM or the retriever does not answer; 504 the deadline
+                has passed; 500 a bug, of which the log has the traceback.
+        """
+        self.check(asked.model)
+        started = _now()
+        try:
+            async with asyncio.timeout(self.settings.deadline_s), self.gate.enter():
+                asked.seconds["queue"] = _now() - started
+                with self.models.lease(asked.model) as model:
+                    answer = await self._answer(asked, model, patience=started + self._proxy_s)
+        except TimeoutError:
+            raise ApiError(504, "deadline_exceeded", f"no answer within {self.settings.deadline_s:g} s") from None
+        except ApiError:
+            raise
+        except Exception:
+            log.exception("%s: failed", asked.trace_id)
+            raise ApiError(500, "internal_error", f"an error in the server; its log knows {asked.trace_id}") from None
+        asked.seconds["total"] = _now() - started
+        self._count(asked, answer)
+        return answer
+
+    async def ready(self) -> bool:
+        """Whether the LLM answers. Only where its last call has failed is it asked for a word."""
+        async with self._probing:
+            if self._llm_failed:
+                request = Request(prompt=(("user", "Say yes."),), max_tokens=1)
+                with contextlib.suppress(EngineFault, TimeoutError):
+                    async with asyncio.timeout(PROBE_S):
+                        await self._llm.generate([request])
+            return not self._llm_failed
+
+    @property
+    def _llm(self) -> _Watched:
+        return _Watched(_opened(self.models.standard).world.llm, self._heard)
+
+    def _heard(self, failed: bool) -> None:
+        self._llm_failed = failed
+
+    @property
+    def _proxy_s(self) -> float:
+        return self.settings.deadline_s * self.settings.proxy_share
+
+    async def _answer(self, asked: Asked, model: Model, *, patience: float) -> Answer:
+        question = await self._stand_alone(asked)
+        degraded = None
+        played: _Played | None = None
+        if model.opened is None:
+            degraded = "unavailable"
+        elif not model.opened.system.roles:
+            played = await self._play(asked, model.opened, question)
+        else:
+            try:
+                async with asyncio.timeout_at(patience):
+                    played = await self._play(asked, model.opened, question)
+            except TimeoutError:
+                degraded = "slow"
+            else:
+                if played.stop not in _ANSWERS:
+                    log.warning("%s: %s: %s (%s)", asked.trace_id, asked.model, played.stop, played.error)
+                    degraded, played = str(played.stop), None
+        if played is None:
+            played = await self._play(asked, _opened(self.models.standard), question)
+        if played.stop not in _ANSWERS:
+            raise RuntimeError(f"{played.stop}: {played.error}")
+        policy = model.version if degraded is None else None
+        return Answer(played.text, question, played.passages, played.stop, policy, degraded)
+
+    async def _stand_alone(self, asked: Asked) -> str:
+        try:
+            question, call = await asked.conversation.stand_alone(
+                self._llm, max_question_chars=self.settings.max_question_chars
+            )
+        except EngineFault as e:
+            raise self._llm_unavailable(asked, str(e)) from e
+        if call is not None:
+            self._observe(asked, call)
+        return question
+
+    async def _play(self, asked: Asked, opened: Opened, question: str) -> _Played:
+        """Let a system answer.
+
+        Raises:
+            ApiError: 503, when it was not the system that failed but the LLM or the retriever.
+        """
+        llm = _Watched(opened.world.llm, self._heard)
+        world = replace(opened.world, llm=llm, retriever=PlainRetriever(opened.world.retriever))
+        system = FencedSystem(opened.system) if self.settings.fence else opened.system
+        tree = Tree(Question(asked.trace_id, question), system, world, observe=lambda step: self._observe(asked, step))
+        episode = await tree.grow(key=asked.trace_id, system_name=asked.model)
+        self.keep(episode)
+        (end,) = episode.trajectories
+        if llm.failed and end.stop is StopReason.ENGINE_FAULT:
+            raise self._llm_unavailable(asked, end.error)
+        if end.stop is StopReason.RETRIEVER_FAULT:
+            log.warning("%s: the retriever failed: %s", asked.trace_id, end.error)
+            raise ApiError(503, "retriever_unavailable", "the search engine does not answer", retry_after=5)
+        passages = tuple(tree.passages[id] for id in end.passages)
+        return _Played(end.stop, well_formed(end.answer or ""), passages, end.error)
+
+    def _llm_unavailable(self, asked: Asked, why: str | None) -> ApiError:
+        log.warning("%s: the LLM failed: %s", asked.trace_id, why)  # for us: it may name hosts
+        return ApiError(503, "llm_unavailable", "the language model does not answer", retry_after=5)
+
+    def _observe(self, asked: Asked, step: Node | Call) -> None:
+        asked.steps.append(step)
+        asked.seconds[phase_of(step)] += step.seconds
+        self.metrics.step(step)
+        asked.observe(step)
+
+    def _count(self, asked: Asked, answer: Answer) -> None:
+        self.metrics.answers.labels(asked.model).inc()
+        self.metrics.phases.labels("queue").observe(asked.seconds["queue"])
+        self.metrics.phases.labels("total").observe(asked.seconds["total"])
+        if strategy := strategy_of(asked.steps):
+            self.metrics.strategies.labels(asked.model, strategy).inc()
+        if answer.degraded:
+            self.metrics.degradations.labels(asked.model, answer.degraded).inc()
+
+
+class _Watched:
+    """The LLM's engine in the hands of one request. Remembers whether it failed, which a trajectory does not tell apart."""
+
+    def __init__(self, inner: Engine, heard: Callable[[bool], None]) -> None:
+        self.inner, self.fingerprint, self._heard = inner, inner.fingerprint, heard
+        self.failed = False
+
+    async def generate(self, requests: Sequence[Request]) -> list[Result]:
+        try:
+            results = await self.inner.generate(requests)
+        except EngineFault:
+            self.failed = True
+            self._heard(True)
+            raise
+        self._heard(False)
+        return results
+
+    async def forget(self) -> None:
+        await self.inner.forget()
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+def strategy_of(steps: Sequence[Node | Call]) -> str | None:
+    """The kind of the proxy's first decision; None where it made none."""
+    return next((step.kind or None for step in steps if isinstance(step, Node)), None)
+
+
+def _opened(model: Model) -> Opened:
+    assert model.opened is not None, f"{STANDARD} is open for as long as the server is"
+    return model.opened
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,193 @@
+"""What goes over the wire: OpenAI's chat completions, and our own fields under `dragoman`.
+
+Requests may hold any of OpenAI's other parameters, so that clients work unchanged. The answer names those without effect.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dragoman.rollout.record import Call, Node
+
+
+class TextPart(BaseModel):
+    type: Literal["text"]
+    text: str
+
+
+class Message(BaseModel):
+    """`user` and `assistant` make up the conversation. The other roles are accepted and have no say in what is answered."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: str | list[TextPart] | None = None
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.content, list):
+            return "\n".join(part.text for part in self.content)
+        return self.content or ""
+
+
+class StreamOptions(BaseModel):
+    include_usage: bool = False
+
+
+class RequestExtension(BaseModel, extra="forbid"):
+    trace: bool = False
+    """Also show the steps: decisions, searches, and what the LLM wrote on the way."""
+
+
+class ChatRequest(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    model: str
+    """A system, or `system@policy`, out of `/v1/models`."""
+    messages: Annotated[list[Message], Field(min_length=1)]
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    n: Literal[1] | None = 1
+    dragoman: RequestExtension = RequestExtension()
+
+
+class Citation(BaseModel):
+    id: str
+    title: str
+
+
+class Step(BaseModel):
+    """One step on the way to an answer."""
+
+    kind: Literal["decision", "search", "llm"]
+    name: str
+    """The proxy's role, `search`, or what the LLM was asked for."""
+    seconds: float
+    text: str = ""
+    """What the proxy or the LLM said."""
+    action: dict[str, Any] | None = None
+    """The proxy's text as an action; missing where it is none."""
+    query: str | None = None
+    page: int | None = None
+    passages: list[str] | None = None
+    """The ids of the passages that a search found."""
+
+    @classmethod
+    def of(cls, step: Node | Call) -> Step:
+        seconds = round(step.seconds, 4)
+        if isinstance(step, Node):
+            action = step.action if isinstance(step.action, dict) else None
+            return cls(kind="decision", name=step.role, seconds=seconds, text=step.text, action=action)
+        if isinstance(step.input, dict):
+            query, page = step.input["query"], step.input["page"]
+            found = list(step.output)
+            return cls(kind="search", name=step.name, seconds=seconds, query=query, page=page, passages=found)
+        return cls(kind="llm", name=step.name, seconds=seconds, text=str(step.output))
+
+
+class Degraded(BaseModel):
+    system: str
+    """The system that answered instead."""
+    reason: str
+    """`unavailable` (no such policy is loaded), `slow`, or why the proxy's trajectory ended (`engine_fault`, ...)."""
+
+
+class Extension(BaseModel):
+    """What an answer of dragoman says beyond OpenAI's fields."""
+
+    trace_id: str
+    """Also the `x-request-id` header, the end of the answer's `id`, and the key of the episode where episodes are kept."""
+    policy: str | None = None
+    """The version of the proxy that decided; none for a baseline."""
+    question: str
+    """The question that was answered: with a conversation before it, the LLM made it stand alone."""
+    citations: list[Citation]
+    """The passages that the LLM saw."""
+    stop: str
+    """Why it ended there: `answered`, `depth_limit`, `document_limit`, `empty_answer`."""
+    strategy: str | None = None
+    """The proxy's first decision, such as `Search`."""
+    decisions: int
+    seconds: dict[str, float]
+    """By phase: `queue`, `proxy`, `search`, `llm`, `total`. Parallel calls add up to more than the total."""
+    degraded: Degraded | None = None
+    """Set when the proxy failed and standard RAG answered instead."""
+    ignored: list[str] = []
+    """Parameters of the request that had no effect."""
+    steps: list[Step] | None = None
+    """With `trace`, when the answer is not streamed."""
+
+
+class Usage(BaseModel):
+    """Tokens that all models together have read and written for it."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class AnswerMessage(BaseModel):
+    role: Literal["assistant"] = "assistant"
+    content: str
+    refusal: None = None
+
+
+class Choice(BaseModel):
+    index: int = 0
+    message: AnswerMessage
+    finish_reason: Literal["stop"] = "stop"
+    logprobs: None = None
+
+
+class ChatCompletion(BaseModel):
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: Usage
+    dragoman: Extension
+
+
+class ModelExtension(BaseModel):
+    system: str
+    policy: str | None
+    """The version that is served now; none for a baseline, and while there is no champion."""
+
+
+class ModelCard(BaseModel):
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str = "dragoman"
+    dragoman: ModelExtension
+
+
+class ModelList(BaseModel):
+    object: Literal["list"] = "list"
+    data: list[ModelCard]
+
+
+class Health(BaseModel):
+    status: Literal["ok"] = "ok"
+
+
+class Readiness(BaseModel):
+    status: Literal["ready", "not ready"]
+    llm: bool
+    """Whether the frozen LLM answers."""
+    models: dict[str, str | None]
+    """The version of each model's policy."""
+
+
+class ErrorDetail(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class ErrorBody(BaseModel):
+    error: ErrorDetail

@@ -1,0 +1,145 @@
+"""The champion is followed, and changes without a request that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import httpx
+import openai
+
+from dragoman.serving.champion import Published
+from serving_parts import QUESTION, Model, Parts, Registry, ask, eventually, searching
+
+MODELS = ("c3po@champion", "standard")
+
+
+def parts_with(champion: Registry, *policies: str, seconds: float = 0.0) -> Parts:
+    return Parts(
+        proxies={policy: Model(searching, seconds=seconds) for policy in policies}, champion=champion, models=MODELS
+    )
+
+
+async def policy_of(client: httpx.AsyncClient) -> str | None:
+    body = (await ask(client, model="c3po@champion")).json()
+    assert body["choices"][0]["message"]["content"] == "Port Salt"
+    return body["dragoman"]["policy"]
+
+
+async def test_a_promotion_and_a_rollback_are_served_within_a_poll():
+    registry = Registry("v1")
+    parts = parts_with(registry, "v1", "v2")
+    old = parts.proxies["v1"]
+    async with parts.client() as client:
+        assert await policy_of(client) == "v1"
+        registry.folder = "v2"
+        await eventually(lambda: old.closed == 1)
+        assert await policy_of(client) == "v2"
+        parts.proxies["v1"] = Model(searching)
+        registry.folder = "v1"
+        await eventually(lambda: parts.proxies["v2"].closed == 1)
+        assert await policy_of(client) == "v1"
+        cards = (await client.get("/v1/models")).json()["data"]
+        assert cards[0]["dragoman"] == {"system": "c3po", "policy": "v1"}
+    assert parts.metric("dragoman_champion_changes_total", outcome="swapped") == 3
+    assert parts.proxies["v1"].closed == 1
+
+
+async def test_what_is_under_way_finishes_on_the_old_policy_which_is_then_closed():
+    registry = Registry("v1")
+    parts = parts_with(registry, "v1", "v2", seconds=0.1)
+    async with parts.client() as client:
+        under_way = asyncio.create_task(policy_of(client))
+        await eventually(lambda: parts.proxies["v1"].running == 1)
+        registry.folder = "v2"
+        await eventually(lambda: parts.metric("dragoman_champion_changes_total", outcome="swapped") == 2)
+        assert parts.proxies["v1"].closed == 0
+        assert await policy_of(client) == "v2"
+        assert await under_way == "v1"
+        await eventually(lambda: parts.proxies["v1"].closed == 1)
+
+
+async def test_200_concurrent_requests_across_swaps_and_none_fails():
+    """Over real sockets, with the official client. An engine that is asked after it was closed would fail the request."""
+    registry = Registry("v0")
+    parts = parts_with(registry, *(f"v{i}" for i in range(8)), seconds=0.03)
+    parts.settings = {"concurrency": 32, "queue": 200, "deadline_s": 30}
+    served: list[str] = []
+    async with parts.server() as url, openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
+
+        async def one(i: int) -> None:
+            await eventually(lambda: len(served) >= i - 40, 60)  # 40 at once
+            messages = [{"role": "user", "content": f"{QUESTION} {i}"}]
+            answer = await client.chat.completions.create(model="c3po@champion", messages=messages)
+            assert answer.choices[0].message.content == "Port Salt"
+            assert answer.dragoman["degraded"] is None
+            served.append(answer.dragoman["policy"])
+
+        async def promote() -> None:
+            for i in range(1, 8):
+                await eventually(lambda i=i: len(served) >= 20 * i, 60)
+                registry.folder = f"v{i}"
+                await eventually(
+                    lambda i=i: parts.metric("dragoman_champion_changes_total", outcome="swapped") == i + 1, 60
+                )
+
+        await asyncio.gather(*(one(i) for i in range(200)), promote())
+        await eventually(lambda: all(parts.proxies[f"v{i}"].closed == 1 for i in range(7)))
+    assert set(served) == {f"v{i}" for i in range(8)}
+    assert parts.proxies["v7"].closed == 1
+
+
+async def test_without_a_champion_standard_rag_answers_until_there_is_one():
+    registry = Registry(None)
+    parts = parts_with(registry, "v1")
+    async with parts.client() as client:
+        body = (await ask(client, model="c3po@champion")).json()
+        assert body["dragoman"]["degraded"] == {"system": "standard", "reason": "unavailable"}
+        assert (await client.get("/readyz")).json()["models"]["c3po@champion"] is None
+        registry.folder = "v1"
+        await eventually(lambda: parts.metric("dragoman_champion_changes_total", outcome="swapped") == 1)
+        assert await policy_of(client) == "v1"
+
+
+async def test_a_champion_that_cannot_be_opened_leaves_the_old_one(caplog):
+    registry = Registry("v1")
+    parts = parts_with(registry, "v1")
+    async with parts.client() as client:
+        registry.folder = "broken"
+        await eventually(lambda: parts.metric("dragoman_champion_changes_total", outcome="failed") == 1)
+        await asyncio.sleep(0.05)  # some polls more
+        assert await policy_of(client) == "v1"
+        assert "broken cannot be served" in caplog.text
+    assert parts.metric("dragoman_champion_changes_total", outcome="failed") == 1, "it is tried at every poll"
+    assert parts.proxies["v1"].closed == 1
+
+
+async def test_a_registry_that_is_down_or_empty_leaves_the_champion(caplog):
+    registry = Registry("v1")
+    parts = parts_with(registry, "v1")
+    async with parts.client() as client:
+        registry.folder = ConnectionError("no route to the registry")
+        await eventually(lambda: "no route to the registry" in caplog.text)
+        assert await policy_of(client) == "v1"
+        registry.folder = None
+        await asyncio.sleep(0.03)
+        assert await policy_of(client) == "v1"
+
+
+async def test_all_that_is_open_is_closed_at_the_end():
+    parts = parts_with(Registry("v1"), "v1", "")
+    parts.models = ("c3po@champion", "c3po", "standard")
+    async with parts.client():
+        pass
+    assert [proxy.closed for proxy in parts.proxies.values()] == [1, 1]
+
+
+def test_a_stage_can_be_the_champion(tmp_path):
+    champion = Published(str(tmp_path / "rl"))
+    assert champion.current() is None
+    for version in ("a", "b"):
+        folder = tmp_path / "rl" / "policies" / version
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+        (tmp_path / "rl" / "policy.json").write_text(json.dumps({"version": version, "folder": f"policies/{version}"}))
+        assert champion.current() == str(folder)

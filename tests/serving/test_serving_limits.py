@@ -1,0 +1,138 @@
+"""Deadlines, the queue, and what happens to calls that nobody waits for any more."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from dragoman.serving.errors import ApiError
+from dragoman.serving.gate import Gate
+from fakes import ListRetriever
+from serving_parts import PASSAGES, QUESTION, Model, Parts, answering, ask, eventually, searching
+
+
+def code(response) -> tuple[int, str]:
+    return response.status_code, response.json()["error"]["code"]
+
+
+async def test_a_deadline_ends_the_call_that_is_under_way():
+    parts = Parts(llm=Model(answering, seconds=30), settings={"deadline_s": 0.1})
+    async with parts.client() as client:
+        response = await ask(client, model="standard")
+        assert code(response) == (504, "deadline_exceeded")
+        await eventually(lambda: parts.llm.abandoned == 1 and parts.llm.running == 0)
+    assert parts.metric("dragoman_errors_total", code="deadline_exceeded") == 1
+
+
+async def test_the_deadline_covers_the_queue():
+    parts = Parts(llm=Model(answering, seconds=30), settings={"deadline_s": 0.2, "concurrency": 1})
+    async with parts.client() as client:
+        first, second = await asyncio.gather(*(ask(client, f"{QUESTION} {i}", model="direct") for i in range(2)))
+        assert code(first) == code(second) == (504, "deadline_exceeded")
+        assert parts.llm.abandoned == 1, "the second was let in"
+    assert parts.service.gate.running == parts.service.gate.waiting == 0
+
+
+async def test_the_deadline_covers_the_rewriting():
+    parts = Parts(llm=Model(answering, seconds=30), settings={"deadline_s": 0.1})
+    messages = [{"role": "user", "content": "Hello"}, {"role": "user", "content": QUESTION}]
+    async with parts.client() as client:
+        response = await client.post("/v1/chat/completions", json={"model": "standard", "messages": messages})
+    assert code(response) == (504, "deadline_exceeded")
+    assert parts.llm.abandoned == 1 and parts.retriever.queries == []
+
+
+async def test_a_slow_proxy_leaves_standard_rag_the_time_to_answer():
+    proxy = Model(searching, seconds=30)
+    parts = Parts(proxies={"": proxy}, settings={"deadline_s": 2, "proxy_share": 0.05})
+    async with parts.client() as client:
+        body = (await ask(client)).json()
+    assert body["dragoman"]["degraded"] == {"system": "standard", "reason": "slow"}
+    assert proxy.abandoned == 1
+
+
+class SlowRetriever(ListRetriever):
+    abandoned = 0
+
+    async def search(self, queries, k, page=0):
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            self.abandoned += 1
+            raise
+
+
+async def test_a_deadline_ends_a_search():
+    parts = Parts(retriever=SlowRetriever(PASSAGES), settings={"deadline_s": 0.05})
+    async with parts.client() as client:
+        assert code(await ask(client, model="standard")) == (504, "deadline_exceeded")
+        await eventually(lambda: parts.retriever.abandoned == 1)
+
+
+async def test_so_many_at_once_so_many_wait_and_the_others_come_again():
+    parts = Parts(llm=Model(answering, seconds=0.1), settings={"concurrency": 2, "queue": 3})
+    async with parts.client() as client:
+        responses = await asyncio.gather(*(ask(client, f"{QUESTION} {i}", model="direct") for i in range(8)))
+        refused = [r for r in responses if r.status_code == 429]
+        assert sorted(r.status_code for r in responses) == [200] * 5 + [429] * 3
+        assert {code(r) for r in refused} == {(429, "queue_full")}
+        assert all(1 <= int(r.headers["retry-after"]) <= 60 for r in refused)
+        assert (await ask(client, model="direct")).status_code == 200
+    assert parts.service.gate.running == parts.service.gate.waiting == 0
+    assert parts.metric("dragoman_errors_total", code="queue_full") == 3
+
+
+async def test_who_gives_up_waiting_leaves_no_trace_in_the_gate():
+    gate = Gate(1, 1)
+
+    async def stay() -> None:
+        async with gate.enter():
+            await asyncio.sleep(30)
+
+    inside, waiting = asyncio.create_task(stay()), asyncio.create_task(stay())
+    await eventually(lambda: gate.running == 1 and gate.waiting == 1)
+    with pytest.raises(ApiError, match="ask again later"):
+        await stay()
+    waiting.cancel()
+    inside.cancel()
+    await asyncio.gather(inside, waiting, return_exceptions=True)
+    assert (gate.running, gate.waiting) == (0, 0)
+    async with asyncio.timeout(1), gate.enter():
+        assert gate.running == 1
+
+
+async def test_retry_after_grows_with_the_queue():
+    gate = Gate(2, 100)
+    assert gate.retry_after_s == 1
+    gate.waiting = 39
+    assert gate.retry_after_s == 20
+    gate.waiting = 10_000
+    assert gate.retry_after_s == 60
+
+
+async def test_a_client_that_goes_away_ends_the_work():
+    parts = Parts(llm=Model(answering, seconds=30), settings={"deadline_s": 30})
+    body = {"model": "direct", "messages": [{"role": "user", "content": QUESTION}]}
+    async with parts.server() as url, httpx.AsyncClient() as client:
+        for stream in (False, True):
+            request = asyncio.create_task(client.post(f"{url}/chat/completions", json=body | {"stream": stream}))
+            await eventually(lambda: parts.llm.running == 1)
+            request.cancel()
+            await eventually(lambda: parts.llm.running == 0 and parts.service.gate.running == 0)
+        assert parts.llm.abandoned == 2
+        await eventually(lambda: parts.metric("dragoman_errors_total", code="client_closed_request") == 2)
+
+
+async def test_a_client_that_leaves_a_stream_ends_the_work():
+    parts = Parts(llm=Model(answering, seconds=30), settings={"deadline_s": 30})
+    async with parts.server() as url, httpx.AsyncClient() as client:
+        body = {"model": "c3po", "stream": True, "dragoman": {"trace": True}}
+        body["messages"] = [{"role": "user", "content": QUESTION}]
+        async with client.stream("POST", f"{url}/chat/completions", json=body) as response:
+            async for line in response.aiter_lines():
+                if '"filter"' in line:
+                    break
+            await eventually(lambda: parts.llm.running == 1)
+        await eventually(lambda: parts.llm.abandoned == 1 and parts.service.gate.running == 0)

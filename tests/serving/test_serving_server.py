@@ -1,0 +1,370 @@
+"""The routes, as any HTTP client meets them."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from dragoman.errors import EngineFault, RetrieverFault
+from dragoman.serving.keys import Keys, make_key
+from fakes import ListRetriever
+from serving_parts import PASSAGES, QUESTION, Failing, Model, Parts, ask, chat
+
+
+async def test_an_answer_has_openais_form_and_our_extension():
+    parts = Parts()
+    async with parts.client() as client:
+        response = await ask(client, QUESTION, temperature=0.2, user="me")
+    body = response.json()
+    assert response.status_code == 200
+    assert body["object"] == "chat.completion" and body["model"] == "c3po"
+    assert body["choices"] == [
+        {
+            "index": 0,
+            "message": {"role": "assistant", "content": "Port Salt", "refusal": None},
+            "finish_reason": "stop",
+            "logprobs": None,
+        }
+    ]
+    usage = body["usage"]
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"] > 0
+    extension = body["dragoman"]
+    assert extension["citations"] == [{"id": "brisa", "title": "Brisa"}]
+    assert (extension["strategy"], extension["decisions"], extension["stop"]) == ("Search", 2, "answered")
+    assert extension["policy"] == "base" and extension["degraded"] is None and extension["steps"] is None
+    assert extension["ignored"] == ["temperature", "user"]
+    assert set(extension["seconds"]) == {"queue", "proxy", "search", "llm", "total"}
+    assert body["id"] == f"chatcmpl-{extension['trace_id']}"
+    assert response.headers["x-request-id"] == extension["trace_id"] == parts.episodes[0].key
+
+
+async def test_the_steps_are_told_when_asked_for():
+    async with Parts().client() as client:
+        body = (await ask(client, dragoman={"trace": True})).json()
+    steps = body["dragoman"]["steps"]
+    assert [(s["kind"], s["name"]) for s in steps] == [
+        ("decision", "router"),
+        ("search", "search"),
+        ("decision", "filter"),
+        ("llm", "answer"),
+    ]
+    assert steps[0]["action"] == {"type": "Search", "query": "capital of Brisa", "thought": ""}
+    assert steps[1]["query"] == "capital of Brisa" and steps[1]["passages"][0] == "brisa"
+    assert steps[3]["text"] == "Port Salt"
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "user", "content": QUESTION}],
+        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": QUESTION}],
+        [{"role": "user", "content": [{"type": "text", "text": QUESTION}]}],
+    ],
+)
+async def test_a_first_question_costs_no_call_to_rewrite_it(messages):
+    parts = Parts()
+    async with parts.client() as client:
+        response = await client.post("/v1/chat/completions", json={"model": "standard", "messages": messages})
+    assert response.json()["dragoman"]["question"] == QUESTION
+    assert len(parts.llm.requests) == 1
+
+
+async def test_a_conversation_becomes_one_question():
+    parts = Parts()
+    said = [("user", "Tell me about\nBrisa."), ("assistant", "It is a country."), ("user", "What is its capital?")]
+    messages = [{"role": role, "content": content} for role, content in said]
+    async with parts.client() as client:
+        body = (await client.post("/v1/chat/completions", json={"model": "standard", "messages": messages})).json()
+    rewrite, answer = (request.messages[-1]["content"] for request in parts.llm.requests)
+    assert "User: Tell me about Brisa.\nAssistant: It is a country.\n" in rewrite
+    assert "Last question: What is its capital?" in rewrite
+    assert QUESTION in answer and "What is its capital?" not in answer
+    assert parts.retriever.queries == [QUESTION]
+    assert body["dragoman"]["question"] == QUESTION
+
+
+async def test_of_a_long_conversation_the_end_is_shown():
+    parts = Parts(settings={"max_history_chars": 40})
+    said = [*[("user" if i % 2 == 0 else "assistant", f"message {i}") for i in range(50)], ("user", "And now?")]
+    messages = [{"role": role, "content": content} for role, content in said]
+    async with parts.client() as client:
+        await client.post("/v1/chat/completions", json={"model": "standard", "messages": messages})
+    rewrite = parts.llm.requests[0].messages[-1]["content"]
+    assert "message 49" in rewrite and "message 46" not in rewrite
+
+
+async def test_an_empty_rewriting_leaves_the_question_as_it_was():
+    parts = Parts(llm=Model(lambda prompt, random: "" if "Last question" in prompt else "x"))
+    messages = [{"role": "user", "content": "Hello"}, {"role": "user", "content": QUESTION}]
+    async with parts.client() as client:
+        body = (await client.post("/v1/chat/completions", json={"model": "standard", "messages": messages})).json()
+    assert body["dragoman"]["question"] == QUESTION
+
+
+def error_of(response) -> tuple[int, str]:
+    error = response.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"} and error["message"]
+    return response.status_code, error["code"]
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (chat("x" * 2001), "question_too_long"),
+        (chat("  \n "), "no_question"),
+        ({"model": "c3po", "messages": [{"role": "assistant", "content": "hi"}]}, "no_question"),
+        ({"model": "c3po", "messages": [{"role": "system", "content": "hi"}]}, "no_question"),
+        ({"model": "c3po", "messages": []}, "invalid_request"),
+        ({"messages": [{"role": "user", "content": "x"}]}, "invalid_request"),
+        (chat(n=2), "invalid_request"),
+        (chat(dragoman={"tracing": True}), "invalid_request"),
+        (
+            {"model": "c3po", "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+            "invalid_request",
+        ),
+        ([], "invalid_request"),
+    ],
+)
+async def test_what_is_refused(body, code):
+    parts = Parts()
+    async with parts.client() as client:
+        response = await client.post("/v1/chat/completions", json=body)
+    assert error_of(response) == (400, code)
+    assert parts.metric("dragoman_errors_total", code=code) == 1
+    assert parts.llm.requests == []
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 5000, b'{"a":' * 5000])
+async def test_what_is_no_json_is_refused(content):
+    async with Parts().client() as client:
+        response = await client.post(
+            "/v1/chat/completions", content=content, headers={"Content-Type": "application/json"}
+        )
+    assert error_of(response) == (400, "invalid_request")
+
+
+async def test_half_a_surrogate_pair_does_no_harm():
+    said = rb'"messages": [{"role": "user", "content": "half \ud83d"}]}'
+    headers = {"Content-Type": "application/json"}
+    async with Parts().client() as client:
+        content, name = [
+            await client.post("/v1/chat/completions", content=start + said, headers=headers)
+            for start in (rb'{"model": "direct", ', rb'{"model": "direct", "half \ud83d": 1, ')
+        ]
+    assert content.json()["dragoman"]["question"] == "half ?"
+    assert error_of(name) == (400, "invalid_request")
+
+
+async def test_unknown_models_and_routes():
+    async with Parts().client() as client:
+        assert error_of(await ask(client, model="gpt-4")) == (404, "model_not_found")
+        assert "c3po, standard, direct" in (await ask(client, model="gpt-4")).json()["error"]["message"]
+        assert error_of(await client.get("/v1/models/c3po@nobody/knows")) == (404, "model_not_found")
+        assert error_of(await client.get("/v1/files")) == (404, "not_found")
+        assert error_of(await client.get("/v1/chat/completions")) == (405, "method_not_allowed")
+
+
+async def test_a_policy_that_is_not_offered_is_not_loaded(tmp_path):
+    parts = Parts()
+    async with parts.client() as client:
+        assert error_of(await ask(client, model=f"c3po@{tmp_path}")) == (404, "model_not_found")
+
+
+async def test_large_bodies_are_refused_with_and_without_a_declared_length():
+    async def chunks():
+        for _ in range(10):
+            yield b" " * 1000
+
+    parts = Parts(settings={"max_body_bytes": 4000})
+    async with parts.client() as client:
+        declared = await client.post("/v1/chat/completions", content=b" " * 10_000)
+        chunked = await client.post("/v1/chat/completions", content=chunks())
+        small = await ask(client)
+    assert error_of(declared) == error_of(chunked) == (413, "request_too_large")
+    assert small.status_code == 200
+    assert parts.metric("dragoman_errors_total", code="request_too_large") == 2
+
+
+async def test_api_keys(tmp_path, caplog):
+    caplog.set_level(logging.DEBUG)
+    path = tmp_path / "keys"
+    key, other = make_key(path, "alice"), make_key(path, "bob")
+    assert key not in path.read_text() and path.stat().st_mode & 0o077 == 0
+    secret = "Where did I hide the letters?"
+    async with Parts(keys=Keys(path)).client() as client:
+        for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": f"Bearer {key}x"}, {"Authorization": key}):
+            response = await client.post("/v1/chat/completions", content=b"{", headers=headers)
+            assert error_of(response) == (401, "invalid_api_key")
+            assert (await client.get("/v1/models", headers=headers)).status_code == 401
+        for given in (key, other):
+            response = await client.post(
+                "/v1/chat/completions", json=chat(secret), headers={"Authorization": f"Bearer {given}"}
+            )
+            assert response.status_code == 200
+        assert (await client.get("/healthz")).status_code == 200
+    log = caplog.text
+    assert "POST /v1/chat/completions by alice: 200" in log
+    for hidden in (key, other, "letters", *path.read_text().split()[1::2]):
+        assert hidden not in log
+
+
+async def test_models_are_listed():
+    async with Parts().client() as client:
+        models = (await client.get("/v1/models")).json()
+        one = (await client.get("/v1/models/c3po")).json()
+    assert models["object"] == "list"
+    assert [(m["id"], m["dragoman"]["policy"]) for m in models["data"]] == [
+        ("c3po", "base"),
+        ("standard", None),
+        ("direct", None),
+    ]
+    assert one == models["data"][0]
+
+
+async def test_baselines_answer_too():
+    parts = Parts()
+    async with parts.client() as client:
+        standard = (await ask(client, model="standard")).json()["dragoman"]
+        direct = (await ask(client, model="direct")).json()["dragoman"]
+    assert [c["id"] for c in standard["citations"]] == [
+        h.passage.id for h in ListRetriever(PASSAGES)._one(QUESTION, 5, 0)
+    ]
+    assert direct["citations"] == [] and direct["strategy"] is None and direct["decisions"] == 0
+
+
+def sse(text: str) -> list[dict]:
+    events = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
+    assert events[-1] == "[DONE]"
+    return [json.loads(event) for event in events[:-1]]
+
+
+async def test_streaming():
+    async with Parts().client() as client:
+        plain = await ask(client, stream=True)
+        traced = await ask(client, stream=True, dragoman={"trace": True}, stream_options={"include_usage": True})
+    assert plain.headers["content-type"].startswith("text/event-stream")
+    role, content, end = sse(plain.text)
+    assert role["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert content["choices"][0]["delta"] == {"content": "Port Salt"}
+    assert end["choices"][0]["finish_reason"] == "stop"
+    assert end["dragoman"]["citations"] == [{"id": "brisa", "title": "Brisa"}]
+    assert len({c["id"] for c in (role, content, end)}) == 1 and "usage" not in end
+    role, *steps, content, end, usage = sse(traced.text)
+    assert [s["dragoman"]["step"]["name"] for s in steps] == ["router", "search", "filter", "answer"]
+    assert usage["choices"] == [] and usage["usage"]["total_tokens"] > 0 and content["usage"] is None
+
+
+async def test_what_fails_before_the_first_word_has_its_status_when_streamed():
+    parts = Parts(llm=Model(lambda prompt, random: EngineFault("secret-host refused")))
+    async with parts.client() as client:
+        response = await ask(client, stream=True)
+    assert error_of(response) == (503, "llm_unavailable")
+
+
+async def test_what_fails_in_the_stream_ends_it_with_an_error():
+    parts = Parts(llm=Model(lambda prompt, random: EngineFault("secret-host refused")))
+    async with parts.client() as client:
+        response = await ask(client, stream=True, dragoman={"trace": True})
+    assert response.status_code == 200
+    *chunks, error = [json.loads(line.removeprefix("data: ")) for line in response.text.split("\n\n") if line]
+    assert [c["dragoman"]["step"]["name"] for c in chunks[1:]] == ["router", "search", "filter"]
+    assert error["error"]["code"] == "llm_unavailable"
+    assert parts.metric("dragoman_errors_total", code="llm_unavailable") == 1
+
+
+async def test_a_dead_llm_is_503_counted_and_not_ready_until_it_is_back():
+    dead = [True]
+    parts = Parts(llm=Model(lambda prompt, random: EngineFault("http://secret-host: refused") if dead[0] else "yes"))
+    async with parts.client() as client:
+        assert (await client.get("/readyz")).status_code == 200
+        response = await ask(client)
+        assert error_of(response) == (503, "llm_unavailable")
+        assert response.headers["retry-after"] == "5" and "secret-host" not in response.text
+        assert parts.metric("dragoman_degradations_total", model="c3po", reason="engine_fault") == 0
+        unready = await client.get("/readyz")
+        assert unready.status_code == 503 and unready.json()["llm"] is False
+        assert (await client.get("/healthz")).status_code == 200
+        dead[0] = False
+        assert (await client.get("/readyz")).json() == {
+            "status": "ready",
+            "llm": True,
+            "models": {"c3po": "base", "standard": None, "direct": None},
+        }
+    assert parts.metric("dragoman_errors_total", code="llm_unavailable") == 1
+
+
+async def test_an_llm_that_dies_while_it_rewrites_the_question_is_503():
+    parts = Parts(llm=Model(lambda prompt, random: EngineFault("gone")))
+    messages = [{"role": "user", "content": "Hello"}, {"role": "user", "content": QUESTION}]
+    async with parts.client() as client:
+        response = await client.post("/v1/chat/completions", json={"model": "c3po", "messages": messages})
+    assert error_of(response) == (503, "llm_unavailable")
+
+
+async def test_a_dead_retriever_is_503():
+    parts = Parts(retriever=Failing(RetrieverFault("http://secret-host: refused")))
+    async with parts.client() as client:
+        response = await ask(client)
+    assert error_of(response) == (503, "retriever_unavailable") and "secret-host" not in response.text
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (EngineFault("the proxy's server is down"), "engine_fault"),
+        ("Sure! Here is what I think.", "invalid_action"),
+        (ZeroDivisionError("a bug"), "system_fault"),
+    ],
+)
+async def test_when_the_proxy_fails_standard_rag_answers_and_says_so(said, reason):
+    parts = Parts(proxies={"": Model(lambda prompt, random: said)})
+    async with parts.client() as client:
+        body = (await ask(client)).json()
+        standard = (await ask(client, model="standard")).json()
+        metrics = (await client.get("/metrics")).text
+    assert body["choices"][0]["message"]["content"] == "Port Salt"
+    assert body["dragoman"]["degraded"] == {"system": "standard", "reason": reason}
+    assert body["dragoman"]["policy"] is None
+    assert body["dragoman"]["citations"] == standard["dragoman"]["citations"]
+    assert standard["dragoman"]["degraded"] is None
+    assert f'dragoman_degradations_total{{model="c3po",reason="{reason}"}} 1.0' in metrics
+
+
+async def test_a_bug_is_500_with_the_trace_id_and_nothing_else(caplog):
+    parts = Parts(retriever=Failing(ZeroDivisionError("private detail")))
+    async with parts.client() as client:
+        response = await ask(client, model="standard")
+    assert error_of(response) == (500, "internal_error")
+    assert response.headers["x-request-id"] in response.text and "private detail" not in response.text
+    assert "private detail" in caplog.text
+
+
+async def test_metrics_tell_phases_strategies_answers_and_tokens():
+    parts = Parts()
+    async with parts.client() as client:
+        await ask(client)
+        await ask(client, model="direct")
+        text = (await client.get("/metrics")).text
+    for line in (
+        'dragoman_answers_total{model="c3po"} 1.0',
+        'dragoman_strategies_total{model="c3po",strategy="Search"} 1.0',
+        'dragoman_phase_seconds_count{phase="proxy"} 2.0',
+        'dragoman_phase_seconds_count{phase="search"} 1.0',
+        'dragoman_phase_seconds_count{phase="llm"} 2.0',
+        'dragoman_phase_seconds_count{phase="total"} 2.0',
+        'dragoman_responses_total{route="/v1/chat/completions",status="200"} 2.0',
+        "dragoman_running 0.0",
+    ):
+        assert line in text
+    assert parts.metric("dragoman_tokens_total", kind="prompt") == 12
+
+
+async def test_the_api_is_described():
+    async with Parts().client() as client:
+        description = (await client.get("/openapi.json")).json()
+        assert (await client.get("/docs")).status_code == 200
+    post = description["paths"]["/v1/chat/completions"]["post"]
+    assert {"200", "400", "401", "404", "413", "429", "503", "504"} <= set(post["responses"])
+    assert "citations" in description["components"]["schemas"]["Extension"]["properties"]
