@@ -184,9 +184,8 @@ class Mujica:
 
     def _view(self, question: str, state: State) -> dict[str, str]:
         if self.split:
-            known = (
-                "\n".join(f"{fact.question} -> {fact.answer or 'nothing found'}" for fact in state.facts) or "(none)"
-            )
+            lines = [f"{fact.question} -> {fact.answer or 'nothing found'}" for fact in state.facts]
+            known = "\n".join(lines) or "(none)"
         else:
             known = number(state.kept, self.proxy_words)
         return {"question": question, "known": known, "most": str(self.max_questions)}
