@@ -226,6 +226,36 @@ def lineage(name: str, store: Path = STORE) -> list[Version]:
     return chain
 
 
+def describe(version: Version) -> list[str]:
+    """What is known of a version, as lines to read."""
+    lines = [
+        f"{version.name} policy {version.policy}" + (f" [{', '.join(version.aliases)}]" if version.aliases else "")
+    ]
+    lines.append(f"  stage {version.stage} of {version.system}, code {version.revision}, {version.folder}")
+    for title, group in (("data", version.data), ("dvc", version.dvc), ("metric", version.metrics)):
+        lines += [f"  {title} {key}: {value}" for key, value in group.items()]
+    if version.decision:
+        lines.append(f"  {version.decision}")
+    return lines
+
+
+def differences(a: Version, b: Version) -> list[tuple[str, str, str]]:
+    """(what, in a, in b) for all in which two versions differ; `–` where one has no such thing."""
+    facts = []
+    for v in (a, b):
+        own = {"policy": v.policy, "stage": v.stage, "system": v.system, "base": v.base, "parent": v.parent}
+        own |= {"code": v.revision, "aliases": ", ".join(v.aliases), "decision": v.decision}
+        for group, values in (("data", v.data), ("dvc", v.dvc), ("parameter", v.parameters), ("metric", v.metrics)):
+            own |= {f"{group} {key}": str(value) for key, value in values.items()}
+        facts.append(own)
+    left, right = facts
+    return [
+        (key, left.get(key) or "–", right.get(key) or "–")
+        for key in dict.fromkeys((*left, *right))
+        if left.get(key) != right.get(key)
+    ]
+
+
 @contextmanager
 def locked(store: Path = STORE, name: str = "registry", wait: float = 60) -> Iterator[None]:
     """Only one process at a time, among those that share the store's folder. A killed process lets go.
