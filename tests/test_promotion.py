@@ -111,7 +111,7 @@ async def test_a_challenger_is_refused_with_a_reason(project, right, broken, set
 @pytest.mark.parametrize(
     ("validation", "reason"),
     [
-        (None, "no such file; run `dragoman validate`"),
+        (None, "nothing was validated; run `dragoman validate`"),
         ({"failed": 2, "expectations": 20}, "2 of 20 expectations not met"),
         ({"failed": 0, "expectations": 0}, "0 of 0"),
         ({}, "cannot be read"),
@@ -124,6 +124,14 @@ async def test_data_must_have_passed_validation(project, validation, reason):
         jsonl.write_json(path, validation)
     decision = await gate(1, ScriptedWorlds({"standard": 10, "c3po@v1": 30}))
     assert not decision.promoted and len(decision.reasons) == 1 and reason in decision.reasons[0]
+
+
+async def test_each_part_of_the_data_must_have_passed(project):
+    worlds = ScriptedWorlds({"standard": 10, "c3po@v1": 30})
+    jsonl.write_json("results/validate/synthetic/metrics.json", {"failed": 1, "expectations": 5})
+    assert "1 of 25 expectations not met" in (await gate(1, worlds)).reasons[0]
+    jsonl.write_json("results/validate/synthetic/metrics.json", {"failed": 0, "expectations": 5})
+    assert (await gate(1, worlds)).promoted
 
 
 async def test_a_first_challenger_may_cost_more_than_the_baseline_up_to_the_absolute_limit(project):

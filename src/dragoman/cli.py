@@ -602,6 +602,18 @@ def ablate(
 
 
 @app.command()
+def register(params: ParamsFile = PARAMS) -> None:
+    """Make what the training stages have left (`policies` in params.yaml) versions of the proxy. `promote` does so too.
+
+    Example: dragoman register
+    """
+    from dragoman import registry
+
+    for version in registry.register_stages(load_params(params).policies):
+        print(f"{version.name} {version.policy} {version.stage} {version.folder}")
+
+
+@app.command()
 def promote(
     policy: Annotated[
         str | None, typer.Argument(help="A stage, a folder or a version; the last of `policies` by default.")
@@ -612,7 +624,7 @@ def promote(
     """Put a trained policy to the test against the champion, and let it take its place if it is provably better.
 
     Whatever the stages have trained is registered first. The conditions are those of `promote` in params.yaml. Without a
-    champion, the challenger has to beat promote.baseline. Exit code 1 when it was refused; the aliases are then as before.
+    champion, the challenger has to beat promote.baseline. Exit code 3 when it was refused; the champion is then as before.
 
     Example: dragoman promote
     Example: dragoman promote sft
@@ -625,10 +637,7 @@ def promote(
 
     loaded = load_params(params)
     settings = loaded.promote
-    stages = [Path("results") / stage for stage in loaded.policies]
-    for stage in stages:
-        if (stage / "policy.json").is_file():
-            registry.register(registry.policy_folder(str(stage)))
+    registry.register_stages(loaded.policies)
     wanted = policy or (loaded.policies[-1] if loaded.policies else "rl")
     challenger = registry.get(wanted) or registry.register(registry.policy_folder(wanted))
     champion = registry.get(registry.CHAMPION)
@@ -658,7 +667,7 @@ def promote(
     print(f"\n{out}/decision.json, table.md, plots/")
     if not decision.promoted:
         print("refused: " + "; ".join(decision.reasons), file=sys.stderr)
-        sys.exit(1)
+        sys.exit(3)
 
 
 @app.command()

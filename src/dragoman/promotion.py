@@ -115,14 +115,17 @@ def checks(
 
 
 def _validated(folder: Path) -> Check:
-    path = folder / "metrics.json"
-    try:
-        counts = json.loads(path.read_text(encoding="utf-8"))
-        failed, expectations = counts["failed"], counts["expectations"]
-    except FileNotFoundError:
-        return Check("data", f"{path}: no such file; run `dragoman validate`", "validated", False)
-    except (ValueError, KeyError, TypeError):
-        return Check("data", f"{path}: cannot be read; run `dragoman validate` again", "validated", False)
+    """Whether all validations in `folder`, of one or of several parts of the data, were passed."""
+    paths = sorted({*folder.glob("metrics.json"), *folder.glob("*/metrics.json")})
+    if not paths:
+        return Check("data", f"{folder}: nothing was validated; run `dragoman validate`", "all met", False)
+    failed = expectations = 0
+    for path in paths:
+        try:
+            counts = json.loads(path.read_text(encoding="utf-8"))
+            failed, expectations = failed + counts["failed"], expectations + counts["expectations"]
+        except (ValueError, KeyError, TypeError):
+            return Check("data", f"{path}: cannot be read; run `dragoman validate` again", "all met", False)
     # a checkpoint without expectations succeeds, and shows nothing
     found = f"{failed} of {expectations} expectations not met"
     return Check("data", found, "all met", failed == 0 and expectations > 0)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,7 +26,7 @@ from typing import Any
 from dragoman import lockfile, tracking
 from dragoman.errors import UserError
 from dragoman.model import weights_sha256
-from dragoman.training.policy import find_policy, read_manifest
+from dragoman.training.policy import POINTER, find_policy, read_manifest
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +103,14 @@ def register(folder: Path, store: Path = STORE, project: Path = Path()) -> Versi
         number = tracking.create_version(MODEL, source, tags, store)
         log.info("%s v%d: policy %s of %s", MODEL, number, manifest["version"], manifest.get("stage", "?"))
         return find(f"v{number}", store)
+
+
+def register_stages(
+    stages: Iterable[str], results: Path = Path("results"), store: Path = STORE, project: Path = Path()
+) -> list[Version]:
+    """The versions of what training stages have left, in their order: what is trained from another comes after it."""
+    finished = [stage for stage in stages if (results / stage / POINTER).is_file()]
+    return [register(find_policy(stage, results), store, project) for stage in finished]
 
 
 def history(store: Path = STORE) -> list[Version]:
