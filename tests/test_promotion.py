@@ -15,9 +15,11 @@ from dragoman.config import CostParams, EvaluateParams, PromoteParams, parse_par
 from dragoman.errors import EngineFault, UserError
 from dragoman.rollout.tree import World
 from dragoman.systems import build
+from dragoman.training.policy import publish
 from dragoman.types import Passage, Question
 from fakes import ListRetriever, ScriptedEngine
 from test_registry import trained
+from tiny import make_tiny
 
 QUESTIONS = [Question(f"q{i}", f"What is number {i}?", (f"answer {i}.",)) for i in range(40)]
 EVALUATION = EvaluateParams(bootstrap=200, traces=0)
@@ -218,3 +220,44 @@ def test_lineage_and_comparison_to_read(project, capsys):
 def test_settings_that_cannot_be(section, sentence):
     with pytest.raises(UserError, match=re.escape(sentence)):
         parse_params({"promote": section}, origin="x")
+
+
+def test_the_command_with_a_real_model_and_a_real_index(
+    tmp_path, monkeypatch, capsys, smollm2, tiny_model, empty_store
+):
+    """A proxy that knows nothing is registered, judged, and refused; the pipeline's names work for its version."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(empty_store, "mlruns")
+    Path("conf").mkdir()
+    Path("conf/cpu.yaml").write_text("evaluate: {bootstrap: 100, traces: 1}")
+    Path("params.yaml").write_text(
+        "llm: {engine: transformers, max_model_len: 2048}\nproxy: {engine: transformers, max_model_len: 2048}\n"
+        "policies: [sft]\npromote: {min_questions: 1}\n"
+        "systems: {standard: {k: 2, answer_tokens: 4}, c3po: {queries: span, max_depth: 2, roadmap_tokens: 4, answer_tokens: 4}}"
+    )
+    shutil.copytree(tiny_model, "data/model")
+    passages = [{"id": f"p{i}", "title": f"Town {i}", "text": f"Town {i} lies on river {i * 7}."} for i in range(8)]
+    jsonl.write("data/atlas/corpus.jsonl", passages)
+    asked = [
+        {"id": f"q{i}", "question": f"On which river lies town {i}?", "answers": [f"river {i * 7}"]} for i in (1, 2)
+    ]
+    jsonl.write("data/atlas/test.jsonl", asked)
+    make_tiny(tmp_path / "made", smollm2, seed=1)
+    publish(tmp_path / "made", Path("results/sft"), {"stage": "sft", "system": "c3po", "base": "tiny"})
+    code, _, err = command(capsys, "index")
+    assert code == 0, err
+
+    code, out, err = command(capsys, "promote")
+    assert code == 3, err
+    assert "| c3po@v1 |" in out and "| data | results/validate: nothing was validated" in out
+    assert "refused: gain in cover_em: +0.000 [+0.000, +0.000], and not lower bound > +0.000; data: " in err
+    assert json.loads(Path("results/promote/decision.json").read_text())["against"] == "standard"
+    assert aliases() == {"challenger": "v1"}
+
+    registry.promote(registry.find("v1"), None)
+    code, out, _ = command(capsys, "promote")
+    assert code == 0 and "is the champion already" in out
+    code, out, err = command(capsys, "ask", "On which river lies town 3?", "--system", "c3po@champion")
+    assert code == 0, err
+    code, _, err = command(capsys, "ask", "On which river lies town 3?", "--system", "c3po@v7")
+    assert code == 2 and "dragoman-proxy 'v7': no such version; there are: v1 (champion, " in err
