@@ -17,7 +17,7 @@ export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export VLLM_NO_USAGE_STATS := 1
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help setup pipeline record test check lint types bench ui lock clean
+.PHONY: help setup pipeline record test check lint types bench up down ui lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -66,6 +66,15 @@ types: setup
 
 bench: pipeline  ## measure, after the pipeline: engines, retrievers, scheduler
 	$(BIN)/python -m benchmarks | tee results/bench.txt
+
+PREFECT_PORT ?= 4200
+MLFLOW_PORT ?= 5000
+
+up: setup  ## start Prefect, a worker and MLflow on this machine, and register the deployments
+	@$(BIN)/python tools/services.py up --prefect-port $(PREFECT_PORT) --mlflow-port $(MLFLOW_PORT)
+
+down: setup  ## end what `make up` has started, and nothing else
+	@$(BIN)/python tools/services.py down
 
 ui: setup  ## open the runs in the MLflow UI
 	$(BIN)/mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db --default-artifact-root mlruns/artifacts --host 127.0.0.1 --port 5000

@@ -21,3 +21,13 @@ def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_model(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random model of two layers with the real tokenizer and chat template."""
     return make_tiny(tmp_path_factory.mktemp("tiny") / "model", smollm2, seed=0)
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of MLflow without runs, to copy: making the tables takes seconds."""
+    from dragoman import tracking
+
+    folder = tmp_path_factory.mktemp("store") / "mlruns"
+    tracking.start(folder)
+    return folder

@@ -18,7 +18,8 @@ from dragoman.doctor import FAULTS, fault_table
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = ["doctor", "model", "corpus", "index", "search", "evaluate", "report", "ask", "serve-retriever"]
-COMMANDS += ["rollout", "seeds", "sft", "rl", "validate"]
+COMMANDS += ["rollout", "seeds", "sft", "rl", "synthesize", "validate", "serve"]
+COMMANDS += ["register", "promote", "rollback", "lineage", "compare"]
 
 
 @pytest.fixture

@@ -615,9 +615,9 @@ def rl(
     Example: dragoman rl
     Example: dragoman rl --questions train.jsonl --dev dev.jsonl --corpus corpus.jsonl --policy results/mine --out results/rl2
     """
+    from dragoman.registry import policy_folder
     from dragoman.synthesis.brief import digest
     from dragoman.synthesis.difficulty import easiest_first
-    from dragoman.training.policy import find_policy
     from dragoman.training.ppo import Run
     from dragoman.training.stages import file_hash, record
     from dragoman.world import open_worlds
@@ -625,7 +625,7 @@ def rl(
     loaded = load_params(params)
     name = system or loaded.train.system
     _check_systems([name], loaded)
-    warm_up = find_policy(policy)
+    warm_up = policy_folder(policy)
     dataset = dataset or loaded.train.dataset
     settings = loaded.rl if iterations is None else loaded.rl.model_copy(update={"iterations": iterations})
     if single:
@@ -704,6 +704,143 @@ def ablate(
     )
 
 
+@app.command()
+def register(params: ParamsFile = PARAMS) -> None:
+    """Make what the training stages have left (`policies` in params.yaml) versions of the proxy. `promote` does so too.
+
+    Example: dragoman register
+    """
+    from dragoman import registry
+
+    for version in registry.register_stages(load_params(params).policies):
+        print(f"{version.name} {version.policy} {version.stage} {version.folder}")
+
+
+@app.command()
+def promote(
+    policy: Annotated[
+        str | None, typer.Argument(help="A stage, a folder or a version; the last of `policies` by default.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where the decision and its evaluation go.")] = Path("results/promote"),
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Put a trained policy to the test against the champion, and let it take its place if it is provably better.
+
+    Whatever the stages have trained is registered first. The conditions are those of `promote` in params.yaml. Without a
+    champion, the challenger has to beat promote.baseline. Exit code 3 when it was refused; the champion is then as before.
+
+    Example: dragoman promote
+    Example: dragoman promote sft
+    """
+    from dragoman import registry
+    from dragoman.corpus import load_questions
+    from dragoman.promotion import opponent
+    from dragoman.promotion import promote as run_gate
+    from dragoman.world import open_worlds
+
+    loaded = load_params(params)
+    settings = loaded.promote
+    registry.register_stages(loaded.policies)
+    wanted = policy or (loaded.policies[-1] if loaded.policies else "rl")
+    challenger = registry.get(wanted) or registry.register(registry.policy_folder(wanted))
+    champion = registry.get(registry.CHAMPION)
+    if champion and champion.number == challenger.number:
+        print(f"{challenger.name} ({challenger.policy}) is the champion already")
+        return
+    _check_systems([f"{challenger.system}@{challenger.name}", opponent(champion, settings)], loaded)
+    dataset = settings.dataset or loaded.train.dataset
+    asked = load_questions(Path("data") / dataset / f"{settings.split}.jsonl", limit=settings.limit)
+    passages = _passages(Path("data") / dataset / "corpus.jsonl")
+
+    async def run() -> Any:
+        async with open_worlds(loaded, f"data/index/{dataset}", passages) as worlds:
+            return await run_gate(
+                challenger,
+                asked,
+                worlds,
+                settings,
+                loaded.evaluate,
+                dataset=dataset,
+                seed=loaded.seed,
+                out=out,
+            )
+
+    decision = _run(run())
+    print((out / "table.md").read_text(encoding="utf-8"), end="")
+    print(f"\n{out}/decision.json, table.md, plots/")
+    if not decision.promoted:
+        print("refused: " + "; ".join(decision.reasons), file=sys.stderr)
+        sys.exit(3)
+
+
+@app.command()
+def rollback() -> None:
+    """Make the previous champion the champion again. Once more, and it is undone.
+
+    Example: dragoman rollback
+    """
+    from dragoman.promotion import rollback as run_rollback
+
+    champion, gone = run_rollback()
+    print(f"champion: {champion.name} ({champion.policy}); previous: {gone.name} ({gone.policy})")
+
+
+@app.command()
+def lineage(
+    version: Annotated[
+        str | None, typer.Argument(help="An alias, a number (v3) or a policy's id; without it, all versions.")
+    ] = None,
+) -> None:
+    """Show where a version of the proxy comes from, back to the base model, and check its weights.
+
+    Example: dragoman lineage
+    Example: dragoman lineage champion
+    """
+    from dragoman import registry
+
+    if version is None:
+        for v in registry.history():
+            print(f"{v.name:4} {v.policy} {v.stage:5} {', '.join(v.aliases) or '-':20} {v.decision.partition(';')[0]}")
+        return
+    chain = registry.lineage(version)
+    for v in chain:
+        print("\n".join(registry.describe(v)))
+    print(f"base {chain[-1].base}" if not chain[-1].parent else f"parent {chain[-1].parent} is no version")
+    print(f"{registry.resolve(chain[0].name)}: the weights are those that were registered")
+
+
+@app.command()
+def compare(
+    a: Annotated[str, typer.Argument(help="A version: an alias, a number (v3) or a policy's id.")],
+    b: Annotated[str, typer.Argument(help="Another one.")],
+    evaluation: Annotated[
+        bool, typer.Option("--evaluate", help="Also put the held-out questions to both, as `promote` does.")
+    ] = False,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Show in what two versions of the proxy differ: settings, data, code, figures.
+
+    Example: dragoman compare champion challenger
+    Example: dragoman compare v1 v3 --evaluate
+    """
+    from dragoman import registry
+
+    first, second = registry.find(a), registry.find(b)
+    rows = registry.differences(first, second)
+    print(f"| | {first.name} | {second.name} |\n|---|---|---|")
+    for key, old, new in rows:
+        print(f"| {key} | {old} | {new} |")
+    if evaluation:
+        loaded = load_params(params)
+        print()
+        evaluate(
+            dataset=loaded.promote.dataset or loaded.train.dataset,
+            systems=f"{first.system}@{first.name},{second.system}@{second.name}",
+            out=Path("results/compare") / f"{first.name}-{second.name}",
+            params=params,
+        )
+
+
 @app.command("serve-retriever")
 def serve_retriever(
     index: Annotated[str, typer.Option(help="An index folder.")] = "data/index/atlas",
@@ -731,7 +868,8 @@ def serve(
     dataset: Annotated[str, typer.Option(help="Which dataset's index to search.")] = "atlas",
     index: AnyIndex = None,
     champion: Annotated[
-        str | None, typer.Option(help="Whose latest policy `system@champion` follows: a training stage or its folder.")
+        str | None,
+        typer.Option(help="Let `system@champion` follow a training stage's latest policy, not the registry."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on.")] = 8200,
@@ -746,7 +884,7 @@ def serve(
 
     Example: dragoman serve --models c3po@rl,standard --port 8200
     """
-    from dragoman.serving.champion import Published
+    from dragoman.serving.champion import Published, Registered
     from dragoman.serving.keys import Keys, make_key
     from dragoman.serving.run import run_server
 
@@ -765,7 +903,7 @@ def serve(
     keys = Keys(keys_file) if keys_file else None
     if keys is None and host not in ("127.0.0.1", "::1", "localhost"):
         print(f"warning: {host}:{port} is open to everybody; serve.keys names a file of API keys", file=sys.stderr)
-    followed = Published(champion) if champion else None
+    followed = Published(champion) if champion else Registered()
     _run(run_server(loaded, index or f"data/index/{dataset}", followed, keys, host=host, port=port))
 
 

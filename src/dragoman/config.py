@@ -413,6 +413,39 @@ class ServeParams(Section):
         return self
 
 
+class CostParams(Section):
+    """What a question may cost; None sets no limit."""
+
+    calls: float | None = Field(None, gt=0)
+    """Decisions of the proxy and calls of the LLM."""
+    tokens: float | None = Field(None, gt=0)
+    seconds: float | None = Field(None, gt=0)
+
+
+class PromoteParams(Section):
+    """Stage `promote`: when a challenger becomes the champion."""
+
+    dataset: str | None = None
+    """Whose held-out questions; None takes `train.dataset`."""
+    split: Literal["dev", "test"] = "test"
+    limit: int | None = Field(None, ge=1)
+    """The first so many questions; None takes all."""
+    score: Literal["cover_em", "em", "f1", "precision", "judge"] = "cover_em"
+    """What the gain is measured in; `judge` needs `evaluate.judge`."""
+    margin: float = Field(0.0, ge=0, lt=1)
+    """The lower bound of the gain (95%, paired bootstrap) must exceed this."""
+    min_questions: int = Field(30, ge=1)
+    """Of fewer questions a bootstrap says too little."""
+    baseline: str = "standard"
+    """What the first challenger is compared with, while there is no champion: a system, untrained."""
+    max_failed: float = Field(0.02, ge=0, le=1)
+    """Share of questions that ended in a fault. They have no score, so they must be few."""
+    max_cost_ratio: float = Field(1.5, gt=0)
+    """Calls, tokens and seconds a question, each as a multiple of the champion's."""
+    max_cost: CostParams = CostParams()
+    """The same in absolute numbers, which hold for the first challenger too."""
+
+
 class Params(Section):
     """The whole of `params.yaml`."""
 
@@ -439,6 +472,7 @@ class Params(Section):
     validation: ValidateParams = Field(ValidateParams(), alias="validate")
     """In the file it is `validate`, as its command is; pydantic's models have a method of that name."""
     serve: ServeParams = ServeParams()
+    promote: PromoteParams = PromoteParams()
     ablations: tuple[str, ...] = ()
     """Which of the paper's ablations the pipeline runs; see `dragoman ablate --help`."""
 
@@ -451,12 +485,17 @@ class Params(Section):
                 raise ValueError(f"datasets: {name!r} has no entry under corpus")
         if self.train.dataset not in self.corpus:
             raise ValueError(f"train.dataset: {self.train.dataset!r} has no entry under corpus")
+        if self.promote.dataset is not None and self.promote.dataset not in self.corpus:
+            raise ValueError(f"promote.dataset: {self.promote.dataset!r} has no entry under corpus")
+        if self.promote.score == "judge" and not self.evaluate.judge:
+            raise ValueError("promote.score: judge needs evaluate.judge: true")
         try:
             for name, settings in self.systems.items():
                 build(name, settings)
             for name in (*self.evaluated, *self.serve.models):
                 build(name.partition("@")[0])
             build(self.train.system)
+            build(self.promote.baseline)
         except UserError as e:
             raise ValueError(str(e)) from None
         return self

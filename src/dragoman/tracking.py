@@ -1,4 +1,4 @@
-"""What happened, in MLflow: a run for each evaluated system, and single questions as traces. Nothing else imports mlflow."""
+"""What happened, in MLflow: runs, single questions as traces, versions of models. Nothing else imports mlflow."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import logging
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dragoman.rollout.record import Call, Episode, Node
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 EXPERIMENT = "dragoman"
 SPAN_TYPES = {"ask": "CHAT_MODEL", "search": "RETRIEVER"}
@@ -25,9 +29,7 @@ def start(folder: Path | str = "mlruns", uri: str | None = None) -> None:
     """Connect to a tracking server, or to the project's own store, and make the experiment there once."""
     import mlflow
 
-    noisy = ("alembic", "mlflow.store.db.utils", "mlflow.tracking.fluent", "mlflow.tracing.export.async_export_queue")
-    for name in noisy:
-        logging.getLogger(name).setLevel(logging.WARNING)
+    _quiet()
     Path(folder).mkdir(parents=True, exist_ok=True)
     mlflow.set_tracking_uri(uri or store_uri(folder))
     if mlflow.get_experiment_by_name(EXPERIMENT) is None:
@@ -130,6 +132,29 @@ def log_synthesis(out: Path, *, parameters: Mapping[str, Any]) -> str:
         return run_id
 
 
+def log_decision(
+    name: str,
+    decision: Mapping[str, Any],
+    files: Sequence[Path],
+    *,
+    tags: Mapping[str, str],
+    parameters: Mapping[str, Any],
+    metrics: Mapping[str, float],
+) -> str:
+    """Record a promotion, a refusal or a rollback as a run, with the files that show why. Returns the run's id."""
+    import mlflow
+
+    with mlflow.start_run(run_name=name) as run:
+        mlflow.set_tags({**tags, "git.revision": git_revision()})
+        mlflow.log_params({key: str(value)[:6000] for key, value in flatten(parameters).items()})
+        mlflow.log_metrics(dict(metrics))
+        mlflow.log_dict(dict(decision), "decision.json")
+        for file in files:
+            mlflow.log_artifact(str(file), "plots" if file.suffix == ".png" else None)
+        run_id: str = run.info.run_id
+        return run_id
+
+
 def log_trace(episode: Episode, system: str) -> str:
     """Write an episode's first trajectory as a trace: a span for each decision, ask and search, with its real times."""
     import mlflow
@@ -181,6 +206,77 @@ def finish() -> None:
     mlflow.flush_trace_async_logging()
 
 
+@dataclass(frozen=True)
+class StoredVersion:
+    """A version of a registered model, as MLflow keeps it. MLflow holds no weights, only these words about them."""
+
+    number: int
+    created: float
+    """Unix time, in seconds."""
+    aliases: tuple[str, ...]
+    tags: Mapping[str, str]
+
+
+def create_version(model: str, source: str, tags: Mapping[str, str], folder: Path | str = "mlruns") -> int:
+    """Add a version to a registered model, which is made if need be. Returns the version's number.
+
+    Args:
+        model: the registered model's name.
+        source: where the weights are. A path of this machine would be refused by an MLflow server: use another scheme.
+        tags: what is known of it.
+        folder: the store's.
+    """
+    from mlflow.exceptions import MlflowException
+
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    client = _client(folder)
+    try:
+        client.get_registered_model(model)
+    except MlflowException as e:
+        if e.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        client.create_registered_model(model)
+    return int(client.create_model_version(model, source, tags=dict(tags), await_creation_for=0).version)
+
+
+def model_versions(model: str, folder: Path | str = "mlruns") -> list[StoredVersion]:
+    """All versions of a registered model, newest first; none where there is no store or no such model."""
+    if not (Path(folder) / "mlflow.db").is_file():
+        return []  # a question must not create the store
+    client = _client(folder)
+    names: dict[int, list[str]] = {}
+    for registered in client.search_registered_models(f"name = '{model}'"):
+        for alias, number in sorted(registered.aliases.items()):
+            names.setdefault(int(number), []).append(alias)
+    found: list[StoredVersion] = []
+    token: str | None = None
+    while token != "":
+        page = client.search_model_versions(f"name = '{model}'", max_results=1000, page_token=token)
+        found += [
+            StoredVersion(
+                int(v.version), v.creation_timestamp / 1000, tuple(names.get(int(v.version), ())), dict(v.tags)
+            )
+            for v in page
+        ]
+        token = page.token or ""
+    return sorted(found, key=lambda v: -v.number)
+
+
+def set_alias(model: str, alias: str, number: int | None, folder: Path | str = "mlruns") -> None:
+    """Let `alias` name another version, or none."""
+    client = _client(folder)
+    if number is None:
+        client.delete_registered_model_alias(model, alias)
+    else:
+        client.set_registered_model_alias(model, alias, str(number))
+
+
+def tag_version(model: str, number: int, tags: Mapping[str, str], folder: Path | str = "mlruns") -> None:
+    client = _client(folder)
+    for key, value in tags.items():
+        client.set_model_version_tag(model, str(number), key, value)
+
+
 def git_revision() -> str:
     """The commit of the working folder, with `-dirty` when it has changes; empty outside a repository."""
     git = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
@@ -198,6 +294,20 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[name] = value
     return flat
+
+
+def _client(folder: Path | str) -> MlflowClient:
+    """A client of the store in `folder`, whatever store the runs of this process go to."""
+    from mlflow import MlflowClient
+
+    _quiet()
+    return MlflowClient(tracking_uri=store_uri(folder), registry_uri=store_uri(folder))
+
+
+def _quiet() -> None:
+    noisy = ("alembic", "mlflow.store", "mlflow.tracking.fluent", "mlflow.tracing.export.async_export_queue")
+    for name in noisy:
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def _is_number(value: Any) -> bool:

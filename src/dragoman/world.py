@@ -12,6 +12,7 @@ from dragoman.config import EngineParams, Params
 from dragoman.engines import open_engine
 from dragoman.engines.base import Engine
 from dragoman.errors import UserError
+from dragoman.registry import policy_folder
 from dragoman.retrieval import check_health, open_retriever
 from dragoman.retrieval.base import Retriever
 from dragoman.retrieval.cache import CachedRetriever
@@ -19,7 +20,6 @@ from dragoman.rollout.coalesce import CoalescingEngine
 from dragoman.rollout.tree import World
 from dragoman.systems import build
 from dragoman.systems.base import System
-from dragoman.training.policy import find_policy
 from dragoman.types import Passage
 
 PROBES = 5
@@ -37,12 +37,12 @@ def folder_name(text: str) -> str:
 
 
 def policy_model(policy: str, proxy: EngineParams, results: Path = Path("results")) -> EngineParams:
-    """The engine settings of a policy: a folder, or the version that a training stage has left in `results/`.
+    """The engine settings of a policy: a version of the registry (`champion`, `v3`), a training stage, or a folder.
 
     Raises:
         UserError: there is no such policy.
     """
-    return proxy.model_copy(update={"model": str(find_policy(policy, results))}) if policy else proxy
+    return proxy.model_copy(update={"model": str(policy_folder(policy, results))}) if policy else proxy
 
 
 async def open_retriever_checked(index: str, corpus: list[Passage] | None = None) -> CachedRetriever:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Protocol
 
+from dragoman import registry
 from dragoman.errors import UserError
 from dragoman.training.policy import find_policy
 
-NAME = "champion"
+NAME = registry.CHAMPION
 
 
 class Champion(Protocol):
@@ -18,6 +20,18 @@ class Champion(Protocol):
         is served goes on being served.
         """
         ...
+
+
+class Registered:
+    """The version that the registry's alias `champion` names, its weights hashed."""
+
+    def __init__(self, store: Path = registry.STORE) -> None:
+        self.store = store
+
+    def current(self) -> str | None:
+        if registry.get(registry.CHAMPION, self.store) is None:
+            return None
+        return str(registry.resolve(registry.CHAMPION, self.store).resolve())
 
 
 class Published:

@@ -1,0 +1,144 @@
+"""What all flows are made of: a task that runs one command of the project, and artifacts of what it left.
+
+Commands read and write folders that belong to DVC, so at most one of them runs at a time, whatever flow it is of: that is the
+global concurrency limit `dvc`. One that fails is tried again after a wait, unless its input was bad, which waiting does not mend.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from prefect import get_client, get_run_logger, task
+from prefect.artifacts import acreate_markdown_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.concurrency.asyncio import concurrency
+from prefect.states import Completed
+
+LIMIT = "dvc"
+RETRIES = 2
+WAITS = [30.0, 300.0]
+HOUR = 3600
+BAD_INPUT = 2
+"""The exit code of a command for input that a person has to correct."""
+REFUSED = 3
+"""That of `dragoman promote` for a challenger that is not good enough."""
+GRACE = 20.0
+"""Seconds between asking a command to end and ending it."""
+LAST_LINES = 15
+
+
+class CommandFailed(Exception):
+    """A command ended with an exit code that is none of the expected. The message ends with what it said last."""
+
+    def __init__(self, command: Sequence[str], code: int, last: Sequence[str]) -> None:
+        super().__init__(f"{' '.join(command)}: exit code {code}\n" + "\n".join(last))
+        stages = [int(found) for line in last for found in re.findall(r"exited with (\d+)", line)]  # DVC's words
+        self.worth_another_try = BAD_INPUT not in (code, *stages)
+
+
+def worth_another_try(_: Any, __: TaskRun, state: State) -> bool:
+    return isinstance(state.data, CommandFailed) and state.data.worth_another_try
+
+
+@task(
+    task_run_name="{command}",
+    retries=RETRIES,
+    retry_delay_seconds=WAITS,
+    retry_condition_fn=worth_another_try,
+    timeout_seconds=24 * HOUR,
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+async def run(command: str, expected: tuple[int, ...] = (0,)) -> int:
+    """Run a command when no other one is running, with its output in the log. Returns its exit code.
+
+    Raises:
+        CommandFailed: the code is none of `expected`.
+    """
+    async with get_client() as client:
+        await client.upsert_global_concurrency_limit_by_name(LIMIT, 1)
+    async with concurrency(LIMIT, strict=True):
+        return await execute(command.split(), expected)
+
+
+async def execute(command: Sequence[str], expected: Sequence[int] = (0,)) -> int:
+    """Run a command and log its lines. It is ended, with all that it started, when the caller is cancelled or timed out."""
+    logger = get_run_logger()
+    last: deque[str] = deque(maxlen=LAST_LINES)
+    folder = Path(os.environ.get("DRAGOMAN_BIN") or Path(sys.executable).parent)
+    environment = os.environ | {"PATH": f"{folder}{os.pathsep}{os.environ.get('PATH', '')}", "PYTHONUNBUFFERED": "1"}
+    process = await asyncio.create_subprocess_exec(
+        folder / command[0],
+        *command[1:],
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+        limit=1 << 20,
+    )
+    assert process.stdout is not None
+    try:
+        async for raw in process.stdout:
+            if line := raw.decode(errors="replace").rstrip():
+                logger.info(line)
+                last.append(line)
+        code = await process.wait()
+    finally:
+        if process.returncode is None:
+            await _end(process)
+    if code not in expected:
+        raise CommandFailed(command, code, list(last))
+    return code
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    for ending, wait in ((signal.SIGTERM, GRACE), (signal.SIGKILL, None)):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, ending)
+        with suppress(TimeoutError):
+            await asyncio.shield(asyncio.wait_for(process.wait(), wait))
+            return
+
+
+async def reproduce(*stages: str) -> None:
+    """`dvc repro` of stages and of what they rest on, as far as it is stale; of everything, when none is named."""
+    await run(" ".join(("dvc", "--wait-for-lock", "repro", *stages)))
+
+
+async def publish(key: str, path: Path) -> None:
+    """Show a Markdown file, or figures in a JSON file, as an artifact of the run."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".json":
+        rows = "\n".join(f"| {name} | {value} |" for name, value in _flat(json.loads(text)))
+        text = f"| {path} | |\n|---|---|\n{rows}\n"
+    await acreate_markdown_artifact(key=key, markdown=text, description=str(path))
+
+
+async def finished(stage: str) -> State:
+    """Publish the figures of a training stage. A collapse ends the training and not the run, but its state says it."""
+    path = Path("results") / stage / "metrics.json"
+    await publish(stage, path)
+    stopped = json.loads(path.read_text(encoding="utf-8")).get("stopped")
+    return (
+        Completed(name="Collapsed", message=f"{stage}: {stopped}; the best policy so far is kept")
+        if stopped
+        else Completed()
+    )
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    rows: list[tuple[str, Any]] = []
+    for key, value in values.items():
+        rows += _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
+    return rows

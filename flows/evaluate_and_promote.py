@@ -1,0 +1,33 @@
+"""The systems side by side, then the gate."""
+
+import json
+from pathlib import Path
+
+from prefect import State, flow
+from prefect.states import Completed
+
+from flows.commands import HOUR, REFUSED, publish, reproduce, run
+
+PROMOTE = Path("results/promote")
+
+
+@flow(name="evaluate_and_promote", timeout_seconds=24 * HOUR)
+async def evaluate_and_promote() -> State:
+    """Evaluate what is stale, validate the data, and let the challenger try. The state says what came of it."""
+    await reproduce("evaluate", "evaluate-policy", "report")
+    await publish("report", Path("results/report/table.md"))
+    await run("dragoman validate")
+    before = _decided()
+    code = await run("dragoman promote", expected=(0, REFUSED))
+    decision = _decided()
+    if decision == before:
+        return Completed(name="Unchanged", message="nothing was trained since the champion was")
+    await publish("promotion", PROMOTE / "table.md")
+    if code == REFUSED:
+        return Completed(name="Refused", message="; ".join(decision["reasons"]))
+    return Completed(name="Promoted", message=f"{decision['challenger']} against {decision['against']}")
+
+
+def _decided() -> dict:
+    path = PROMOTE / "decision.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}

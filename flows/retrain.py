@@ -1,0 +1,18 @@
+"""Everything that is stale, from corpus to report, then the gate: what runs at night."""
+
+from prefect import State, flow
+from prefect.states import Completed
+
+from flows.commands import HOUR, finished, reproduce
+from flows.evaluate_and_promote import evaluate_and_promote
+
+
+@flow(name="retrain", timeout_seconds=48 * HOUR)
+async def retrain(promote: bool = True) -> State:
+    """`dvc repro`, then `evaluate_and_promote`, whose state it takes over."""
+    await reproduce()
+    trained = await finished("rl")
+    if not promote:
+        return trained
+    verdict = await evaluate_and_promote(return_state=True)
+    return Completed(name=verdict.name, message=verdict.message) if verdict.is_completed() else verdict

@@ -1,0 +1,22 @@
+"""Command `synthesize`, on demand: questions for a corpus that has none, beside those of the pipeline."""
+
+from pathlib import Path
+from typing import Literal
+
+from prefect import flow
+from pydantic import PositiveInt
+
+from flows.commands import HOUR, publish, run
+
+
+@flow(name="synthesize", timeout_seconds=12 * HOUR)
+async def synthesize(
+    dataset: str = "atlas",
+    n: PositiveInt = 200,
+    backend: Literal["grounded", "engine", "mixed"] = "grounded",
+    seed: int = 0,
+    out: str = "results/synthesize-on-demand",
+) -> None:
+    """So many questions about a dataset, each checked."""
+    await run(f"dragoman synthesize --dataset {dataset} --n {n} --backend {backend} --seed {seed} --out {out}")
+    await publish("synthesize", Path(out) / "metrics.json")

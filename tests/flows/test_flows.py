@@ -1,0 +1,176 @@
+"""The bodies of the flows, on a real Prefect server, with stubs for the commands that they run."""
+
+import asyncio
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import ArtifactCollectionFilter, ArtifactCollectionFilterKey
+
+from flows import commands
+from flows.evaluate_and_promote import evaluate_and_promote
+from flows.report import report
+from flows.retrain import retrain
+from flows.rl import rl
+from flows.rollout import rollout
+from flows.sft import sft
+from flows.train_proxy import train_proxy
+
+ROOT = Path(__file__).parents[2]
+REPRO = "dvc --wait-for-lock repro"
+
+pytestmark = [pytest.mark.usefixtures("prefect_server"), pytest.mark.timeout(300)]
+
+
+def leaves(path: str, value) -> dict:
+    return {"writes": {path: value if isinstance(value, str) else json.dumps(value)}}
+
+
+@pytest.fixture
+def project(stub):
+    """A project in which every command succeeds and leaves what it leaves."""
+    trained = {
+        f"results/{stage}/metrics.json": json.dumps({"dev_reward": 0.5, "stopped": ""}) for stage in ("sft", "rl")
+    }
+    files = {**trained, "results/seeds/metrics.json": "{}", "results/report/table.md": "| a table |"}
+    decision = {"promoted": True, "challenger": "v2", "against": "c3po@v1", "reasons": []}
+    promoted = {"results/promote/decision.json": json.dumps(decision), "results/promote/table.md": "| why |"}
+    stub.tell({
+        **{f"{REPRO}{stage}": [{"writes": files}] for stage in ("", " sft", " seeds", " rl", " report")},
+        f"{REPRO} evaluate evaluate-policy report": [{"writes": files}],
+        "dragoman validate": [leaves("results/validate/metrics.json", {"failed": 0})],
+        "dragoman promote": [{"writes": promoted}],
+    })  # fmt: skip
+    return stub
+
+
+async def artifact(key: str) -> str:
+    async with get_client() as client:
+        found = await client.read_latest_artifacts(
+            artifact_filter=ArtifactCollectionFilter(key=ArtifactCollectionFilterKey(any_=[key]))
+        )
+    return found[0].data
+
+
+async def test_training_chains_its_stages_and_registers_the_policy(project):
+    state = await train_proxy(return_state=True)
+    assert state.is_completed() and state.name == "Completed"
+    assert project.commands == [f"{REPRO} seeds", f"{REPRO} sft", f"{REPRO} rl", "dragoman register"]
+    assert "| dev_reward | 0.5 |" in await artifact("rl")
+
+
+async def test_a_collapse_is_seen_in_the_state(project):
+    project.tell({f"{REPRO} rl": [leaves("results/rl/metrics.json", {"stopped": "kl is 2.000, beyond its guard"})]})
+    state = await rl(return_state=True)
+    assert state.is_completed() and state.name == "Collapsed" and "kl is 2.000" in state.message
+
+
+async def test_retrain_ends_in_what_the_gate_decided(project):
+    state = await retrain(return_state=True)
+    assert state.name == "Promoted" and state.message == "v2 against c3po@v1"
+    evaluated = f"{REPRO} evaluate evaluate-policy report"
+    assert project.commands == [REPRO, evaluated, "dragoman validate", "dragoman promote"]
+    assert await artifact("report") == "| a table |" and await artifact("promotion") == "| why |"
+
+
+async def test_a_refusal_is_no_failure_and_says_why(project):
+    decision = {"promoted": False, "reasons": ["gain in cover_em: too small"]}
+    writes = {"results/promote/decision.json": json.dumps(decision), "results/promote/table.md": "| why not |"}
+    project.tell({"dragoman promote": [{"writes": writes, "code": 3}]})
+    state = await evaluate_and_promote(return_state=True)
+    assert state.is_completed() and state.name == "Refused" and state.message == "gain in cover_em: too small"
+    assert await artifact("promotion") == "| why not |"
+
+
+async def test_nothing_new_is_said_to_be_nothing_new(project):
+    project.tell({"dragoman promote": [{"say": "v2 is the champion already"}]})
+    assert (await evaluate_and_promote(return_state=True)).name == "Unchanged"
+
+
+async def test_bad_data_keeps_the_challenger_from_the_gate(project):
+    project.tell({"dragoman validate": [{"code": 2, "say": "error: corpus.jsonl:7 has no text"}]})
+    state = await retrain(return_state=True)
+    assert state.is_failed() and "dragoman promote" not in project.commands
+    assert project.commands.count("dragoman validate") == 1
+    assert "corpus.jsonl:7" in str(await state.aresult(raise_on_failure=False))
+
+
+async def test_what_fails_is_tried_again(project, no_waits):
+    project.tell(
+        {f"{REPRO} report": [{"code": 1, "say": "a server hung up"}, leaves("results/report/table.md", "| ok |")]}
+    )
+    assert (await report(return_state=True)).is_completed()
+    assert project.commands == [f"{REPRO} report"] * 2 and await artifact("report") == "| ok |"
+
+
+async def test_what_goes_on_failing_fails_the_run_with_its_last_words(project, no_waits):
+    project.tell({f"{REPRO} report": [{"code": 1, "say": "disk full"}]})
+    state = await report(return_state=True)
+    assert state.is_failed() and len(project.commands) == 1 + commands.RETRIES
+    assert "exit code 1" in str(error := await state.aresult(raise_on_failure=False)) and "disk full" in str(error)
+
+
+async def test_bad_input_is_not_tried_again(project, no_waits):
+    words = "ERROR: failed to reproduce 'sft': failed to run: dragoman sft, exited with 2"
+    project.tell({f"{REPRO} sft": [{"code": 255, "say": words}]})
+    assert (await sft(return_state=True)).is_failed() and len(project.commands) == 1
+
+
+async def test_only_one_command_runs_at_a_time(project):
+    project.tell(
+        {
+            f"{REPRO} {stage}": [{"writes": project.plan[f"{REPRO} {stage}"][0]["writes"], "sleep": 1}]
+            for stage in ("sft", "rl")
+        }
+    )
+    await asyncio.gather(sft(), rl())
+    first, second = sorted(project.calls, key=lambda call: call["started"])
+    assert second["started"] >= first["ended"]
+
+
+async def test_a_command_that_takes_too_long_is_ended(project, monkeypatch):
+    project.tell({f"{REPRO} report": [{"sleep": 60}]})
+    monkeypatch.setattr(commands, "GRACE", 1.0)
+    state = await report.with_options(timeout_seconds=3)(return_state=True)
+    assert state.name == "TimedOut" and project.calls == []
+    async with get_client() as client:
+        limit = await client.read_global_concurrency_limit_by_name(commands.LIMIT)
+    assert limit.active_slots == 0  # the next run need not wait
+
+
+async def test_parameters_are_checked_before_anything_runs(project):
+    state = await rollout(limit=0, return_state=True)
+    assert state.is_failed() and project.commands == []
+    assert "limit" in str(await state.aresult(raise_on_failure=False))
+
+
+async def test_a_rollout_on_demand(project):
+    command = (
+        "dragoman rollout --system c3po@champion --samples 4 --dataset atlas --limit 9 --seed 0 --out results/mine"
+    )
+    project.tell({command: [leaves("results/mine/metrics.json", {"reward": 0.25})]})
+    await rollout(limit=9, samples=4, out="results/mine")
+    assert project.commands == [command] and "| reward | 0.25 |" in await artifact("rollout")
+
+
+def test_every_stage_has_a_flow_of_its_name():
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    for stage in {name.partition("-")[0] for name in stages}:
+        flow = getattr(importlib.import_module(f"flows.{stage}"), stage)
+        assert flow.name == stage and flow.timeout_seconds
+
+
+def test_deployments_name_flows_and_refuse_overlap():
+    prefect = yaml.safe_load((ROOT / "prefect.yaml").read_text())
+    deployments = {d["name"]: d for d in prefect["deployments"]}
+    assert set(deployments) == {"nightly", "weekly", "train", "synthesize", "rollout"}
+    for deployment in deployments.values():
+        file, _, name = deployment["entrypoint"].partition(":")
+        flow = getattr(importlib.import_module(file.removesuffix(".py").replace("/", ".")), name)
+        assert set(deployment.get("parameters", {})) <= set(flow.parameters.properties)
+        assert deployment["concurrency_limit"] == {"limit": 1, "collision_strategy": "CANCEL_NEW"}
+        for schedule in deployment.get("schedules", []):
+            assert schedule["timezone"] and len(schedule["cron"].split()) == 5

@@ -1,0 +1,49 @@
+"""Schemathesis reads the OpenAPI page and looks for a request that the server has no answer to."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+
+from serving_parts import Parts
+
+
+@pytest.fixture(scope="module")
+def api_schema() -> Iterator[schemathesis.BaseSchema]:
+    """The schema of a server on a real socket, in a thread of its own."""
+    ready, done = threading.Event(), threading.Event()
+    url: list[str] = []
+
+    async def serve() -> None:
+        async with Parts().server() as base:
+            url.append(base.removesuffix("/v1"))
+            ready.set()
+            await asyncio.to_thread(done.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    assert ready.wait(30)
+    yield schemathesis.openapi.from_url(f"{url[0]}/openapi.json")
+    done.set()
+    thread.join()
+
+
+def test_no_server_error(api_schema):
+    asked = set()
+    for found in api_schema.get_all_operations():
+        operation = found.ok()
+
+        @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+        @given(operation.as_strategy())
+        def check(case: schemathesis.Case) -> None:
+            response = case.call(timeout=20)
+            assert response.status_code < 500, f"{case.method} {case.path}: {response.text}"
+
+        check()
+        asked.add(operation.path)
+    assert asked >= {"/v1/chat/completions", "/v1/models", "/healthz", "/readyz", "/metrics"}

@@ -1,0 +1,263 @@
+"""The gate: what it lets through, what it refuses, and what it leaves behind. A real store, a scripted model."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from command import run as command
+from dragoman import jsonl, promotion, registry
+from dragoman.config import CostParams, EvaluateParams, PromoteParams, parse_params
+from dragoman.errors import EngineFault, UserError
+from dragoman.rollout.tree import World
+from dragoman.systems import build
+from dragoman.training.policy import publish
+from dragoman.types import Passage, Question
+from fakes import ListRetriever, ScriptedEngine
+from test_registry import trained
+from tiny import make_tiny
+
+QUESTIONS = [Question(f"q{i}", f"What is number {i}?", (f"answer {i}.",)) for i in range(40)]
+EVALUATION = EvaluateParams(bootstrap=200, traces=0)
+
+
+class ScriptedWorlds:
+    """Each system answers as many of the first questions rightly as `right` says; `broken` ones end in a fault."""
+
+    def __init__(self, right: dict[str, int], broken: dict[str, int] | None = None) -> None:
+        self.right, self.broken = right, broken or {}
+        self.retriever = ListRetriever([Passage("p", "P", "number")])
+
+    def open(self, name):
+        def answer(prompt, rng):
+            number = int(re.findall(r"What is number (\d+)", prompt)[-1])
+            if number >= len(QUESTIONS) - self.broken.get(name, 0):
+                return EngineFault("down")
+            return f"answer {number}." if number < self.right[name] else "no idea"
+
+        engine = ScriptedEngine(answer)
+        engine.fingerprint = f"scripted {name}"  # as models of different weights have
+        return build("standard"), World(llm=engine, proxy=engine, retriever=self.retriever)
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch, empty_store):
+    """Two versions of a system, and data that passed validation."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(empty_store, "mlruns")
+    for i in (1, 2, 3):
+        registry.register(trained(tmp_path, f"s{i}", bytes([i])))
+    jsonl.write_json("results/validate/metrics.json", {"files": 1, "rows": 9, "expectations": 20, "failed": 0})
+    return tmp_path
+
+
+async def gate(number: int, worlds, **settings) -> promotion.Decision:
+    return await promotion.promote(
+        registry.find(f"v{number}"), QUESTIONS, worlds, PromoteParams(**settings), EVALUATION,
+        dataset="d", seed=0, out=Path("results/promote"),
+    )  # fmt: skip
+
+
+def aliases() -> dict[str, str]:
+    return {alias: v.name for v in registry.history() for alias in v.aliases}
+
+
+async def test_a_better_challenger_becomes_champion_and_leaves_a_record(project):
+    import mlflow
+
+    first = await gate(1, ScriptedWorlds({"standard": 10, "c3po@v1": 20}))
+    assert first.promoted and first.champion == "" and first.against == "standard"
+    assert aliases() == {"champion": "v1"}
+    second = await gate(2, ScriptedWorlds({"c3po@v1": 20, "c3po@v2": 32}))
+    assert second.promoted and second.against == "c3po@v1" and second.reasons == ()
+    assert aliases() == {"champion": "v2", "previous": "v1"}
+
+    written = json.loads(Path("results/promote/decision.json").read_text())
+    assert written["promoted"] and written["champion"] == "v1" and written["policy"] == registry.find("v2").policy
+    table = Path("results/promote/table.md").read_text()
+    assert "| gain in cover_em | +0.300 [" in table and "| c3po@v2 | 0.80 [" in table
+    assert registry.find("v2").decision.startswith("promoted ")
+    runs = mlflow.search_runs(
+        experiment_names=["dragoman"], filter_string="tags.stage = 'promote'", output_format="list"
+    )
+    assert [r.info.run_name for r in runs] == ["promote v2 against c3po@v1", "promote v1 against standard"]
+    assert runs[0].data.metrics["gain.cover_em.mean"] == 0.3 and runs[0].data.params["promote.margin"] == "0.0"
+    client = mlflow.MlflowClient()
+    assert {"decision.json", "table.md", "plots"} <= {a.path for a in client.list_artifacts(runs[0].info.run_id)}
+
+
+@pytest.mark.parametrize(
+    ("right", "broken", "settings", "reason"),
+    [
+        (21, 0, {}, "gain in cover_em: +0.025 [+0.000, +0.075], and not lower bound > +0.000"),
+        (32, 0, {"margin": 0.4}, "lower bound > +0.400"),
+        (10, 0, {}, "gain in cover_em: -0.250"),
+        (32, 2, {}, "failed: 2 of 40, and not <= 2.0%"),
+        (32, 0, {"min_questions": 50}, "questions: 40, and not >= 50"),
+        (32, 0, {"max_cost_ratio": 0.5}, "calls: 1, and not <= 0.5"),
+        (32, 0, {"max_cost": CostParams(tokens=2)}, "and not <= 2"),
+    ],
+)  # fmt: skip
+async def test_a_challenger_is_refused_with_a_reason(project, right, broken, settings, reason):
+    registry.promote(registry.find("v1"), None)
+    decision = await gate(2, ScriptedWorlds({"c3po@v1": 20, "c3po@v2": right}, {"c3po@v2": broken}), **settings)
+    assert not decision.promoted and any(reason in r for r in decision.reasons)
+    assert aliases() == {"champion": "v1", "challenger": "v2"}
+    assert registry.find("v2").decision.startswith("refused ") and reason in registry.find("v2").decision
+
+
+@pytest.mark.parametrize(
+    ("validation", "reason"),
+    [
+        (None, "nothing was validated; run `dragoman validate`"),
+        ({"failed": 2, "expectations": 20}, "2 of 20 expectations not met"),
+        ({"failed": 0, "expectations": 0}, "0 of 0"),
+        ({}, "cannot be read"),
+    ],
+)
+async def test_data_must_have_passed_validation(project, validation, reason):
+    path = Path("results/validate/metrics.json")
+    path.unlink()
+    if validation is not None:
+        jsonl.write_json(path, validation)
+    decision = await gate(1, ScriptedWorlds({"standard": 10, "c3po@v1": 30}))
+    assert not decision.promoted and len(decision.reasons) == 1 and reason in decision.reasons[0]
+
+
+async def test_each_part_of_the_data_must_have_passed(project):
+    worlds = ScriptedWorlds({"standard": 10, "c3po@v1": 30})
+    jsonl.write_json("results/validate/synthetic/metrics.json", {"failed": 1, "expectations": 5})
+    assert "1 of 25 expectations not met" in (await gate(1, worlds)).reasons[0]
+    jsonl.write_json("results/validate/synthetic/metrics.json", {"failed": 0, "expectations": 5})
+    assert (await gate(1, worlds)).promoted
+
+
+async def test_a_first_challenger_may_cost_more_than_the_baseline_up_to_the_absolute_limit(project):
+    worlds = ScriptedWorlds({"standard": 10, "c3po@v1": 30})
+    refused = await gate(1, worlds, max_cost=CostParams(calls=0.5))
+    assert [c.name for c in refused.checks] == ["gain in cover_em", "questions", "failed", "calls", "data"]
+    assert (await gate(1, worlds, max_cost_ratio=0.1)).promoted
+
+
+async def test_a_rollback_while_the_challenger_is_judged_stops_the_promotion(project):
+    registry.promote(registry.find("v1"), None)
+    registry.promote(registry.find("v2"), registry.find("v1"))
+    worlds = ScriptedWorlds({"c3po@v2": 20, "c3po@v3": 32})
+    opened = worlds.open
+
+    def open_and_roll_back(name):
+        if name == "c3po@v3" and aliases()["champion"] == "v2":
+            promotion.rollback()
+        return opened(name)
+
+    worlds.open = open_and_roll_back
+    decision = await gate(3, worlds)
+    assert not decision.promoted
+    assert "v3 was compared with the champion v2, and the champion is v1 by now" in decision.reasons[0]
+    assert aliases() == {"champion": "v1", "previous": "v2", "challenger": "v3"}
+
+
+async def test_a_promotion_refuses_to_run_beside_another(project):
+    code = "import sys, time; from dragoman import registry\nwith registry.locked(name='promote'): print('in', flush=True); time.sleep(60)"
+    other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    try:
+        assert other.stdout.readline() == b"in\n"
+        with pytest.raises(UserError, match="another process is at it"):
+            await gate(1, ScriptedWorlds({}))
+    finally:
+        other.kill()
+        other.wait()
+    assert aliases() == {}
+    assert (await gate(1, ScriptedWorlds({"standard": 10, "c3po@v1": 30}))).promoted  # the killed one has let go
+
+
+async def test_the_champion_is_no_challenger(project):
+    registry.promote(registry.find("v1"), None)
+    with pytest.raises(UserError, match="v1 is the champion already"):
+        await gate(1, ScriptedWorlds({}))
+
+
+def test_a_rollback_is_recorded(project, capsys):
+    import mlflow
+
+    for number, expected in ((1, None), (2, registry.find("v1"))):
+        registry.promote(registry.find(f"v{number}"), expected)
+    code, out, _ = command(capsys, "rollback")
+    assert code == 0 and out.startswith("champion: v1 (")
+    runs = mlflow.search_runs(experiment_names=["dragoman"], output_format="list")
+    assert runs[0].info.run_name == "rollback to v1" and runs[0].data.tags["previous"] == "v2"
+
+
+def test_a_rollback_without_a_champion_says_so(project, capsys):
+    code, _, err = command(capsys, "rollback")
+    assert code == 2 and "no champion before this one to go back to" in err
+
+
+def test_lineage_and_comparison_to_read(project, capsys):
+    code, out, _ = command(capsys, "lineage")
+    assert code == 0 and [line.split()[0] for line in out.splitlines()] == ["v3", "v2", "v1"]
+    code, out, _ = command(capsys, "lineage", "v1")
+    assert code == 0 and "  data questions: d1" in out and "metric dev_reward: 0.5" in out and "base smollm2" in out
+    code, out, _ = command(capsys, "compare", "v1", "v2")
+    assert code == 0 and "| stage | s1 | s2 |" in out and "parameter" not in out
+    code, _, err = command(capsys, "compare", "v1", "v9")
+    assert code == 2 and "'v9': no such version" in err
+
+
+@pytest.mark.parametrize(
+    ("section", "sentence"),
+    [
+        ({"score": "judge"}, "judge needs evaluate.judge"),
+        ({"dataset": "mine"}, "promote.dataset: 'mine' has no entry"),
+        ({"baseline": "magic"}, "unknown system 'magic'"),
+        ({"margins": 1}, "promote.margins: unknown key"),
+    ],
+)
+def test_settings_that_cannot_be(section, sentence):
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        parse_params({"promote": section}, origin="x")
+
+
+def test_the_command_with_a_real_model_and_a_real_index(
+    tmp_path, monkeypatch, capsys, smollm2, tiny_model, empty_store
+):
+    """A proxy that knows nothing is registered, judged, and refused; the pipeline's names work for its version."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(empty_store, "mlruns")
+    Path("conf").mkdir()
+    Path("conf/cpu.yaml").write_text("evaluate: {bootstrap: 100, traces: 1}")
+    Path("params.yaml").write_text(
+        "llm: {engine: transformers, max_model_len: 2048}\nproxy: {engine: transformers, max_model_len: 2048}\n"
+        "policies: [sft]\npromote: {min_questions: 1}\n"
+        "systems: {standard: {k: 2, answer_tokens: 4}, c3po: {queries: span, max_depth: 2, roadmap_tokens: 4, answer_tokens: 4}}"
+    )
+    shutil.copytree(tiny_model, "data/model")
+    passages = [{"id": f"p{i}", "title": f"Town {i}", "text": f"Town {i} lies on river {i * 7}."} for i in range(8)]
+    jsonl.write("data/atlas/corpus.jsonl", passages)
+    asked = [
+        {"id": f"q{i}", "question": f"On which river lies town {i}?", "answers": [f"river {i * 7}"]} for i in (1, 2)
+    ]
+    jsonl.write("data/atlas/test.jsonl", asked)
+    make_tiny(tmp_path / "made", smollm2, seed=1)
+    publish(tmp_path / "made", Path("results/sft"), {"stage": "sft", "system": "c3po", "base": "tiny"})
+    code, _, err = command(capsys, "index")
+    assert code == 0, err
+
+    code, out, err = command(capsys, "promote")
+    assert code == 3, err
+    assert "| c3po@v1 |" in out and "| data | results/validate: nothing was validated" in out
+    assert "refused: gain in cover_em: +0.000 [+0.000, +0.000], and not lower bound > +0.000; data: " in err
+    assert json.loads(Path("results/promote/decision.json").read_text())["against"] == "standard"
+    assert aliases() == {"challenger": "v1"}
+
+    registry.promote(registry.find("v1"), None)
+    code, out, _ = command(capsys, "promote")
+    assert code == 0 and "is the champion already" in out
+    code, out, err = command(capsys, "ask", "On which river lies town 3?", "--system", "c3po@champion")
+    assert code == 0, err
+    code, _, err = command(capsys, "ask", "On which river lies town 3?", "--system", "c3po@v7")
+    assert code == 2 and "dragoman-proxy 'v7': no such version; there are: v1 (champion, " in err
