@@ -391,7 +391,7 @@ shares = st.tuples(*[st.integers(1, 20)] * 3).map(
 )
 
 
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, derandomize=True, max_examples=10)
 @given(seed=st.integers(0, 10_000), count=st.integers(3, 60), n=st.integers(1, 25), shares=shares)
 def test_no_two_splits_ask_about_one_passage(tmp_path_factory, seed, count, n, shares):
     out = tmp_path_factory.mktemp("run")
@@ -415,15 +415,15 @@ def test_sizes_by_hand(n, expected):
     assert tuple(sizes(n, {"train": 0.7, "dev": 0.08, "test": 0.22}).values()) == expected
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, derandomize=True, max_examples=50)
 @given(n=st.integers(1, 20_000), shares=shares)
 def test_sizes_add_up_and_keep_to_their_shares(n, shares):
     counts = sizes(n, shares)
     assert sum(counts.values()) == n
-    assert all(abs(counts[split] - n * share) <= 1 for split, share in shares.items())
+    assert all(abs(counts[split] - n * share) <= 1 + 1e-9 for split, share in shares.items())
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, derandomize=True, max_examples=40)
 @given(
     weights=st.lists(st.integers(0, 100), min_size=1, max_size=7).filter(any),
     optional=st.lists(st.integers(1, 100), min_size=2, max_size=3),
@@ -447,6 +447,22 @@ def test_every_category_is_dealt_within_one_question_of_its_share(weights, optio
             found = sum(hand[name] == category for hand in hands)
             assert abs(found - c.probability * len(hands)) < 1
             assert c.probability or not found
+
+
+@pytest.mark.parametrize(
+    ("weights", "count", "expected"),
+    [
+        ([5, 3, 2, 0], 7, [4, 2, 1, 0]),  # of 3.5, 2.1, 1.4 and 0: the largest remainder is the first's
+        ([50, 27, 23], 10, [5, 3, 2]),  # of 5, 2.7 and 2.3
+        ([1, 1, 1], 2, [1, 1, 0]),  # of equal remainders the first
+        ([1, 0], 3, [3, 0]),
+        ([1, 1], 0, [0, 0]),
+    ],
+)
+def test_shares_dealt_by_hand(weights, count, expected):
+    plan = Plan.model_validate({"categorizations": {"x": categories(weights)}, "combinations": [["x"]]})
+    dealt = [hand["x"] for hand in plan.deal(count, random.Random(0))]
+    assert [dealt.count(f"c{i}") for i in range(len(weights))] == expected
 
 
 def categories(weights):
