@@ -23,6 +23,7 @@ from prefect.artifacts import acreate_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.concurrency.asyncio import concurrency
+from prefect.exceptions import ObjectAlreadyExists
 from prefect.states import Completed
 
 LIMIT = "dvc"
@@ -67,7 +68,8 @@ async def run(command: str, expected: tuple[int, ...] = (0,)) -> int:
         CommandFailed: the code is none of `expected`.
     """
     async with get_client() as client:
-        await client.upsert_global_concurrency_limit_by_name(LIMIT, 1)
+        with suppress(ObjectAlreadyExists):  # made by another run in the same moment
+            await client.upsert_global_concurrency_limit_by_name(LIMIT, 1)
     async with concurrency(LIMIT, strict=True):
         return await execute(command.split(), expected)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactCollectionFilter, ArtifactCollectionFilterKey
 
@@ -120,13 +121,13 @@ async def test_bad_input_is_not_tried_again(project, no_waits):
 
 
 async def test_only_one_command_runs_at_a_time(project):
-    project.tell(
-        {
-            f"{REPRO} {stage}": [{"writes": project.plan[f"{REPRO} {stage}"][0]["writes"], "sleep": 1}]
-            for stage in ("sft", "rl")
-        }
-    )
-    await asyncio.gather(sft(), rl())
+    project.tell({"dvc one": [{"sleep": 4}], "dvc two": [{"sleep": 4}]})
+
+    @flow
+    async def both() -> None:
+        await asyncio.gather(commands.run("dvc one"), commands.run("dvc two"))
+
+    await both()
     first, second = sorted(project.calls, key=lambda call: call["started"])
     assert second["started"] >= first["ended"]
 
@@ -159,8 +160,8 @@ async def test_a_rollout_on_demand(project):
 def test_every_stage_has_a_flow_of_its_name():
     stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
     for stage in {name.partition("-")[0] for name in stages}:
-        flow = getattr(importlib.import_module(f"flows.{stage}"), stage)
-        assert flow.name == stage and flow.timeout_seconds
+        found = getattr(importlib.import_module(f"flows.{stage}"), stage)
+        assert found.name == stage and found.timeout_seconds
 
 
 def test_deployments_name_flows_and_refuse_overlap():
@@ -169,8 +170,8 @@ def test_deployments_name_flows_and_refuse_overlap():
     assert set(deployments) == {"nightly", "weekly", "train", "synthesize", "rollout"}
     for deployment in deployments.values():
         file, _, name = deployment["entrypoint"].partition(":")
-        flow = getattr(importlib.import_module(file.removesuffix(".py").replace("/", ".")), name)
-        assert set(deployment.get("parameters", {})) <= set(flow.parameters.properties)
+        found = getattr(importlib.import_module(file.removesuffix(".py").replace("/", ".")), name)
+        assert set(deployment.get("parameters", {})) <= set(found.parameters.properties)
         assert deployment["concurrency_limit"] == {"limit": 1, "collision_strategy": "CANCEL_NEW"}
         for schedule in deployment.get("schedules", []):
             assert schedule["timezone"] and len(schedule["cron"].split()) == 5
