@@ -15,4 +15,7 @@ async def retrain(promote: bool = True) -> State:
     if not promote:
         return trained
     verdict = await evaluate_and_promote(return_state=True)
-    return Completed(name=verdict.name, message=verdict.message) if verdict.is_completed() else verdict
+    if not verdict.is_completed():
+        return verdict
+    collapse = f"{trained.message}; " if trained.name == "Collapsed" else ""
+    return Completed(name=verdict.name, message=f"{collapse}{verdict.message}")

@@ -171,7 +171,9 @@ def synthesize(
     llm_url: Annotated[str | None, typer.Option(help="An OpenAI-compatible server that writes (and reads).")] = None,
     llm_model: Annotated[str | None, typer.Option(help="The model's name at that server.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all that is drawn.")] = None,
-    out: Annotated[Path, typer.Option(help="Where the questions go.")] = Path("results/synthesize"),
+    out: Annotated[
+        Path | None, typer.Option(help="Where the questions go; results/synthesize by default, for a dataset.")
+    ] = None,
     track: Track = True,
     params: ParamsFile = PARAMS,
 ) -> None:
@@ -181,10 +183,11 @@ def synthesize(
 
     Example: dragoman synthesize
     Example: dragoman synthesize --corpus my_docs/ --n 200 --backend grounded --out data/mine
-    Example: dragoman synthesize --corpus corpus.jsonl --backend engine --llm-url http://localhost:8000/v1 --llm-model my-model
+    Example: dragoman synthesize --corpus c.jsonl --out data/c --backend engine --llm-url http://localhost:8000/v1 --llm-model m
     """
     from dragoman.config import SynthesizeParams, parse_section
     from dragoman.corpus import chunk as cut
+    from dragoman.corpus.sources import SYNTHETIC
     from dragoman.corpus.triples import read_triples
     from dragoman.synthesis.plan import BUILT_IN
     from dragoman.synthesis.stage import TRIPLES, run
@@ -197,6 +200,9 @@ def synthesize(
     given = {name: value for name, value in options.items() if value is not None}
     settings = parse_section(SynthesizeParams, loaded.synthesize.model_dump() | given, origin="synthesize")
     loaded = loaded.model_copy(update={"synthesize": settings})
+    if out is None and corpus is not None:
+        raise UserError("--corpus: say with --out where its questions go; results/synthesize is the pipeline's")
+    out = out or SYNTHETIC
     dataset = dataset or loaded.train.dataset
     source = corpus or Path("data") / dataset / "corpus.jsonl"
     passages = _passages(source)
@@ -747,9 +753,12 @@ def promote(
     if champion and champion.number == challenger.number:
         print(f"{challenger.name} ({challenger.policy}) is the champion already")
         return
+    if policy is None and challenger.decision.startswith(registry.ROLLED_BACK):
+        print(f"{challenger.name} ({challenger.policy}) was taken back: {challenger.decision}; name it to try it again")
+        return
     _check_systems([f"{challenger.system}@{challenger.name}", opponent(champion, settings)], loaded)
     dataset = settings.dataset or loaded.train.dataset
-    asked = load_questions(Path("data") / dataset / f"{settings.split}.jsonl", limit=settings.limit)
+    asked = load_questions(_held_out(loaded), limit=settings.limit)
     passages = _passages(Path("data") / dataset / "corpus.jsonl")
 
     async def run() -> Any:
@@ -835,6 +844,7 @@ def compare(
         print()
         evaluate(
             dataset=loaded.promote.dataset or loaded.train.dataset,
+            questions=_held_out(loaded),
             systems=f"{first.system}@{first.name},{second.system}@{second.name}",
             out=Path("results/compare") / f"{first.name}-{second.name}",
             params=params,
@@ -936,7 +946,11 @@ def _inputs(
 
     if limit is not None and limit < 1:
         raise UserError(f"--limit {limit}: must be at least 1")
-    files = [("file", questions)] if questions else [(s, question_file(s, dataset, split)) for s in sources]
+    files = (
+        [("file", questions)]
+        if questions
+        else [(s, question_file(s, dataset, split, params.train.dataset)) for s in sources]
+    )
     asked = load_mixed(files, limit=limit)
     passages = _passages(corpus or Path("data") / dataset / "corpus.jsonl") if corpus or not index else None
     if index is None:
@@ -946,6 +960,14 @@ def _inputs(
             _build_index(passages, target, params.index)
         index = str(target)
     return asked, index, passages
+
+
+def _held_out(params: Params) -> Path:
+    """The questions of the promotion gate."""
+    from dragoman.corpus.sources import question_file
+
+    settings, learnt = params.promote, params.train.dataset
+    return question_file(settings.questions, settings.dataset or learnt, settings.split, learnt)
 
 
 def _build_index(passages: list[Any], target: Path, settings: IndexParams) -> None:

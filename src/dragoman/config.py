@@ -24,6 +24,8 @@ class Section(BaseModel):
 
 
 S = TypeVar("S", bound=Section)
+Source = Literal["gold", "synthetic"]
+"""Whose questions: the dataset's own, or those of stage `synthesize`."""
 
 
 class ModelParams(Section):
@@ -122,9 +124,6 @@ class EvaluateParams(Section):
     """Also let the LLM judge each answer (C-3PO appendix D.2)."""
 
 
-Source = Literal["gold", "synthetic"]
-
-
 class TrainParams(Section):
     """What is trained, on what, for what: stages `seeds`, `sft` and `rl`."""
 
@@ -135,7 +134,7 @@ class TrainParams(Section):
     questions: Annotated[tuple[Source, ...], Field(min_length=1)] = ("gold",)
     """Those of the dataset, those of stage `synthesize`, or both mixed."""
     curriculum: bool = False
-    """Stages seeds and rl: easy questions first, by the labels of stage `synthesize` (`synthesize.draws`)."""
+    """Stage rl: easy questions first, by the labels of stage `synthesize` (`synthesize.draws`)."""
 
 
 class SynthesizeParams(Section):
@@ -428,6 +427,8 @@ class PromoteParams(Section):
     dataset: str | None = None
     """Whose held-out questions; None takes `train.dataset`."""
     split: Literal["dev", "test"] = "test"
+    questions: Source = "gold"
+    """The dataset's own, or those of stage `synthesize`."""
     limit: int | None = Field(None, ge=1)
     """The first so many questions; None takes all."""
     score: Literal["cover_em", "em", "f1", "precision", "judge"] = "cover_em"
@@ -485,6 +486,8 @@ class Params(Section):
                 raise ValueError(f"datasets: {name!r} has no entry under corpus")
         if self.train.dataset not in self.corpus:
             raise ValueError(f"train.dataset: {self.train.dataset!r} has no entry under corpus")
+        if self.train.curriculum and not ("synthetic" in self.train.questions and self.synthesize.draws):
+            raise ValueError("train.curriculum: needs train.questions with synthetic, and synthesize.draws above 0")
         if self.promote.dataset is not None and self.promote.dataset not in self.corpus:
             raise ValueError(f"promote.dataset: {self.promote.dataset!r} has no entry under corpus")
         if self.promote.score == "judge" and not self.evaluate.judge:

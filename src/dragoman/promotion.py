@@ -120,14 +120,16 @@ def _validated(folder: Path) -> Check:
     if not paths:
         return Check("data", f"{folder}: nothing was validated; run `dragoman validate`", "all met", False)
     failed = expectations = 0
+    where = []
     for path in paths:
         try:
             counts = json.loads(path.read_text(encoding="utf-8"))
             failed, expectations = failed + counts["failed"], expectations + counts["expectations"]
+            where += [str(path.parent)] if counts["failed"] else []
         except (ValueError, KeyError, TypeError):
             return Check("data", f"{path}: cannot be read; run `dragoman validate` again", "all met", False)
     # a checkpoint without expectations succeeds, and shows nothing
-    found = f"{failed} of {expectations} expectations not met"
+    found = f"{failed} of {expectations} expectations not met" + (f" ({', '.join(where)})" if where else "")
     return Check("data", found, "all met", failed == 0 and expectations > 0)
 
 

@@ -14,7 +14,10 @@ A version is named by an alias, by its number (`v3`) or by its policy's id, also
 from __future__ import annotations
 
 import logging
+import os
 import re
+import shutil
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -34,7 +37,8 @@ MODEL = "dragoman-proxy"
 CHAMPION, CHALLENGER, PREVIOUS = ALIASES = ("champion", "challenger", "previous")
 STORE = Path("mlruns")
 RESTORED = Path("results/registry")
-"""Where a version is made available again whose stage has run since."""
+"""Where a version is made available again whose stage has run since, and where one is kept that DVC does not keep."""
+ROLLED_BACK = "rolled back"
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,8 @@ def register(folder: Path, store: Path = STORE, project: Path = Path()) -> Versi
                 return version
         output = lockfile.output_holding(folder, project)
         if output is None:
-            log.warning("%s: not in DVC's cache, so this version is lost when the folder is; run `dvc repro`", folder)
+            kept = _keep(folder, project / RESTORED / manifest["version"])
+            log.info("%s: not in DVC's cache, so it is kept in %s", folder, kept)
         where = folder.resolve()
         if where.is_relative_to(project.resolve()):
             where = where.relative_to(project.resolve())
@@ -215,7 +220,7 @@ def rollback(store: Path = STORE, project: Path = Path()) -> tuple[Version, Vers
         tracking.set_alias(MODEL, CHAMPION, previous.number, store)
         tracking.set_alias(MODEL, PREVIOUS, champion.number, store)
         when = time.strftime("%Y-%m-%d %H:%M")
-        tracking.tag_version(MODEL, champion.number, {"decision": f"rolled back {when}"}, store)
+        tracking.tag_version(MODEL, champion.number, {"decision": f"{ROLLED_BACK} {when}"}, store)
         tracking.tag_version(MODEL, previous.number, {"decision": f"champion again {when}"}, store)
         return previous, champion
 
@@ -280,6 +285,26 @@ def locked(store: Path = STORE, name: str = "registry", wait: float = 60) -> Ite
             yield
     except Timeout:
         raise UserError(f"{path}: another process is at it; wait until it is done and run the command again") from None
+
+
+def _keep(folder: Path, target: Path) -> Path:
+    """The same files in `target`, as hard links where the file system has them: the stage's next run deletes its folder."""
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+        try:
+            shutil.copytree(folder, scratch, copy_function=_link, dirs_exist_ok=True)
+            scratch.rename(target)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    return target
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        shutil.copy2(source, target)
 
 
 def _tags(folder: Path, manifest: Mapping[str, Any], output: lockfile.Output | None) -> dict[str, str]:

@@ -13,8 +13,14 @@ from dragoman.types import Question
 SYNTHETIC = Path("results/synthesize")
 
 
-def question_file(source: str, dataset: str, split: str) -> Path:
-    """The file of a split: `gold` is the dataset's own, `synthetic` that of stage `synthesize`."""
+def question_file(source: str, dataset: str, split: str, trained: str) -> Path:
+    """The file of a split: `gold` is the dataset's own, `synthetic` that of stage `synthesize`.
+
+    Raises:
+        UserError: there are synthetic questions about the dataset that is trained on (`trained`) alone.
+    """
+    if source == "synthetic" and dataset != trained:
+        raise UserError(f"{SYNTHETIC} has questions about {trained}, not about {dataset}: name a question file instead")
     folder = SYNTHETIC if source == "synthetic" else Path("data") / dataset
     return folder / f"{split}.jsonl"
 

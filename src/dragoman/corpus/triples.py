@@ -59,7 +59,10 @@ def entity_passages(triples: Iterable[Triple]) -> list[Passage]:
         Passage(
             entity,
             entity,
-            " ".join(f"{name} {', '.join(of)}." for name, of in (facts[entity] | inverse[entity]).items()),
+            " ".join(
+                f"{name} {', '.join(of)}."  # a relation may be called as the inverse of another one is: both are told
+                for name, of in (*facts[entity].items(), *inverse[entity].items())
+            ),
         )
         for entity in facts
     ]

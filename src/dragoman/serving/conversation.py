@@ -49,7 +49,8 @@ class Conversation:
         lines: list[str] = []
         left = max_history_chars
         for role, text in reversed(said[:-1]):
-            line = f"{_SPEAKERS[role]}: {' '.join(text.split())}"[:left]
+            line = f"{_SPEAKERS[role]}: {' '.join(text.split())}"
+            line = line[max(0, len(line) - left) :]
             left -= len(line)
             if text and line:
                 lines.append(line)

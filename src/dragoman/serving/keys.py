@@ -60,6 +60,7 @@ def make_key(path: Path, name: str) -> str:
     key = PREFIX + secrets.token_urlsafe(32)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch(mode=0o600)
+    begins = "" if path.read_bytes()[-1:] in (b"", b"\n") else "\n"  # somebody may have edited the file
     with path.open("a", encoding="utf-8") as file:
-        file.write(f"{name} {hashlib.sha256(key.encode()).hexdigest()}\n")
+        file.write(f"{begins}{name} {hashlib.sha256(key.encode()).hexdigest()}\n")
     return key

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dragoman.config import Params
 from dragoman.engines.base import Engine
+from dragoman.errors import UserError
 from dragoman.retrieval.base import Retriever
 from dragoman.rollout.coalesce import CoalescingEngine
 from dragoman.rollout.tree import World
@@ -25,7 +26,8 @@ log = logging.getLogger(__name__)
 STANDARD = "standard"
 """The system that answers when a proxy fails."""
 RETRY_S = 30.0
-"""A champion that could not be opened is tried again after so long, or when another one is named."""
+"""A champion that could not be opened, or not be asked for, is tried again after so long, or when another one is named."""
+UNKNOWN = "?"
 
 
 @dataclass(frozen=True)
@@ -46,17 +48,24 @@ def opener(params: Params, retriever: Retriever) -> Opener:
     """Opens models as settings say. What several of them need, such as the frozen LLM, is loaded once (`EnginePool`)."""
 
     def open(name: str) -> Opened:
+        system_name, policy = split_name(name)
+        folder = Path(policy_model(policy, params.proxy).model)
+        manifest = read_manifest(folder)
+        if policy and manifest.get("system", system_name) != system_name:
+            raise UserError(f"{name}: the policy in {folder} was trained for {manifest['system']}")
         worlds = Worlds(params, retriever)  # one for each model, which can then be closed alone
         system, world = worlds.open(name)
-        _, policy = split_name(name)
-        version = None
-        if system.roles:
-            folder = Path(policy_model(policy, params.proxy).model)
-            version = str(read_manifest(folder).get("version") or folder.name)
+        version = str(manifest.get("version") or folder.name) if system.roles else None
         world = replace(world, llm=_abandonable(world.llm), proxy=_abandonable(world.proxy))
         return Opened(system, world, version, worlds.close)
 
     return open
+
+
+def _same(folder: str, other: str) -> bool:
+    """Whether two folders hold one policy: it is linked elsewhere when its stage runs again."""
+    versions = [read_manifest(Path(f)).get("version") for f in (folder, other)]
+    return folder == other or (versions[0] is not None and versions[0] == versions[1])
 
 
 def _abandonable(engine: Engine) -> Engine:
@@ -166,12 +175,16 @@ class Models:
         """Ask who is the champion, and serve it from now on if it is another one. Logs what goes wrong."""
         if not self._followers or self._champion is None:
             return
+        if self._refused[0] == UNKNOWN and time.monotonic() - self._refused[1] < RETRY_S:
+            return
         try:
             folder = await asyncio.to_thread(self._champion.current)
         except Exception as e:
             log.warning("the champion is not known (%s: %s); going on with %s", type(e).__name__, e, self._folder)
+            self._refused = (UNKNOWN, time.monotonic())
+            self._report("failed")
             return
-        if folder is None or folder == self._folder:
+        if folder is None or (self._folder is not None and _same(folder, self._folder)):
             return
         if self._refused[0] == folder and time.monotonic() - self._refused[1] < RETRY_S:
             return

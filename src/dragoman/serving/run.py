@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import uvicorn
@@ -91,9 +91,22 @@ def _keeper(folder: str | None) -> Iterator[Callable[[Episode], None]]:
     except OSError as e:
         raise UserError(f"serve.episodes: {path}: cannot write ({e.strerror})") from None
 
-    def keep(episode: Episode) -> None:
-        file.write(jsonl.dumps(episode.model_dump(mode="json")) + "\n")
-        file.flush()
+    full = False
 
-    with file:
+    def keep(episode: Episode) -> None:
+        nonlocal full
+        try:
+            file.write(jsonl.dumps(episode.model_dump(mode="json")) + "\n")
+            file.flush()
+        except OSError as e:  # an answer is worth more than its record
+            if not full:
+                log.error("%s: cannot write (%s); episodes are not kept until that is mended", path, e.strerror)
+            full = True
+        else:
+            full = False
+
+    try:
         yield keep
+    finally:
+        with suppress(OSError):
+            file.close()

@@ -28,7 +28,13 @@ log = logging.getLogger(__name__)
 
 PROBE_S = 5.0
 """How long the LLM may take to show that it is there."""
-_ANSWERS = (StopReason.ANSWERED, StopReason.DEPTH_LIMIT, StopReason.DOCUMENT_LIMIT, StopReason.EMPTY_ANSWER)
+_ANSWERS = (
+    StopReason.ANSWERED,
+    StopReason.DEPTH_LIMIT,
+    StopReason.DOCUMENT_LIMIT,
+    StopReason.CIRCULAR_PLAN,
+    StopReason.EMPTY_ANSWER,
+)
 
 
 @dataclass
@@ -81,7 +87,7 @@ class Service:
         self.gate = Gate(settings.concurrency, settings.queue)
         metrics.watch("dragoman_running", "Questions under way", lambda: self.gate.running)
         metrics.watch("dragoman_waiting", "Questions in the queue", lambda: self.gate.waiting)
-        self._llm_failed = False
+        self._llm_failed = True  # until it has answered once
         self._probing = asyncio.Lock()
 
     def check(self, model: str) -> None:
@@ -119,7 +125,7 @@ class Service:
         return answer
 
     async def ready(self) -> bool:
-        """Whether the LLM answers. Only where its last call has failed is it asked for a word."""
+        """Whether the LLM answers. Only where its last call has failed, or there was none, is it asked for a word."""
         async with self._probing:
             if self._llm_failed:
                 request = Request(prompt=(("user", "Say yes."),), max_tokens=1)
@@ -155,12 +161,12 @@ class Service:
                 degraded = "slow"
             else:
                 if played.stop not in _ANSWERS:
-                    log.warning("%s: %s: %s (%s)", asked.trace_id, asked.model, played.stop, played.error)
+                    log.warning("%s: %s: %s", asked.trace_id, asked.model, played.stop)  # its error may quote the user
                     degraded, played = str(played.stop), None
         if played is None:
             played = await self._play(asked, _opened(self.models.standard), question)
         if played.stop not in _ANSWERS:
-            raise RuntimeError(f"{played.stop}: {played.error}")
+            raise RuntimeError(f"{asked.model}: {played.stop}")
         policy = model.version if degraded is None else None
         return Answer(played.text, question, played.passages, played.stop, policy, degraded)
 

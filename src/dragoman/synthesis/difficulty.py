@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,6 @@ from dragoman.synthesis.filters import HALF
 from dragoman.synthesis.journal import Journal
 from dragoman.synthesis.reader import Reader
 from dragoman.types import Passage
-
-log = logging.getLogger(__name__)
 
 LABELS = ("easy", "medium", "hard")
 JOURNAL = "difficulty.jsonl"
@@ -41,7 +38,12 @@ async def rate(
     concurrency: int,
     out: Path,
 ) -> list[dict[str, Any]]:
-    """The rows of questions with a `difficulty`: how often each way of answering succeeded, and the label."""
+    """The rows of questions with a `difficulty`: how often each way of answering succeeded, and the label.
+
+    Raises:
+        UserError: some could not be judged, for a fault of the LLM or the retriever; the others are written down.
+    """
+    faults: list[str] = []
     gate = asyncio.Semaphore(concurrency)
 
     async def one(row: dict[str, Any]) -> dict[str, Any]:
@@ -60,13 +62,19 @@ async def rate(
             try:
                 known = await journal.get(key, rates)
             except (EngineFault, RetrieverFault) as e:  # is not written down: the next run tries again
-                log.warning("%s: not judged (%s)", row["id"], e)
+                faults.append(str(e))
                 return row
         advance()
         return row | {"difficulty": {"label": label(known), **known}}
 
     with Journal(out / JOURNAL) as journal, bar("difficulty", len(questions)) as advance:
-        return list(await asyncio.gather(*(one(row) for row in questions)))
+        judged = list(await asyncio.gather(*(one(row) for row in questions)))
+    if faults:
+        raise UserError(
+            f"difficulty: {len(faults)} of {len(questions)} questions met a fault ({faults[0]}); the others are kept in "
+            f"{out / JOURNAL}: mend it and run the same again"
+        )
+    return judged
 
 
 def easiest_first(path: Path) -> dict[str, int]:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from dragoman.config import read_yaml
 from dragoman.corpus.facts import ALIAS, has
@@ -150,7 +149,3 @@ def phrase(fact: Fact, wording: str, subject: str | None = None) -> str:
     """The noun phrase of a fact in one of its wordings, about its subject or whatever stands for it."""
     text = str(getattr(fact, wording))
     return text.replace("{s}", subject or fact.subject) if fact.triple else text
-
-
-def row(fact: Fact) -> dict[str, Any]:
-    return {"passage": fact.passage, "aspect": fact.aspect, "subject": fact.subject, "answers": list(fact.answers)}

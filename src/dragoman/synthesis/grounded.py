@@ -22,6 +22,7 @@ from dragoman.synthesis.plan import Plan
 
 PHRASINGS = Path(__file__).with_name("phrasings.yaml")
 HALF = 0.5
+NAMING = ("verbose and natural",)  # phrasings that name the subject
 SHORT_QUERY, LONG_QUERY = 6, 8  # most and least keywords
 STOPWORDS = frozenset(re.findall(r"\w+", """
     a an and are as at be by does for from has have how in is it its of on or that the their there these this to was were
@@ -48,20 +49,18 @@ class GroundedWriter:
     def check(plan: Plan) -> None:
         """
         Raises:
-            UserError: the plan wants what there are no words for.
+            UserError: the plan wants what there are no words for; an engine may have them.
         """
         words = phrasings()
         asked = words["kernels"].keys()
-        known = {
-            "user_expertise": words["premises"].keys(),
-            "question_phrasing": words["phrasings"].keys(),
-            "answer_phrasing": words["answers"].keys(),
-            "answer_intent": asked,
-            "question_intent": asked,
-        }
-        for name, categories in plan.categorizations.items():
-            for category in categories.keys() - known.get(name, categories.keys()):
-                raise UserError(f"{name}: the grounded writer has no words for {category!r}; use an engine")
+        plan.require("user_expertise", words["premises"].keys())
+        plan.require("question_phrasing", words["phrasings"].keys())
+        plan.require("answer_phrasing", words["answers"].keys())
+        plan.require("answer_intent", asked)
+        plan.require("question_intent", asked)
+        plan.require("premise", {"with premise", "without premise"})
+        plan.require("lexical_similarity", {"similar to document", "distant from document", "unpopular entities"})
+        plan.require("aspect_granularity", {"single aspect", "multiple aspects"})
         for name in ("question_phrasing", "answer_phrasing"):
             if any(name not in (*plan.core, *combination) for combination in plan.combinations):
                 raise UserError(f"{name}: the grounded writer needs it in every combination; use an engine")
@@ -82,6 +81,8 @@ class GroundedWriter:
                 return Rejected("no other words", first.plain)
             wording = "distant"
         two_turns = wanted.get("interaction_type") == "two-turn"
+        if not first.subject and (two_turns or wanted["question_phrasing"] in NAMING):
+            return Rejected("no name for its subject", first.passage)
         named = first.triple is not None
         phrases = [
             phrase(f, wording, "it" if two_turns and named and f.subject == first.subject else None) for f in asked
@@ -118,7 +119,9 @@ class GroundedWriter:
         elif not style.endswith("query"):
             text = text[0].upper() + text[1:]
         if wanted.get("premise") == "with premise":
-            text = f"{rng.choice(words['premises']['expert' if expert else 'novice'])} {text}"
+            premise = rng.choice(words["premises"]["expert" if expert else "novice"])
+            text = f"{premise} {text}"
+            turns = (f"{premise} {turns[0]}", turns[1]) if turns else ()
         plain = [phrase(fact, "plain") for fact in asked]
         facts = " and ".join(f"{x} is {answer}" for x, answer in zip(plain, said, strict=True))
         replies = words["verdicts" if intent == "yes-no" else "answers"][wanted["answer_phrasing"]]
@@ -167,7 +170,7 @@ def _keywords(phrases: Sequence[str], subject: str, guesses: Sequence[str], inte
     mark = words["marks"].get(intent, "")
     found: list[str] = []
     for text in (*guesses, *phrases, subject if style == "long search query" else "", mark):
-        for word in re.findall(r"[\w’'°²-]+", text.replace(GAP, " ")):
+        for word in re.findall(r"[\w’'°²-]+(?:[.,]\d+)*", text.replace(GAP, " ")):
             if word.lower() not in STOPWORDS and not any(has(other, word) for other in found):
                 found.append(word)
     if style == "short search query":

@@ -7,12 +7,14 @@ the *combinations* of categorizations, then a category of each (mRAG, section 2 
 from __future__ import annotations
 
 import random
+from collections.abc import Set
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, model_validator
 
 from dragoman.config import Section, parse_section, read_yaml
+from dragoman.errors import UserError
 
 BUILT_IN = Path(__file__).with_name("plan.yaml")
 TOLERANCE = 1e-6
@@ -81,6 +83,17 @@ class Plan(Section):
             for place, category in zip(places, hand, strict=True):
                 dealt[place][name] = category
         return dealt
+
+    def require(self, name: str, known: Set[str]) -> None:
+        """Refuse categories that the code would have to act upon and does not know.
+
+        Raises:
+            UserError: the categorization `name`, if the plan has it, has other categories than `known`.
+        """
+        for category in self.categorizations.get(name, {}).keys() - known:
+            raise UserError(
+                f"categorizations.{name}: no category {category!r} is known; there are {', '.join(sorted(known))}"
+            )
 
     def describe(self, drawn: dict[str, str]) -> list[str]:
         """What each category of `drawn` asks of a writer."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from dragoman.config import Params, SynthesizeParams
 from dragoman.corpus.triples import Triple
 from dragoman.engines.base import Engine
 from dragoman.errors import UserError
+from dragoman.model import sha256_of
 from dragoman.retrieval.base import Retriever
 from dragoman.synthesis import difficulty, filters
 from dragoman.synthesis.brief import Writer, digest
@@ -55,6 +57,8 @@ async def run(
     """
     settings, clock = params.synthesize, time.monotonic()
     plan = load_plan(Path(settings.plan) if settings.plan else None)
+    plan.require("number_of_documents", {"single-doc", "multi-doc"})
+    plan.require("interaction_type", {"single-turn", "two-turn"})
     if settings.backend != "engine":
         GroundedWriter.check(plan)
     known = {} if settings.backend == "engine" else facts_of(passages, triples)
@@ -131,6 +135,13 @@ def _checks(settings: SynthesizeParams, retriever: Retriever | None, llm: Engine
     return checks
 
 
+@cache
+def _code() -> str:
+    """Hash of this package: what other code has written or refused is something else."""
+    files = sorted(p for p in Path(__file__).parent.rglob("*") if p.suffix in (".py", ".yaml", ".txt"))
+    return sha256_of(files)
+
+
 def _origin(
     passages: Sequence[Passage],
     triples: Sequence[Triple],
@@ -141,4 +152,6 @@ def _origin(
     """What a candidate and its fate depend on, beside its brief and its writer."""
     filtered = settings.model_dump(include={"shares", "min_words", "max_words", "retrievable", "answerable"})
     models = (retriever.fingerprint if retriever else "", llm.fingerprint if llm and settings.answerable else "")
-    return digest([(p.id, p.title, p.text) for p in passages], list(triples), sorted(filtered.items(), key=str), models)
+    return digest(
+        _code(), [(p.id, p.title, p.text) for p in passages], list(triples), sorted(filtered.items(), key=str), models
+    )

@@ -103,6 +103,7 @@ async def synthesize(
     questions: dict[str, list[dict[str, Any]]] = {split: [] for split in SPLITS}
     filled: dict[str, dict[str, Any]] = {}
     rejected: list[dict[str, Any]] = []
+    faults: list[str] = []
     gate = asyncio.Semaphore(settings.concurrency)
 
     async def attempt(slot: Slot, round: int, journal: Journal) -> list[dict[str, Any]]:
@@ -127,7 +128,13 @@ async def synthesize(
     with Journal(out / JOURNAL) as journal, bar("synthesize", n) as advance:
         for round in range(settings.attempts):
             left = [slot for slot in slots if slot.id not in filled]
-            for slot, rows in zip(left, await asyncio.gather(*(attempt(s, round, journal) for s in left)), strict=True):
+            written = await asyncio.gather(*(attempt(slot, round, journal) for slot in left))
+            if faults:
+                raise UserError(
+                    f"synthesize: {len(faults)} of {len(left)} questions met a fault ({faults[0]}); what was written is kept in "
+                    f"{journal.path}: mend it and run the same again"
+                )
+            for slot, rows in zip(left, written, strict=True):
                 for row in rows:
                     draft = Draft.from_json(row["draft"]) if row.get("draft") else None
                     reason, detail = row.get("reason", ""), row.get("detail", "")
