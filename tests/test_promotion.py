@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from command import run as command
-from dragoman import jsonl, promotion, registry
+from dragoman import jsonl, promotion, registry, tracking
 from dragoman.config import CostParams, EvaluateParams, PromoteParams, parse_params
 from dragoman.errors import EngineFault, UserError
 from dragoman.rollout.tree import World
@@ -253,6 +253,10 @@ def test_the_command_with_a_real_model_and_a_real_index(
     assert "refused: gain in cover_em: +0.000 [+0.000, +0.000], and not lower bound > +0.000; data: " in err
     assert json.loads(Path("results/promote/decision.json").read_text())["against"] == "standard"
     assert aliases() == {"challenger": "v1"}
+
+    tracking.tag_version(registry.MODEL, 1, {"decision": f"{registry.ROLLED_BACK} yesterday"})
+    code, out, _ = command(capsys, "promote")  # as at night: nothing is new
+    assert code == 0 and "v1" in out and "was taken back: rolled back yesterday; name it to try it again" in out
 
     registry.promote(registry.find("v1"), None)
     code, out, _ = command(capsys, "promote")

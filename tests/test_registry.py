@@ -5,6 +5,7 @@ import multiprocessing
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from dragoman import registry
 from dragoman.config import EngineParams
 from dragoman.errors import UserError
+from dragoman.serving.champion import Registered
 from dragoman.training.policy import publish
 from dragoman.world import policy_model
 
@@ -165,7 +167,8 @@ def test_there_is_no_rollback_to_weights_that_are_gone(project):
     first, second = (registry.register(trained(project, f"s{i}", bytes([i]))) for i in range(2))
     registry.promote(first, None)
     registry.promote(second, first)
-    (first.folder / "model.safetensors").unlink()
+    shutil.rmtree(first.folder)
+    shutil.rmtree(registry.RESTORED)
     with pytest.raises(UserError, match="not there any more"):
         registry.rollback()
     assert registry.find("champion").number == second.number
@@ -201,3 +204,25 @@ def test_of_two_promotions_at_once_one_wins(project):
 def test_a_lock_is_waited_for_no_longer_than_said(project):
     with registry.locked(), pytest.raises(UserError, match="another process is at it"), registry.locked(wait=0):
         pass
+
+
+def test_what_dvc_does_not_keep_outlives_the_next_run_of_its_stage_too(project):
+    version = registry.register(trained(project, "rl", b"by hand"))
+    trained(project, "rl", b"by hand, better")
+    assert not version.folder.exists()
+    assert (registry.resolve("v1") / "model.safetensors").read_bytes() == b"by hand"
+
+
+async def test_the_endpoint_s_champion_is_the_registry_s_within_seconds(project):
+    """A real store: what `dragoman promote` and `rollback` do to it is what `dragoman serve` asks it."""
+    followed = Registered()
+    assert followed.current() is None
+    first, second = (registry.register(trained(project, f"s{i}", bytes([i]))) for i in range(2))
+    registry.promote(first, None)
+    assert Path(followed.current()).name == first.policy
+    clock = time.monotonic()
+    registry.promote(second, first)
+    assert Path(followed.current()).name == second.policy
+    registry.rollback()
+    assert Path(followed.current()).name == first.policy
+    assert time.monotonic() - clock < 5

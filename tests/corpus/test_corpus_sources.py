@@ -23,8 +23,10 @@ def ids(asked):
 
 
 def test_where_questions_are():
-    assert question_file("gold", "atlas", "dev") == Path("data/atlas/dev.jsonl")
-    assert question_file("synthetic", "atlas", "train") == Path("results/synthesize/train.jsonl")
+    assert question_file("gold", "mine", "dev", "atlas") == Path("data/mine/dev.jsonl")
+    assert question_file("synthetic", "atlas", "train", "atlas") == Path("results/synthesize/train.jsonl")
+    with pytest.raises(UserError, match="questions about atlas, not about mine"):
+        question_file("synthetic", "mine", "test", "atlas")
 
 
 def test_one_file_stays_as_it_is(tmp_path):

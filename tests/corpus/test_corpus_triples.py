@@ -82,3 +82,8 @@ def test_every_triple_stands_with_its_subject_and_with_its_object_if_that_is_an_
     for subject, relation, obj in triples:
         assert says(subject, relation, obj)
         assert obj not in passages or says(obj, f"{relation} of", subject)
+
+
+def test_a_relation_that_is_called_as_an_inverse_loses_nothing():
+    (rome, italy) = entity_passages([("Rome", "capital of", "Italy"), ("Italy", "capital", "Rome")])
+    assert rome.text == "capital of: Italy. capital of: Italy." and italy.text == "capital: Rome. capital of of: Rome."

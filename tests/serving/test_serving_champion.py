@@ -143,3 +143,36 @@ def test_a_stage_can_be_the_champion(tmp_path):
         (folder / "config.json").write_text("{}")
         (tmp_path / "rl" / "policy.json").write_text(json.dumps({"version": version, "folder": f"policies/{version}"}))
         assert champion.current() == str(folder)
+
+
+async def test_a_registry_that_does_not_answer_is_asked_again_later():
+    asked = []
+
+    class Lost(Registry):
+        def current(self):
+            asked.append(1)
+            return super().current()
+
+    registry = Lost("v1")
+    parts = parts_with(registry, "v1")
+    async with parts.client() as client:
+        registry.folder = OSError("gone")
+        await eventually(lambda: parts.metric("dragoman_champion_changes_total", outcome="failed") == 1)
+        before = len(asked)
+        await asyncio.sleep(0.1)  # ten polls
+        assert len(asked) == before
+        assert await policy_of(client) == "v1"
+
+
+async def test_one_policy_in_another_folder_is_no_change(tmp_path):
+    folders = [tmp_path / name for name in ("a", "b")]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "manifest.json").write_text(json.dumps({"version": "0123456789ab"}))
+    registry = Registry(str(folders[0]))
+    parts = parts_with(registry, *map(str, folders))
+    async with parts.client() as client:
+        registry.folder = str(folders[1])
+        await asyncio.sleep(0.1)
+        await policy_of(client)
+    assert parts.metric("dragoman_champion_changes_total", outcome="swapped") == 1

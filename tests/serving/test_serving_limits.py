@@ -9,6 +9,7 @@ import pytest
 
 from dragoman.serving.errors import ApiError
 from dragoman.serving.gate import Gate
+from dragoman.serving.keys import Keys, make_key
 from fakes import ListRetriever
 from serving_parts import PASSAGES, QUESTION, Model, Parts, answering, ask, eventually, searching
 
@@ -136,3 +137,11 @@ async def test_a_client_that_leaves_a_stream_ends_the_work():
                     break
             await eventually(lambda: parts.llm.running == 1)
         await eventually(lambda: parts.llm.abandoned == 1 and parts.service.gate.running == 0)
+
+
+def test_a_key_file_that_somebody_edited_stays_readable(tmp_path):
+    path = tmp_path / "keys"
+    make_key(path, "alice")
+    path.write_text(path.read_text().rstrip("\n"))
+    key = make_key(path, "bob")
+    assert Keys(path).owner(f"Bearer {key}") == "bob"

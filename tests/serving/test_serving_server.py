@@ -278,7 +278,7 @@ async def test_a_dead_llm_is_503_counted_and_not_ready_until_it_is_back():
     dead = [True]
     parts = Parts(llm=Model(lambda prompt, random: EngineFault("http://secret-host: refused") if dead[0] else "yes"))
     async with parts.client() as client:
-        assert (await client.get("/readyz")).status_code == 200
+        assert (await client.get("/readyz")).status_code == 503  # before it has ever been asked
         response = await ask(client)
         assert error_of(response) == (503, "llm_unavailable")
         assert response.headers["retry-after"] == "5" and "secret-host" not in response.text
@@ -368,3 +368,14 @@ async def test_the_api_is_described():
     post = description["paths"]["/v1/chat/completions"]["post"]
     assert {"200", "400", "401", "404", "413", "429", "503", "504"} <= set(post["responses"])
     assert "citations" in description["components"]["schemas"]["Extension"]["properties"]
+
+
+async def test_a_plan_that_turns_in_circles_has_an_answer_all_the_same():
+    def circling(prompt: str, random: Any) -> str:
+        return "[1] The capital of Brisa is Port Salt." if "Write the numbers" in prompt else "[Ask] capital of Brisa"
+
+    parts = Parts(proxies={"": Model(circling)}, models=("mujica",))
+    async with parts.client() as client:
+        body = (await ask(client, model="mujica")).json()
+    assert body["choices"][0]["message"]["content"] == "Port Salt"
+    assert body["dragoman"]["stop"] == "circular_plan" and body["dragoman"]["degraded"] is None

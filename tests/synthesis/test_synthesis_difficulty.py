@@ -123,12 +123,15 @@ async def test_judging_that_was_stopped_goes_on_where_it_was(tmp_path, calls):
     assert len(engine.requests) == 3 * (len(ROWS) - known)
 
 
-async def test_a_fault_costs_one_label(tmp_path):
+async def test_a_fault_is_said_and_the_others_are_kept(tmp_path):
     def faulty(prompt, rng):
         return EngineFault("timed out") if "capital" in prompt.partition("Question:")[2] else reads(prompt, rng)
 
-    found = await rated(tmp_path, ScriptedEngine(faulty))
-    assert [row["id"] for row in found if "difficulty" in row] == ["known", "hidden", "never"]
+    with pytest.raises(UserError, match=rf"1 of {len(ROWS)} questions met a fault \(timed out\); the others are kept"):
+        await rated(tmp_path, ScriptedEngine(faulty))
+    engine = ScriptedEngine(reads)
+    assert all("difficulty" in row for row in await rated(tmp_path, engine))
+    assert len(engine.requests) == 3
 
 
 def test_the_easiest_first(tmp_path):

@@ -1,9 +1,9 @@
 """What passages say: which facts are taken out of triples and out of text, and which are left."""
 
 import pytest
-from lands import BHUTAN, NEPAL, THIMPHU, THREE, TRIPLES
+from lands import THIMPHU, THREE, TRIPLES
 
-from dragoman.synthesis.facts import Fact, facts_of, phrase, relations, row, sentences
+from dragoman.synthesis.facts import Fact, facts_of, phrase, relations, sentences
 from dragoman.types import Passage
 
 
@@ -149,12 +149,3 @@ def test_braces_of_a_text_are_left_alone():
     passage = Passage("t", "Templates", "Write {s} and Jinja fills in what it stands for.")
     (fact,) = facts_of([passage])["t"]
     assert phrase(fact, "plain") == "the name missing from “Write {s} and ____ fills in what it stands for”"
-
-
-def test_a_row_is_plain_data():
-    assert row(facts_of([BHUTAN, NEPAL], TRIPLES)["bt"][1]) == {
-        "passage": "bt",
-        "aspect": "currency",
-        "subject": "Bhutan",
-        "answers": ["ngultrum"],
-    }

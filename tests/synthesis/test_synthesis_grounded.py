@@ -406,3 +406,16 @@ def test_phrasings_cover_the_built_in_plan():
     assert words["answers"].keys() == words["verdicts"].keys() == planned["answer_phrasing"].keys()
     assert words["kernels"].keys() == {*planned["answer_intent"], *planned["question_intent"]}
     assert words["premises"].keys() == planned["user_expertise"].keys()
+
+
+def test_a_passage_without_a_title_is_not_called_by_it():
+    untitled = Passage("u", "", "The tower was finished by Karel Novak in the spring of 1904.")
+    writer = GroundedWriter(facts_of([untitled]))
+    wordy = {"question_phrasing": "verbose and natural"}
+    assert not drafts(writer, untitled, interaction_type="two-turn") and not drafts(writer, untitled, **wordy)
+    assert drafts(writer, untitled)
+
+
+def test_the_turns_make_the_question():
+    for draft in drafts(ATLAS, BHUTAN, interaction_type="two-turn", premise="with premise"):
+        assert draft.question == " ".join(draft.turns)

@@ -134,6 +134,18 @@ async def test_a_plan_of_one_s_own(tmp_path):
     ],
     ids=["a new category", "no phrasing at all"],
 )
-async def test_a_plan_that_the_grounded_writer_cannot_follow(tmp_path, change):
+async def test_a_plan_without_words_for_it_is_refused(tmp_path, change):
     with pytest.raises(UserError, match="question_phrasing"):
         await ran(tmp_path / "out", plan=planned(tmp_path, change))
+
+
+@pytest.mark.parametrize(
+    ("name", "old"),
+    [("number_of_documents", "multi-doc"), ("interaction_type", "two-turn"), ("premise", "with premise")],
+)
+async def test_a_category_that_code_acts_on_cannot_be_renamed(tmp_path, name, old):
+    def rename(values):
+        values["categorizations"][name]["mine"] = values["categorizations"][name].pop(old)
+
+    with pytest.raises(UserError, match=f"categorizations.{name}: no category 'mine' is known; there are .*{old}"):
+        await ran(tmp_path / "out", plan=planned(tmp_path, rename))
