@@ -241,7 +241,10 @@ def test_a_question_of_two_turns_about_two_documents():
         "Bhutan is ngultrum.",
         nuggets=("the money that is used in Nepal: Nepalese rupee", "the money that is used in Bhutan: ngultrum"),
         supporting_ids=("np", "bt"),
-        turns=("Tell me about Nepal.", "So what is the legal tender of it as well as the legal tender of Bhutan?"),
+        turns=(
+            "I teach this subject. Tell me about Nepal.",
+            "So what is the legal tender of it as well as the legal tender of Bhutan?",
+        ),
         triples=(("Nepal", "currency", "Nepalese rupee"), ("Bhutan", "currency", "ngultrum")),
         writer="grounded",
     )
@@ -412,7 +415,8 @@ def test_a_passage_without_a_title_is_not_called_by_it():
     untitled = Passage("u", "", "The tower was finished by Karel Novak in the spring of 1904.")
     writer = GroundedWriter(facts_of([untitled]))
     wordy = {"question_phrasing": "verbose and natural"}
-    assert not drafts(writer, untitled, interaction_type="two-turn") and not drafts(writer, untitled, **wordy)
+    for refused in (written(writer, untitled, interaction_type="two-turn"), written(writer, untitled, **wordy)):
+        assert {r.reason for r in refused} == {"no name for its subject"}
     assert drafts(writer, untitled)
 
 

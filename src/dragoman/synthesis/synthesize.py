@@ -91,7 +91,8 @@ async def synthesize(
         origin: names what the results depend on beside writer, plan and settings: corpus, filters and models.
 
     Raises:
-        UserError: nothing at all passed the filters, with the reasons; or too few passages.
+        UserError: nothing at all passed the filters, with the reasons; too few passages; or, after a round in which an engine
+            or a retriever failed, that the same command will go on from what is kept.
     """
     shelves = {split: Shelf(own, triples) for split, own in split_passages(passages, settings.shares, seed).items()}
     slots = [
@@ -120,9 +121,8 @@ async def synthesize(
                     key, lambda: _candidates(brief, writer, checks, settings)
                 )
             except (EngineFault, RetrieverFault) as e:  # is not written down: the next run tries again
-                return [
-                    {"reason": "engine fault" if isinstance(e, EngineFault) else "retriever fault", "detail": str(e)}
-                ]
+                faults.append(str(e))
+                return []
         return rows
 
     with Journal(out / JOURNAL) as journal, bar("synthesize", n) as advance:
