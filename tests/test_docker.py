@@ -359,7 +359,9 @@ def test_only_loopback_is_published_and_no_secret_is_written_down():
             if re.search("PASSWORD|TOKEN|KEY|SECRET", key):
                 assert re.search(rf"{key}: \$\{{{key}:[-?]", TEXT), f"{name}: {key}"
                 assert value in (None, SECRET["POSTGRES_PASSWORD"])  # None: nothing, to a reader of YAML
-    for password in re.findall(r"://\w+:([^@]+)@", TEXT):
+    passwords = re.findall(r"://\w+:([^@\n]+)@", TEXT)
+    assert len(passwords) == 2
+    for password in passwords:
         assert password.startswith("${POSTGRES_PASSWORD:?")
     with pytest.raises(LookupError, match=r"\.env\.example"):
         interpolated(TEXT, {})
