@@ -243,7 +243,7 @@ def test_commands_of_ours_exist_with_their_options_and_ports(routes):
     assert started.params["index"] == f"http://retriever:{port_of('serve-retriever')}"
 
 
-def test_what_answers_late_is_given_the_time(routes):
+def test_what_answers_late_is_given_the_time():
     assert seconds(SERVICES["api"]["stop_grace_period"]) > ServeParams().deadline_s + 1  # see serving/run.py
     from flows.commands import GRACE
 
@@ -271,7 +271,7 @@ def test_the_worker_serves_the_pool_of_the_deployments():
     assert SERVICES["worker"]["environment"]["PWD"] == "/project"
 
 
-def test_commands_of_prefect_exist_with_their_options(monkeypatch):
+def test_commands_of_prefect_exist_with_their_options():
     import prefect.cli  # registers the commands
     from prefect.cli._app import _app
 
@@ -312,6 +312,19 @@ def test_commands_of_mlflow_exist_with_their_options():
     tracking = urlsplit(SERVICES["worker"]["environment"]["MLFLOW_TRACKING_URI"]).netloc
     assert is_allowed_host_header(allowed, tracking) and is_allowed_host_header(allowed, "127.0.0.1:5001")
     assert not is_allowed_host_header(allowed, "evil.example:5000")
+
+
+def test_settings_of_prefect_and_mlflow_exist():
+    import mlflow.environment_variables
+    import prefect.settings
+    from mlflow.cli import cli
+
+    known = set(vars(mlflow.environment_variables)) | {p.envvar for p in cli.commands["server"].params}
+    given = {key for service in SERVICES.values() for key in service.get("environment", {})}
+    assert {"MLFLOW_BACKEND_STORE_URI", "PREFECT_SERVER_DATABASE_CONNECTION_URL"} <= given
+    for key in given:
+        assert not key.startswith("MLFLOW_") or key in known, key
+        assert not key.startswith("PREFECT_") or hasattr(prefect.settings, key), key
 
 
 def test_urls_name_services_that_listen_there():

@@ -211,12 +211,16 @@ def test_a_lock_is_waited_for_no_longer_than_said(project):
 
 @pytest.fixture
 def server(tmp_path, empty_store, monkeypatch):
-    """A real MLflow server, which commands find by the variable."""
+    """A real MLflow server without runs, which commands find by the variable."""
+    import mlflow
+
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
     folder = tmp_path / "server"
     shutil.copytree(empty_store, folder)
+    mine = mlflow.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    mine.rename_experiment(mine.get_experiment_by_name(tracking.EXPERIMENT).experiment_id, "of a store")
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += [
         "--backend-store-uri",
@@ -262,6 +266,7 @@ def test_versions_and_runs_are_those_of_the_server_that_is_named(project, server
     assert client.get_model_version_by_alias(registry.MODEL, "champion").version == "1"
     assert client.get_run(run).data.metrics == {"b": 2.0}
     assert {a.path for a in client.list_artifacts(run)} == {"decision.json", "table.md"}
+    assert len(list((project / "server" / "kept").rglob("table.md"))) == 1
     local = mlflow.MlflowClient(f"sqlite:///{project / 'mlruns' / 'mlflow.db'}")
     assert not local.search_registered_models() and not local.search_runs(["1"])
 
