@@ -39,6 +39,7 @@ RUN mkdir src && touch README.md && pip install --no-deps --no-build-isolation -
 FROM python:${PYTHON} AS runtime
 # git: a policy's manifest names the commit, and DVC asks for the repository. libnuma1: vLLM on CPUs. g++: triton and
 # torch.compile build what they need when they first run.
+# hadolint ignore=DL3008
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends g++ git libnuma1 \
  && rm -rf /var/lib/apt/lists/* \
