@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from tiny import make_tiny
+
+os.environ.pop("MLFLOW_TRACKING_URI", None)  # a developer's own server is not for tests to write to
 
 
 @pytest.fixture(scope="session")

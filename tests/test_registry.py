@@ -2,15 +2,20 @@
 
 import json
 import multiprocessing
+import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import httpx
 import pytest
 
-from dragoman import registry
+from dragoman import registry, tracking
 from dragoman.config import EngineParams
 from dragoman.errors import UserError
 from dragoman.serving.champion import Registered
@@ -226,3 +231,72 @@ async def test_the_endpoint_s_champion_is_the_registry_s_within_seconds(project)
     registry.rollback()
     assert Path(followed.current()).name == first.policy
     assert time.monotonic() - clock < 5
+
+
+@pytest.fixture
+def server(tmp_path, empty_store, monkeypatch):
+    """A real MLflow server without runs, which commands find by the variable."""
+    import mlflow
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    folder = tmp_path / "server"
+    shutil.copytree(empty_store, folder)
+    mine = mlflow.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    mine.rename_experiment(mine.get_experiment_by_name(tracking.EXPERIMENT).experiment_id, "of a store")
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    command += [
+        "--backend-store-uri",
+        f"sqlite:///{folder / 'mlflow.db'}",
+        "--artifacts-destination",
+        str(folder / "kept"),
+    ]
+    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    with (tmp_path / "server.log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + 90
+        while True:
+            with suppress(httpx.TransportError):
+                if httpx.get(f"{url}/health").status_code == 200:
+                    break
+            assert process.poll() is None and time.monotonic() < deadline, (tmp_path / "server.log").read_text()
+            time.sleep(0.1)
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", url)
+        yield url
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def test_versions_and_runs_are_those_of_the_server_that_is_named(project, server):
+    import mlflow
+
+    assert registry.history() == []
+    first = registry.register(trained(project, "sft", b"warm"))
+    second = registry.register(trained(project, "rl", b"better", parent=first.policy))
+    assert [v.name for v in registry.lineage("v2")] == ["v2", "v1"]
+    registry.promote(first, None)
+    registry.promote(second, registry.find("champion"))
+    assert registry.resolve("champion") == second.folder
+    assert [v.name for v in registry.rollback()] == ["v1", "v2"]
+
+    (project / "table.md").write_text("| a table |")
+    tracking.start()
+    run = tracking.log_decision("x", {"a": 1}, [project / "table.md"], tags={}, parameters={"a": 1}, metrics={"b": 2.0})
+    client = mlflow.MlflowClient(server)
+    assert client.get_model_version_by_alias(registry.MODEL, "champion").version == "1"
+    assert client.get_run(run).data.metrics == {"b": 2.0}
+    assert {a.path for a in client.list_artifacts(run)} == {"decision.json", "table.md"}
+    assert len(list((project / "server" / "kept").rglob("table.md"))) == 1
+    local = mlflow.MlflowClient(f"sqlite:///{project / 'mlruns' / 'mlflow.db'}")
+    assert not local.search_registered_models() and not local.search_runs(["1"])
+
+
+def test_only_an_address_of_a_server_is_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////somewhere/else.db")  # as MLflow itself leaves it
+    assert tracking.store_uri(tmp_path) == f"sqlite:///{tmp_path / 'mlflow.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://mlflow.example")
+    assert tracking.store_uri(tmp_path) == "https://mlflow.example"

@@ -103,7 +103,7 @@ def register(folder: Path, store: Path = STORE, project: Path = Path()) -> Versi
         where = folder.resolve()
         if where.is_relative_to(project.resolve()):
             where = where.relative_to(project.resolve())
-        source = f"dvc:{where}?md5={output.md5}" if output else f"dvc:{where}"
+        source = f"dvc:{Path('/') / where}" + (f"?md5={output.md5}" if output else "")
         tags = _tags(where, manifest, output)
         number = tracking.create_version(MODEL, source, tags, store)
         log.info("%s v%d: policy %s of %s", MODEL, number, manifest["version"], manifest.get("stage", "?"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -20,20 +21,30 @@ EXPERIMENT = "dragoman"
 SPAN_TYPES = {"ask": "CHAT_MODEL", "search": "RETRIEVER"}
 
 
+def server() -> str | None:
+    """The tracking server that MLFLOW_TRACKING_URI names, or None: then runs and versions go to the project's own store.
+
+    Only an http(s) address is one. MLflow sets the variable itself to the last store that this process, or the one that
+    has started it, has opened.
+    """
+    uri = os.environ.get("MLFLOW_TRACKING_URI", "")
+    return uri if uri.startswith(("http://", "https://")) else None
+
+
 def store_uri(folder: Path | str = "mlruns") -> str:
-    """The SQLite store inside `folder`: MLflow 3 refuses plain file stores (`./mlruns`)."""
-    return f"sqlite:///{Path(folder).resolve() / 'mlflow.db'}"
+    """The server, or the SQLite store inside `folder`: MLflow 3 refuses plain file stores (`./mlruns`)."""
+    return server() or f"sqlite:///{Path(folder).resolve() / 'mlflow.db'}"
 
 
-def start(folder: Path | str = "mlruns", uri: str | None = None) -> None:
+def start(folder: Path | str = "mlruns") -> None:
     """Connect to a tracking server, or to the project's own store, and make the experiment there once."""
     import mlflow
 
     _quiet()
     Path(folder).mkdir(parents=True, exist_ok=True)
-    mlflow.set_tracking_uri(uri or store_uri(folder))
+    mlflow.set_tracking_uri(store_uri(folder))
     if mlflow.get_experiment_by_name(EXPERIMENT) is None:
-        location = None if uri else (Path(folder).resolve() / "artifacts").as_uri()
+        location = None if server() else (Path(folder).resolve() / "artifacts").as_uri()
         mlflow.create_experiment(EXPERIMENT, artifact_location=location)
     mlflow.set_experiment(EXPERIMENT)
 
@@ -222,7 +233,8 @@ def create_version(model: str, source: str, tags: Mapping[str, str], folder: Pat
 
     Args:
         model: the registered model's name.
-        source: where the weights are. A path of this machine would be refused by an MLflow server: use another scheme.
+        source: where the weights are. A path of this machine would be refused by an MLflow server, and so would a relative
+            one: use another scheme, and begin with a slash.
         tags: what is known of it.
         folder: the store's.
     """
@@ -241,7 +253,7 @@ def create_version(model: str, source: str, tags: Mapping[str, str], folder: Pat
 
 def model_versions(model: str, folder: Path | str = "mlruns") -> list[StoredVersion]:
     """All versions of a registered model, newest first; none where there is no store or no such model."""
-    if not (Path(folder) / "mlflow.db").is_file():
+    if server() is None and not (Path(folder) / "mlflow.db").is_file():
         return []  # a question must not create the store
     client = _client(folder)
     names: dict[int, list[str]] = {}
@@ -297,7 +309,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _client(folder: Path | str) -> MlflowClient:
-    """A client of the store in `folder`, whatever store the runs of this process go to."""
+    """A client of the server or of the store in `folder`, whatever store the runs of this process go to."""
     from mlflow import MlflowClient
 
     _quiet()

@@ -1,0 +1,112 @@
+"""The pages of docs/ name only commands, options, make targets, settings and files that exist; their example runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from dragoman.cli import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
+GUIDES = ("architecture.md", "operations.md")
+DRAGOMAN: Any = typer.main.get_command(app)
+
+
+def code(text: str) -> list[str]:
+    """The lines of fenced blocks, lines that go on joined, and whatever stands between backticks, without comments."""
+    blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.M | re.S)
+    lines = [line for block in blocks for line in re.sub(r"\\\n\s*", " ", block).splitlines()]
+    rest = re.sub(r"^```\w*\n.*?^```", "", text, flags=re.M | re.S)
+    return [line.partition("  #")[0] for line in lines] + [" ".join(c.split()) for c in re.findall(r"`([^`]+)`", rest)]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_and_option_exists(page):
+    for line in code(PAGES[page]):
+        match = re.match(r"(?:\S*/)?dragoman ([a-z][a-z-]*)(.*)", line) or re.search(
+            r"(?:exec \w+|bin/|=\S*/)dragoman ([a-z][a-z-]*)(.*)", line
+        )
+        if match is None or match[1] == "needs":  # `dragoman needs Python 3.11` is a message
+            continue
+        name, rest = match.groups()
+        assert name in DRAGOMAN.commands, line
+        known = {o for p in DRAGOMAN.commands[name].params for o in (*p.opts, *p.secondary_opts)} | {"--help"}
+        assert set(re.findall(r"(?<!\S)--?[a-z][a-z-]*", rest)) <= known, line
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_target_and_link_exists(page):
+    makefile = (ROOT / "Makefile").read_text()
+    for line in code(PAGES[page]):
+        if match := re.match(r"make ([a-z]+)", line):
+            assert re.search(rf"^{match[1]}:", makefile, re.M), line
+    for link in re.findall(r"\]\((?!http)([^)#]+)\)", PAGES[page]):
+        made_by_a_run = link.startswith("../results/")
+        assert made_by_a_run or (ROOT / "docs" / link).exists(), link
+
+
+def test_the_modules_of_the_architecture_exist():
+    modules, _, state = PAGES["architecture.md"].partition("## Where state lies")
+    assert state
+    rows = [row for row in modules.splitlines() if row.startswith("|")]
+    named = {path for row in rows for path in re.findall(r"`((?:[a-z_]+/)?[a-z_]+\.py|[a-z]+/)`", row)}
+    assert len(named) > 20
+    for path in named:
+        assert (ROOT / "src" / "dragoman" / path).exists() or (ROOT / path).exists(), path
+
+
+def test_what_only_one_place_knows_only_one_place_imports():
+    for library, place in {
+        "mlflow": "src/dragoman/tracking.py", "prefect": "flows/", "vllm": "src/dragoman/engines/vllm.py",
+        "trl": "src/dragoman/training/sft.py", "pyserini": "src/dragoman/retrieval/java.py",
+        "great_expectations": "src/dragoman/quality/",
+    }.items():  # fmt: skip
+        assert f"`{place.removeprefix('src/dragoman/')}`" in PAGES["architecture.md"], place
+        for path in [*(ROOT / "src").rglob("*.py"), *(ROOT / "flows").glob("*.py")]:
+            if re.search(rf"^\s*(?:import|from) {library}\b", path.read_text(encoding="utf-8"), re.M):
+                assert path.relative_to(ROOT).as_posix().startswith(place), path
+
+
+def test_the_example_of_a_fork_prints_what_the_page_says():
+    page = PAGES["architecture.md"]
+    (program,) = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == re.search(r"^prints `([^`]+)`", page, re.M)[1]
+
+
+def test_settings_that_the_guide_names_exist():
+    from dragoman.config import Params
+
+    sections = {field.alias or name: field.annotation for name, field in Params.model_fields.items()}
+    named = set()
+    for text in (PAGES[page] for page in GUIDES):
+        named |= set(re.findall(r"`(serve|promote|train|policies|llm)\.(\w+)`", text))
+    assert ("serve", "champion_poll_s") in named
+    for section, key in named:
+        assert key in sections[section].model_fields, f"{section}.{key}"
+
+
+def test_services_and_metrics_that_the_guide_names_exist():
+    import yaml
+
+    from dragoman.serving.metrics import Metrics
+
+    compose = (ROOT / "compose.yaml").read_text()
+    services = set(yaml.safe_load(re.sub(r"\$\{[^}]*\}", "x", compose))["services"])
+    guide = PAGES["operations.md"]
+    for line in code(guide):
+        if match := re.match(r"docker compose (?:--profile gpu )?(up|exec|restart|create)\b(.*)", line):
+            words = [word for word in match[2].split() if not word.startswith("-") and word != "x"]
+            for service in words[:1] if match[1] == "exec" else [w for w in words if re.fullmatch(r"[a-z]+", w)]:
+                assert service in services, line
+    counted = {sample.name for family in Metrics().registry.collect() for sample in family.samples}
+    families = {family.name for family in Metrics().registry.collect()}
+    for name in re.findall(r"`(dragoman_[a-z_]+)", guide):
+        assert name in counted or name.removesuffix("_total") in families, name
