@@ -17,14 +17,14 @@ ARG TORCH=torch==2.13.0
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 # For MLflow; Prefect's driver (asyncpg) is in the lock. It belongs into requirements/base.in when the lock is next resolved.
 ARG POSTGRES_DRIVER=psycopg2-binary==2.9.10
-ENV PATH=/opt/venv/bin:$PATH PIP_DISABLE_PIP_VERSION_CHECK=1
-RUN python -m venv /opt/venv
+ENV PATH=/venv/bin:$PATH PIP_CACHE_DIR=/pip-cache PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN python -m venv /venv
 # torch first and alone: it is left out of the CPU lock, which must not change it.
-RUN --mount=type=cache,target=/root/.cache/pip \
+RUN --mount=type=cache,target=/pip-cache \
     [ "$DEVICE" != cpu ] || pip install --extra-index-url "$TORCH_INDEX" "$TORCH"
 WORKDIR /project
 COPY requirements/${DEVICE}.txt requirements/models.txt requirements/
-RUN --mount=type=cache,target=/root/.cache/pip \
+RUN --mount=type=cache,target=/pip-cache \
     pip freeze | { grep -i '^torch==' || true; } > /tmp/torch-before \
  && pip install --no-deps --requirement "requirements/$DEVICE.txt" \
  && pip freeze | { grep -i '^torch==' || true; } > /tmp/torch-after \
@@ -46,11 +46,11 @@ RUN apt-get update \
  && useradd --uid 10001 --no-create-home dragoman \
  && install --directory --owner dragoman --group dragoman /project \
  && install --directory --mode 1777 /var/lib/mlflow /var/cache/huggingface
-COPY --from=environment /opt/venv /opt/venv
+COPY --from=environment /venv /venv
 WORKDIR /project
 COPY --chown=dragoman:dragoman . .
 # HOME and USER for whatever user the container is given: the owner of a mounted checkout has no entry in /etc/passwd.
-ENV PATH=/opt/venv/bin:$PATH \
+ENV PATH=/venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     HOME=/tmp \
     USER=dragoman \

@@ -143,7 +143,7 @@ def test_the_lock_comes_before_the_source_and_torch_before_the_lock():
     assert ("ARG", f"TORCH={re.search('^TORCH := (.+)$', MAKEFILE, re.M)[1]}") in ENVIRONMENT
     copied = [rest for instruction, rest in ENVIRONMENT if instruction == "COPY"]
     assert copied == ["requirements/${DEVICE}.txt requirements/models.txt requirements/", "pyproject.toml ./"]
-    environment = first(RUNTIME, "COPY", "--from=environment /opt/venv /opt/venv")
+    environment = first(RUNTIME, "COPY", "--from=environment /venv /venv")
     assert environment < first(RUNTIME, "COPY", " . .")
 
 

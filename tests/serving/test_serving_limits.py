@@ -137,6 +137,7 @@ async def test_a_client_that_leaves_a_stream_ends_the_work():
                     break
             await eventually(lambda: parts.llm.running == 1)
         await eventually(lambda: parts.llm.abandoned == 1 and parts.service.gate.running == 0)
+    assert parts.llm.running == 0 and not parts.episodes  # what was given up has no answer
 
 
 def test_a_key_file_that_somebody_edited_stays_readable(tmp_path):
