@@ -8,7 +8,8 @@ import torch
 from toy import QUESTIONS, SETTINGS, ToyWorlds
 
 from dragoman.training.actions import AllowedTokens, collate, micro_batches, rows, unpack
-from dragoman.training.ppo import Learner, Run, questions_of
+from dragoman.training.loop import questions_of
+from dragoman.training.ppo import Learner, Run
 
 
 def learner(tiny_model, **changes) -> Learner:
