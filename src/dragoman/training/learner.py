@@ -72,7 +72,11 @@ class PolicyLearner(ABC, Generic[E]):
         self.settings = settings
         self.actor = Actor(warm_up, settings.adapter, device, bf16=settings.bf16)
         self.reference: Actor | None = None
-        group = {"params": self.actor.trainable(), "lr": settings.policy_lr, "initial_lr": settings.policy_lr}
+        group: dict[str, Any] = {
+            "params": self.actor.trainable(),
+            "lr": settings.policy_lr,
+            "initial_lr": settings.policy_lr,
+        }
         self.optimizer = torch.optim.AdamW([group], betas=(0.9, 0.95), weight_decay=0.0)
         self.allowed = AllowedTokens(warm_up)
 

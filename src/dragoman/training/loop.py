@@ -43,7 +43,7 @@ class Collected:
     batch: Sequence[Sample]
     """May be empty; then nothing is learnt in this iteration."""
     figures: Mapping[str, Any] = field(default_factory=dict)
-    """For the history."""
+    """For the history, where they win over the loop's own of the same name."""
 
 
 class Loop(ABC):

@@ -141,7 +141,7 @@ class Learner(PolicyLearner[Experience]):
 
     def __init__(self, warm_up: Path, settings: RlParams, *, seed: int) -> None:
         super().__init__(warm_up, settings, seed=seed)
-        self.critic = None
+        self.critic: Critic | None = None
         if settings.critic != "tree":
             self.critic = Critic(self.actor, separate=settings.critic == "separate", adapter=settings.adapter)
             self.optimizer.add_param_group(
