@@ -148,8 +148,9 @@ async def test_every_system_can_be_trained_by_every_algorithm(tiny_model, tmp_pa
         worlds,
         tmp_path / "rl",
         system=system,
-        questions=ASKED,
+        asked=ASKED,
         iterations=2,
+        questions=4,
         exploration=exploration,
     )
     before = run.learner.actor.state()
@@ -160,8 +161,9 @@ async def test_every_system_can_be_trained_by_every_algorithm(tiny_model, tmp_pa
     assert metrics["iterations"] == 2 and not metrics["stopped"]
     assert (tmp_path / "rl" / "policies" / metrics["policy"] / "config.json").is_file()
     roles = {role.name for role in build(system).roles}
+    assert sum(row["actions"] for row in run.history) > 0
     for row in run.history:
-        assert row["actions"] > 0 and row["valid_actions"] > 0.9
+        assert row["valid_actions"] > 0.9
         assert {column.removeprefix("actions_") for column in row if column.startswith("actions_")} <= roles
     after = run.learner.actor.state()
     assert any(not torch.equal(before[name], after[name]) for name in before)

@@ -93,7 +93,7 @@ def test_single_trajectories_are_refused(tiny_model, worlds, tmp_path):
 
 async def test_where_every_group_is_dropped_nothing_is_learnt_and_the_run_goes_on(tiny_model, worlds, tmp_path):
     hopeless = [Question(f"h{i}", f"Which arm, number {i}?", ("neither",)) for i in range(2)]
-    run = make_run("grpo", tiny_model, worlds, tmp_path / "rl", questions=hopeless, iterations=2)
+    run = make_run("grpo", tiny_model, worlds, tmp_path / "rl", asked=hopeless, iterations=2)
     before = run.learner.actor.state()
     metrics = await run.train()
     assert [(r["groups"], r["dropped_groups"], r["actions"]) for r in run.history] == [(2, 2, 0)] * 2

@@ -118,7 +118,7 @@ async def test_a_question_is_attempted_until_it_passes_and_only_that_trajectory_
 async def test_what_never_passes_is_counted_and_nothing_is_learnt_from_it(tiny_model, worlds, tmp_path):
     hopeless = [Question(f"h{i}", f"Which arm, number {i}?", ("neither",)) for i in range(2)]
     run = make_run(
-        "mygo", tiny_model, worlds, tmp_path / "rl", questions=hopeless, iterations=2, mygo=MygoParams(attempts=3)
+        "mygo", tiny_model, worlds, tmp_path / "rl", asked=hopeless, iterations=2, mygo=MygoParams(attempts=3)
     )
     before = run.learner.actor.state()
     metrics = await run.train()

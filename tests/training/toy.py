@@ -100,14 +100,14 @@ def make_run(
     out: Path,
     *,
     system: str = "toy",
-    questions: Sequence[Question] = QUESTIONS,
+    asked: Sequence[Question] = QUESTIONS,
     **changes: Any,
 ) -> Loop:
     """A run of the algorithm of that name, with changes to `SETTINGS`."""
     return algorithm(name)(
         system,
-        questions,
-        questions[:2],
+        asked,
+        asked[:2],
         worlds,
         SETTINGS.model_copy(update=changes),
         warm_up=model,
