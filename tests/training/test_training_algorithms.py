@@ -27,7 +27,7 @@ def learner(name, tiny_model, **changes):
     return LEARNERS[name](tiny_model, SETTINGS.model_copy(update=changes), seed=0)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(60, func_only=True)  # a loaded machine takes as long to set the model up
 @pytest.mark.parametrize("name", LEARNERS)
 async def test_it_finds_the_better_of_two_arms(tiny_model, worlds, tmp_path, name):
     exploration = SETTINGS.exploration.model_copy(update={"breadth": (4, 1), "force": 0})
