@@ -84,6 +84,7 @@ EVALUATE = ["evaluate", "--corpus", "corpus.jsonl", "--questions", "questions.js
         ),
         (["sft", "--samples", "corpus.jsonl"], "corpus.jsonl: not a file of samples"),
         (["rl", "--policy", "nowhere"], "policy 'nowhere': neither a model folder nor a finished stage"),
+        (["rl", "--algorithm", "magic"], "unknown algorithm 'magic': choose from ppo, mygo, grpo"),
         (["report"], "results/evaluate/atlas-direct/predictions.jsonl: no such file"),
         (["model", "--source", "nobody/nothing", "--out", "m"], "nobody/nothing"),
         (["ask", "Who?", "--params", "other.yaml"], "other.yaml: no such file"),

@@ -48,6 +48,10 @@ def test_sampling_from_less_than_the_whole_distribution_is_refused_with_a_reason
         ({"train": {"system": "c4po"}}, "unknown system 'c4po'"),
         ({"train": {"dataset": "mine"}}, "train.dataset: 'mine' has no entry under corpus"),
         ({"train": {"reward": "accuracy"}}, "train.reward: "),
+        ({"train": {"algorithm": "dpo"}}, "train.algorithm: "),
+        ({"rl": {"mygo": {"threshold": 0}}}, "rl.mygo.threshold: "),
+        ({"rl": {"mygo": {"attempts": 0}}}, "rl.mygo.attempts: "),
+        ({"rl": {"grpo": {"clip": 0.2}}}, "rl.grpo.clip: unknown key"),
     ],
 )
 def test_what_is_refused_is_named_in_full(section, message):
@@ -148,6 +152,11 @@ def test_a_sound_row_breaks_no_guard():
 def test_each_guard_holds_at_its_limit_and_breaks_beyond_it(name, limit, beyond):
     assert GUARDS.broken_by(SOUND | {name: limit}) == ""
     assert GUARDS.broken_by(SOUND | {name: beyond}) == f"{name} is {beyond:.3f}, beyond its guard"
+
+
+@pytest.mark.parametrize("name", ["kl", "entropy", "valid_actions", "engine_difference"])
+def test_what_an_algorithm_does_not_measure_is_not_judged(name):
+    assert GUARDS.broken_by({k: v for k, v in SOUND.items() if k != name}) == ""
 
 
 @pytest.mark.parametrize("name", ["policy_loss", "value_loss", "grad_norm"])

@@ -609,6 +609,7 @@ def rl(
     dev: Annotated[Path | None, typer.Option(help="Any file of dev questions (JSONL).")] = None,
     corpus: AnyCorpus = None,
     index: AnyIndex = None,
+    algorithm: Annotated[str | None, typer.Option(help="ppo, mygo or grpo; train.algorithm by default.")] = None,
     iterations: Annotated[int | None, typer.Option(help="How often to roll out and learn.")] = None,
     single: Annotated[bool, typer.Option(help="Ablation: single trajectories, system reward, no tree.")] = False,
     seed: Annotated[int | None, typer.Option(help="Seed of sampling and of the order of questions.")] = None,
@@ -616,21 +617,26 @@ def rl(
     track: Track = True,
     params: ParamsFile = PARAMS,
 ) -> None:
-    """Train the proxy with multi-agent PPO on tree rollouts, and keep the policy that answers the dev questions best.
+    """Train the proxy by reinforcement learning, and keep the policy that answers the dev questions best.
+
+    ppo: multi-agent PPO on tree rollouts. mygo: sample until the reward passes a rising threshold, then maximum likelihood.
+    grpo: siblings of trees compared with each other. Any of them trains any system.
 
     Example: dragoman rl
+    Example: dragoman rl --system mujica --algorithm mygo --policy results/mujica-sft --out results/mujica-mygo
     Example: dragoman rl --questions train.jsonl --dev dev.jsonl --corpus corpus.jsonl --policy results/mine --out results/rl2
     """
     from dragoman.registry import policy_folder
     from dragoman.synthesis.brief import digest
     from dragoman.synthesis.difficulty import easiest_first
-    from dragoman.training.ppo import Run
-    from dragoman.training.stages import file_hash, record
+    from dragoman.training import stages
     from dragoman.world import open_worlds
 
     loaded = load_params(params)
     name = system or loaded.train.system
     _check_systems([name], loaded)
+    algorithm = algorithm or loaded.train.algorithm
+    run_type = stages.algorithm(algorithm)
     warm_up = policy_folder(policy)
     dataset = dataset or loaded.train.dataset
     settings = loaded.rl if iterations is None else loaded.rl.model_copy(update={"iterations": iterations})
@@ -639,7 +645,7 @@ def rl(
     sources = loaded.train.questions
     learnt, target, passages = _inputs(loaded, dataset, "train", questions, corpus, index, None, out, sources)
     chosen_by, _, _ = _inputs(loaded, dataset, "dev", dev, None, target, settings.dev_questions, out, sources)
-    data = {"questions": file_hash(*learnt.files)}
+    data = {"questions": stages.file_hash(*learnt.files)}
     ranks: dict[str, int] = {}
     if loaded.train.curriculum:
         for file in learnt.files:
@@ -648,7 +654,7 @@ def rl(
 
     async def run() -> dict[str, Any]:
         async with open_worlds(loaded, target, passages) as worlds:
-            return await Run(
+            return await run_type(
                 name,
                 learnt.questions,
                 chosen_by.questions,
@@ -663,7 +669,8 @@ def rl(
             ).train()
 
     metrics = _run(run())
-    record("rl", out, metrics, settings.model_dump(), Path("mlruns") if track else None)
+    parameters = {"algorithm": algorithm, **settings.model_dump()}
+    stages.record("rl", out, metrics, parameters, Path("mlruns") if track else None)
     print(
         f"{metrics['iterations']} iterations; the policy after {metrics['best_iteration']} is best: "
         f"{loaded.train.reward} {metrics['dev_reward']:.2f} on {metrics['dev_questions']} dev questions, "

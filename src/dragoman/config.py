@@ -25,6 +25,7 @@ class Section(BaseModel):
 
 S = TypeVar("S", bound=Section)
 Source = Literal["gold", "synthetic"]
+Algorithm = Literal["ppo", "mygo", "grpo"]
 """Whose questions: the dataset's own, or those of stage `synthesize`."""
 
 
@@ -129,6 +130,8 @@ class TrainParams(Section):
 
     system: str = "c3po"
     dataset: str = "atlas"
+    algorithm: Algorithm = "ppo"
+    """What stage rl does: multi-agent PPO (C-3PO), MyGO (Mujica-MyGO), or GRPO."""
     reward: Literal["cover_em", "em", "f1", "precision", "judge"] = "cover_em"
     """A match with an acceptable answer, or the frozen LLM's verdict on it."""
     questions: Annotated[tuple[Source, ...], Field(min_length=1)] = ("gold",)
@@ -284,54 +287,75 @@ class GuardParams(Section):
     """Mean |log-probability of the trainer - of the engine|, in nats a token."""
 
     def broken_by(self, row: dict[str, Any]) -> str:
-        """What is wrong in a row of the history; empty when nothing is."""
+        """What is wrong in a row of the history; empty when nothing is. What an algorithm does not measure is not judged."""
         for name, value in row.items():
             if isinstance(value, float) and not math.isfinite(value):
                 return f"{name} is {value}"
-        for name, wrong in (
-            ("kl", row["kl"] > self.max_kl),
-            ("entropy", row["entropy"] < self.min_entropy),
-            ("valid_actions", row["valid_actions"] < self.min_valid_actions),
-            ("engine_difference", row["engine_difference"] > self.max_engine_difference),
+        for name, least, most in (
+            ("kl", -math.inf, self.max_kl),
+            ("entropy", self.min_entropy, math.inf),
+            ("valid_actions", self.min_valid_actions, math.inf),
+            ("engine_difference", 0.0, self.max_engine_difference),
         ):
-            if wrong:
+            if name in row and not least <= row[name] <= most:
                 return f"{name} is {row[name]:.3f}, beyond its guard"
         return ""
 
 
+class MygoParams(Section):
+    """What only MyGO has (seed 003, section 3.3 and appendix D)."""
+
+    attempts: int = Field(16, ge=1)
+    """Most trajectories drawn for a question in an iteration, one after the other until one passes."""
+    threshold: float = Field(0.5, gt=0, le=1)
+    """What a trajectory must earn to pass, in the first iteration; it rises with the mean reward of first attempts."""
+
+
+class GrpoParams(Section):
+    """What only GRPO has (Shao et al. 2024)."""
+
+    kl_coef: float = Field(0.04, ge=0)
+    """Weight of the divergence from the warm-up in the loss, where advantages have unit variance; PPO has it in the reward."""
+
+
 class RlParams(Section):
-    """Stage `rl`: multi-agent PPO (C-3PO table 7)."""
+    """Stage `rl`: multi-agent PPO (C-3PO table 7), MyGO or GRPO, by `train.algorithm`. What not all use says who does."""
 
     iterations: int = Field(100, ge=1)
     questions: int = Field(64, ge=1)
-    """Trees in an iteration."""
+    """In an iteration, a tree for each, or with MyGO its attempts."""
     exploration: ExplorationParams = ExplorationParams()
+    """MyGO draws single trajectories: of this it uses the temperature and the limits."""
     roles: tuple[str, ...] = ()
     """Train only these; empty for all."""
     only_contrasts: bool = False
-    """Learn only where siblings earned different credit, and save the passes over prompts where any choice did as well (as in
-    the dynamic sampling of DAPO: Yu et al. 2025)."""
+    """PPO; GRPO always does. Learn only where siblings earned different credit, and save the passes over prompts where any
+    choice did as well (as in the dynamic sampling of DAPO: Yu et al. 2025)."""
     adapter: AdapterParams | None = None
-    """None trains all weights; the reference is then a second model."""
+    """None trains all weights; the reference of PPO and GRPO is then a second model."""
     critic: Literal["separate", "head", "tree"] = "separate"
-    """A model of its own, as in the paper; a head on the policy's last hidden states; or none: the tree itself tells what a
+    """PPO. A model of its own, as in the paper; a head on the policy's last hidden states; or none: the tree itself tells what a
     state is worth, as the mean credit of the actions drawn in it."""
     price: float = Field(0.0, ge=0)
     """What each step of a trajectory (a decision, a search, a call of the LLM) takes off its reward."""
     policy_lr: float = Field(5e-7, gt=0)
     value_lr: float = Field(5e-6, gt=0)
+    """PPO."""
     batch_size: int = Field(1024, ge=1)
     """Actions in an optimizer step."""
     epochs: int = Field(1, ge=1)
     kl_coef: float = Field(0.005, ge=0)
+    """PPO: what leaving the warm-up takes off a token's reward."""
     clip: float = Field(0.2, gt=0, lt=1)
+    """PPO and GRPO."""
     value_coef: float = Field(0.5, gt=0)
+    """PPO, as the next three."""
     gamma: float = Field(1.0, gt=0, le=1)
     lam: float = Field(0.95, ge=0, le=1)
     whiten: bool = True
     """Advantages with mean 0 and standard deviation 1 over an iteration."""
     importance_cap: float = Field(2.0, ge=1)
-    """Most that a token may be weighted up for having been likelier to the trainer than to the engine."""
+    """PPO and GRPO. Most that a token may be weighted up for having been likelier to the trainer than to the engine."""
     max_grad_norm: float = Field(1.0, gt=0)
     max_tokens: int = Field(6144, ge=1)
     """Longer actions, prompt included, are left out, and counted."""
@@ -343,6 +367,8 @@ class RlParams(Section):
     dev_every: int = Field(5, ge=1)
     concurrency: int = Field(32, ge=1)
     guards: GuardParams = GuardParams()
+    mygo: MygoParams = MygoParams()
+    grpo: GrpoParams = GrpoParams()
 
     @model_validator(mode="after")
     def _the_tree_has_siblings(self) -> RlParams:

@@ -5,10 +5,12 @@ import random
 
 import pytest
 import torch
-from toy import QUESTIONS, SETTINGS, ToyWorlds
+import toy
+from toy import QUESTIONS, SETTINGS, Killed, ToyWorlds
 
 from dragoman.training.actions import AllowedTokens, collate, micro_batches, rows, unpack
-from dragoman.training.ppo import Learner, Run, questions_of
+from dragoman.training.loop import questions_of
+from dragoman.training.ppo import Learner
 
 
 def learner(tiny_model, **changes) -> Learner:
@@ -91,19 +93,8 @@ def test_the_grammar_s_masks_allow_what_was_drawn_and_forbid_what_was_not(tiny_m
     assert batch.allowed is not None and batch.mask.sum() == sum(len(toy_samples[i].completion_ids) for i in (0, 1))
 
 
-def make_run(tiny_model, worlds, out, **changes) -> Run:
-    return Run(
-        "toy",
-        QUESTIONS,
-        QUESTIONS[:2],
-        worlds,
-        SETTINGS.model_copy(update=changes),
-        warm_up=tiny_model,
-        reward="cover_em",
-        seed=0,
-        out=out,
-        data={},
-    )
+def make_run(tiny_model, worlds, out, **changes):
+    return toy.make_run("ppo", tiny_model, worlds, out, **changes)
 
 
 @pytest.mark.timeout(60)
@@ -125,10 +116,6 @@ async def test_ppo_finds_the_better_of_two_arms(tiny_model, worlds, tmp_path, cr
     assert run.history[-1]["reward"] > 0.8  # of distinct leaves: one wrong draw in a tree of four counts as half
     assert run.dev_history[-1]["dev_reward"] == 1.0
     assert run.dev_history[-1]["share_Right"] == 1.0
-
-
-class Killed(Exception):
-    pass
 
 
 @pytest.mark.parametrize(("at", "critic"), [("rollouts", "head"), ("learning", "tree")])

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from dragoman.rollout.samples import Sample
+from dragoman.training.learner import engine_correction
 from dragoman.training.ppo import (
-    engine_correction,
     generalized_advantages,
     policy_loss,
     role_weights,

@@ -1,18 +1,22 @@
-"""A system with one decision between two arms, of which one is right, in a world with a real engine."""
+"""A system with one decision between two arms, of which one is right, in a world with a real engine; and runs of it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dragoman.config import AdapterParams, RlParams
 from dragoman.engines.base import Engine
 from dragoman.engines.transformers import TransformersEngine
 from dragoman.rollout.tree import World
-from dragoman.systems.base import Context, Outcome, Role
+from dragoman.systems.base import Context, Outcome, Role, System
 from dragoman.systems.grammar import Form, OneOf
 from dragoman.systems.prompts import Prompt
-from dragoman.types import Question
+from dragoman.training.loop import Loop
+from dragoman.training.stages import algorithm
+from dragoman.types import Passage, Question
 from fakes import ListRetriever
 
 
@@ -49,17 +53,18 @@ class TwoArms:
 
 
 class ToyWorlds:
-    """`Worlds` for the toy: each policy folder in an engine of its own."""
+    """`Worlds` for the toy, or for another system: each policy folder in an engine of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, system: System = TwoArms(), llm: Engine | None = None, passages: Sequence[Passage] = ()) -> None:
+        self.system, self.llm, self.retriever = system, llm, ListRetriever(passages)
         self.engines: dict[str, Engine] = {}
 
-    def open(self, name: str) -> tuple[TwoArms, World]:
+    def open(self, name: str) -> tuple[System, World]:
         folder = name.partition("@")[2]
         if folder not in self.engines:
             self.engines[folder] = TransformersEngine(Path(folder), dtype="float32", threads=1)
         engine = self.engines[folder]
-        return TwoArms(), World(llm=engine, proxy=engine, retriever=ListRetriever([]))
+        return self.system, World(llm=self.llm or engine, proxy=engine, retriever=self.retriever)
 
     async def release(self, name: str) -> None:
         if engine := self.engines.pop(name.partition("@")[2], None):
@@ -86,3 +91,32 @@ SETTINGS = RlParams(
     kl_coef=0.005,
     guards={"max_kl": 10},
 )
+
+
+def make_run(
+    name: str,
+    model: Path,
+    worlds: ToyWorlds,
+    out: Path,
+    *,
+    system: str = "toy",
+    asked: Sequence[Question] = QUESTIONS,
+    **changes: Any,
+) -> Loop:
+    """A run of the algorithm of that name, with changes to `SETTINGS`."""
+    return algorithm(name)(
+        system,
+        asked,
+        asked[:2],
+        worlds,
+        SETTINGS.model_copy(update=changes),
+        warm_up=model,
+        reward="cover_em",
+        seed=0,
+        out=out,
+        data={},
+    )
+
+
+class Killed(Exception):
+    pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dragoman import jsonl, tracking
 from dragoman.config import SeedsParams
@@ -25,6 +25,9 @@ from dragoman.systems.base import System
 from dragoman.training import seeds
 from dragoman.types import Question
 from dragoman.world import folder_name
+
+if TYPE_CHECKING:
+    from dragoman.training.loop import Loop
 
 SAMPLES = "samples.parquet"
 
@@ -148,6 +151,20 @@ def _by_source(
         actions = sum(sources.get(sample.question) == source for sample in kept)
         found[source] = {"questions": len(own), "reward": figures(own, reward)["reward"], "actions": actions}
     return found
+
+
+def algorithm(name: str) -> type[Loop]:
+    """The run of stage `rl` by the algorithm of that name.
+
+    Raises:
+        UserError: there is none.
+    """
+    from dragoman.training import grpo, mygo, ppo  # torch takes seconds, and the other stages do without
+
+    runs: dict[str, type[Loop]] = {"ppo": ppo.Run, "mygo": mygo.Run, "grpo": grpo.Run}
+    if name not in runs:
+        raise UserError(f"unknown algorithm {name!r}: choose from {', '.join(runs)}")
+    return runs[name]
 
 
 def file_hash(*paths: Path) -> str:

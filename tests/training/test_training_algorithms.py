@@ -1,0 +1,169 @@
+"""What every algorithm must do: find the better of two arms, add micro-batches up, survive a kill, and train any system."""
+
+import random
+
+import pytest
+import torch
+from toy import SETTINGS, Killed, ToyWorlds, make_run
+
+from dragoman.config import ExplorationParams
+from dragoman.errors import UserError
+from dragoman.systems import build
+from dragoman.training import grpo, mygo
+from dragoman.training.stages import algorithm
+from dragoman.types import Passage, Question
+from fakes import ScriptedEngine
+
+LEARNERS = {"mygo": mygo.Learner, "grpo": grpo.Learner}
+TIMED = {"rollout_seconds", "learn_seconds"}
+
+
+def test_an_unknown_algorithm_is_named():
+    with pytest.raises(UserError, match="unknown algorithm 'dpo': choose from ppo, mygo, grpo"):
+        algorithm("dpo")
+
+
+def learner(name, tiny_model, **changes):
+    return LEARNERS[name](tiny_model, SETTINGS.model_copy(update=changes), seed=0)
+
+
+@pytest.mark.timeout(60, func_only=True)  # a loaded machine takes as long to set the model up
+@pytest.mark.parametrize("name", LEARNERS)
+async def test_it_finds_the_better_of_two_arms(tiny_model, worlds, tmp_path, name):
+    exploration = SETTINGS.exploration.model_copy(update={"breadth": (4, 1), "force": 0})
+    run = make_run(
+        name,
+        tiny_model,
+        worlds,
+        tmp_path / "rl",
+        iterations=8,
+        questions=6,
+        exploration=exploration,
+        dev_every=8,
+        epochs=2,
+    )
+    await run.train()
+    assert run.history[-1]["reward"] > 0.8 > run.history[0]["reward"]
+    assert run.dev_history[-1]["dev_reward"] == 1.0
+    assert run.dev_history[-1]["share_Right"] == 1.0
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_micro_batches_of_one_row_equal_one_of_all(tiny_model, toy_samples, name):
+    gradients = []
+    for tokens in (1, 10_000):
+        own = learner(name, tiny_model, micro_batch_tokens=tokens, max_grad_norm=1e9)
+        experience, _ = own.appraise(toy_samples)
+        own.step(toy_samples, range(len(toy_samples)), experience)
+        gradients.append([p.grad.clone() for p in own.actor.trainable()])
+    assert sum(float(g.abs().sum()) for g in gradients[0]) > 0
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("adapter", [SETTINGS.adapter, None], ids=["lora", "full"])
+@pytest.mark.parametrize("name", LEARNERS)
+def test_all_that_is_trainable_changes_and_nothing_else(tiny_model, toy_samples, name, adapter):
+    own = learner(name, tiny_model, adapter=adapter, epochs=2)
+    before = {n: p.detach().clone() for n, p in own.actor.named_parameters()}
+    experience, _ = own.appraise(toy_samples)
+    own.learn(toy_samples, experience, shuffle=random.Random(0))
+    changed = {n: not torch.equal(before[n], p) for n, p in own.actor.named_parameters()}
+    assert changed == {n: p.requires_grad for n, p in own.actor.named_parameters()} and sum(changed.values()) > 4
+    assert (own.reference is not None) == (name == "grpo" and adapter is None)
+    if own.reference is not None:
+        assert all(p.grad is None for p in own.reference.parameters())
+
+
+def test_mygo_makes_what_it_learns_likelier(tiny_model, toy_samples):
+    own = learner("mygo", tiny_model, epochs=8)
+    right = [s for s in toy_samples if s.kind == "Right"]
+    before = own.survey(right).old.sum()
+    _, figures = own.appraise(right)
+    assert "kl" not in figures and figures["engine_difference"] < 1e-4
+    own.learn(right, None, shuffle=random.Random(0))
+    assert own.survey(right).old.sum() > before
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("at", ["roll_out", "release", "learn"])
+async def test_killed_and_started_again_it_comes_to_the_same_numbers(tiny_model, tmp_path, monkeypatch, name, at):
+    async def train(out, fail_after=None):
+        worlds = ToyWorlds()
+        run = make_run(name, tiny_model, worlds, out, iterations=2)
+        calls = 0
+        target = {"roll_out": run, "release": worlds, "learn": run.learner}[at]
+        original = getattr(target, at)
+
+        def dying(*arguments, **named):
+            nonlocal calls
+            calls += 1
+            if calls == fail_after:
+                raise Killed
+            return original(*arguments, **named)
+
+        monkeypatch.setattr(target, at, dying)
+        try:
+            return await run.train(), run
+        finally:
+            await worlds.close()
+
+    unbroken, whole = await train(tmp_path / "unbroken")
+    with pytest.raises(Killed):
+        await train(tmp_path / "broken", fail_after=2)
+    resumed, rest = await train(tmp_path / "broken")
+    assert resumed == unbroken
+    assert [{k: v for k, v in row.items() if k not in TIMED} for row in rest.history] == [
+        {k: v for k, v in row.items() if k not in TIMED} for row in whole.history
+    ]
+    again, _ = await train(tmp_path / "broken")
+    assert again == unbroken  # finished already
+
+
+async def test_another_algorithm_in_the_same_folder_starts_anew(tiny_model, worlds, tmp_path):
+    first = await make_run("mygo", tiny_model, worlds, tmp_path / "rl", iterations=1).train()
+    second = await make_run("grpo", tiny_model, worlds, tmp_path / "rl", iterations=1).train()
+    assert (first["algorithm"], second["algorithm"]) == ("mygo", "grpo")
+    assert "dropped_groups" in (tmp_path / "rl" / "history.csv").read_text()
+
+
+SYSTEMS = {
+    "c3po": {"max_depth": 3, "action_tokens": 48},
+    "mujica": {"max_iterations": 1, "max_questions": 2, "question_tokens": 24, "sentence_tokens": 24},
+}
+ASKED = [Question(f"q{i}", f"Which town is number {i}?", ("yes",)) for i in range(4)]
+PASSAGES = [Passage(f"p{i}", f"Town {i}", f"town {i} is number {i}.") for i in range(6)]
+
+
+@pytest.mark.parametrize("name", ["ppo", "mygo", "grpo"])
+@pytest.mark.parametrize("system", SYSTEMS)
+async def test_every_system_can_be_trained_by_every_algorithm(tiny_model, tmp_path, system, name):
+    settings = {"k": 2, "queries": "span", "proxy_words": 10, **SYSTEMS[system]}
+    answers = ScriptedEngine(lambda prompt, rng: rng.choice(["yes", "no"]))  # what is shown decides
+    worlds = ToyWorlds(build(system, settings), answers, PASSAGES)
+    exploration = ExplorationParams(breadth=(2, 2, 1), force=1)
+    run = make_run(
+        name,
+        tiny_model,
+        worlds,
+        tmp_path / "rl",
+        system=system,
+        asked=ASKED,
+        iterations=2,
+        questions=4,
+        exploration=exploration,
+    )
+    before = run.learner.actor.state()
+    try:
+        metrics = await run.train()
+    finally:
+        await worlds.close()
+    assert metrics["iterations"] == 2 and not metrics["stopped"]
+    assert (tmp_path / "rl" / "policies" / metrics["policy"] / "config.json").is_file()
+    roles = {role.name for role in build(system).roles}
+    assert sum(row["actions"] for row in run.history) > 0
+    for row in run.history:
+        assert row["valid_actions"] > 0.9
+        assert {column.removeprefix("actions_") for column in row if column.startswith("actions_")} <= roles
+    after = run.learner.actor.state()
+    assert any(not torch.equal(before[name], after[name]) for name in before)
