@@ -271,7 +271,7 @@ def server(tmp_path, empty_store, monkeypatch):
         process.wait()
 
 
-def test_versions_and_runs_are_those_of_the_server_that_is_named(project, server):
+def test_versions_and_runs_are_those_of_the_server_that_is_named(project, server, capsys):
     import mlflow
 
     assert registry.history() == []
@@ -291,6 +291,7 @@ def test_versions_and_runs_are_those_of_the_server_that_is_named(project, server
     assert client.get_run(run).data.metrics == {"b": 2.0}
     assert {a.path for a in client.list_artifacts(run)} == {"decision.json", "table.md"}
     assert len(list((project / "server" / "kept").rglob("table.md"))) == 1
+    assert not capsys.readouterr().out
     local = mlflow.MlflowClient(f"sqlite:///{project / 'mlruns' / 'mlflow.db'}")
     assert not local.search_registered_models() and not local.search_runs(["1"])
 

@@ -317,6 +317,7 @@ def _client(folder: Path | str) -> MlflowClient:
 
 
 def _quiet() -> None:
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # with a server; what we print is ours
     noisy = ("alembic", "mlflow.store", "mlflow.tracking.fluent", "mlflow.tracing.export.async_export_queue")
     for name in noisy:
         logging.getLogger(name).setLevel(logging.WARNING)
