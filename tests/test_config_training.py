@@ -39,6 +39,10 @@ def test_sampling_from_less_than_the_whole_distribution_is_refused_with_a_reason
         ({"rl": {"exploration": 3}}, "rl.exploration: "),
         ({"rl": {"critic": "none"}}, "rl.critic: "),
         ({"rl": {"critic": "tree", "exploration": {"breadth": [1], "force": 0}}}, "rl: critic: "),
+        (
+            {"rl": {"exploration": {"oracle": True}}},
+            "rl: exploration.oracle: what is learnt from must be what the policy drew",
+        ),
         ({"rl": {"guards": {"max_kll": 1}}}, "rl.guards.max_kll: unknown key"),
         ({"seeds": {"min_reward": 0}}, "seeds.min_reward: "),
         ({"seeds": {"min_advantage": 1.5}}, "seeds.min_advantage: "),

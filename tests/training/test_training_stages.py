@@ -1,6 +1,7 @@
 """From questions to files: rollouts and seeds, with a scripted proxy and LLM in the real C3PO."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,12 +84,12 @@ async def test_single_trajectories_are_drawn_independently(tmp_path):
     assert all(len(e.trajectories) == 1 for e in episodes) and len({e.key for e in episodes}) == 12
 
 
-async def seeds(out: Path, own: World, vocabulary=None, **settings):
+async def seeds(out: Path, own: World, vocabulary=None, questions=QUESTIONS, **settings):
     return await make_seeds(
         "c3po",
         build("c3po", {"max_depth": 5}),
         own,
-        QUESTIONS,
+        questions,
         SeedsParams(**settings),
         vocabulary,
         reward="cover_em",
@@ -117,3 +118,16 @@ async def test_a_teacher_s_actions_are_written_in_the_proxy_s_tokens(tmp_path, t
     for sample in read_samples(tmp_path / "samples.parquet"):
         assert len(sample.prompt_ids) > 20 and sample.completion_ids[-1] in vocabulary.eos_ids
         assert vocabulary.decode(sample.completion_ids).startswith(("[", "Action: ["))
+
+
+async def test_an_oracle_s_actions_too_and_the_proxy_is_asked_nothing(tmp_path, tiny_model):
+    vocabulary, own = Vocabulary(tiny_model, None), world()
+    known = [replace(q, supporting_ids=(f"p{i}",)) for i, q in enumerate(QUESTIONS)]
+    metrics = await seeds(tmp_path, own, lambda: vocabulary, known, exploration={"oracle": True})
+    assert own.proxy.requests == [] and metrics["trees"]["trajectories"] == len(known)
+    for sample in read_samples(tmp_path / "samples.parquet"):
+        assert sample.completion_ids[-1] in vocabulary.eos_ids and sample.credit == 1
+    said = {
+        vocabulary.decode(s.completion_ids) for s in read_samples(tmp_path / "samples.parquet") if s.role == "filter"
+    }
+    assert said and all("[all]" not in text for text in said)

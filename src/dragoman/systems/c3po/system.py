@@ -7,6 +7,7 @@ hands over to the LLM or a limit is met.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,8 +49,8 @@ class C3PO:
     """And to this many in the proxy's."""
     queries: str = "free"
     """`free` queries; or copied ones, for models too small to phrase one: `span`, the question, then words of it or of what was
-    kept; `phrase`, the same with a few words of the question from the first search on; or `names`, the question, then a name in
-    it or in what was kept."""
+    kept; `phrase`, the same with a few words of the question from the first search on; or `names`, the question, then names in it
+    and in what was kept."""
     query_chars: int = 240
     thought_chars: int = 400
     action_tokens: int = 96
@@ -174,15 +175,21 @@ class C3PO:
         return [Keep(tuple(i for i, passage in enumerate(passages, start=1) if passage.id in gold.ids))]
 
     async def _oracle_decide(self, gold: Gold, question: str, roadmap: str, kept: Sequence[Passage]) -> list[Any]:
-        """The query that finds most of what is missing, and finds it first; the answer if nothing is, or none does."""
+        """The question as long as it finds something that is missing, then the name that finds it first; else the answer."""
         missing = gold.ids - {passage.id for passage in kept}
-        best, fewest = Answer(), (0, 0)
-        for query in [self._whole(question), *self._names(question, kept)] if missing else []:
+
+        async def rank(query: str) -> float:
             found = await gold.find(query, self.k)
-            ranks = [rank for rank, id in enumerate(found) if id in missing]
-            if ranks and (-len(ranks), ranks[0]) < fewest:
-                best, fewest = Search(query), (-len(ranks), ranks[0])
-        return [best]
+            return min((place for place, id in enumerate(found) if id in missing), default=math.inf)
+
+        if not missing:
+            return [Answer()]
+        whole = self._whole(question)
+        ranks = {whole: await rank(whole)}
+        if ranks[whole] == math.inf:
+            ranks |= {name: await rank(name) for name in self._names(question, kept)}
+        best = min(ranks, key=ranks.__getitem__)
+        return [Search(best) if ranks[best] < math.inf else Answer()]
 
     def _whole(self, question: str) -> str:
         """The question as a query."""
@@ -190,20 +197,22 @@ class C3PO:
 
     def _names(self, question: str, kept: Sequence[Passage]) -> list[str]:
         """The names in the question, and those in the kept passages that are not."""
-        own = names(question)
         known = {word.lower() for word in words(question)}
         others = [name for passage in kept for name in names(one_line(passage, self.proxy_words))]
-        return list(dict.fromkeys([*own, *(name for name in others if not known >= set(name.lower().split()))]))
+        new = (name for name in others if not known >= set(name.lower().split()))
+        return list(dict.fromkeys([*names(question), *new]))
 
     def _query(self, question: str, kept: Sequence[Passage] = ()) -> Line:
         """What a search under a plan may ask for, or the router where there is one kind of query."""
         if self.queries == "free":
             return Line(self.query_chars)
         whole = (question, QUESTION_RUN, QUESTION_RUN)
-        if self.queries == "names":
-            return self._copied(whole, *((name, QUESTION_RUN, QUESTION_RUN) for name in self._names(question, kept)))
-        if not kept and self.queries == "span":
+        if not kept and self.queries != "phrase":
             return self._copied(whole)
+        if self.queries == "names":
+            return self._copied(
+                *((name, QUESTION_RUN, QUESTION_RUN) for name in self._names(question, kept) or [question])
+            )
         parts = (question, *(one_line(p, SPAN_WORDS) for p in kept))
         return self._copied(whole, *((text, 1, SPAN_RUN) for text in parts))
 
