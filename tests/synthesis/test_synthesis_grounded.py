@@ -55,30 +55,25 @@ def references(*passages, writer=CAPITALS, **categories):
 
 # --- the effect of every category, on the one fact that Bhutan's capital is Thimphu ------------------------------------
 
-PLAINLY = {"What is the capital of Bhutan?", "Which is the capital of Bhutan?"}
+PLAINLY = {"What is the capital of Bhutan?"}
 THAT = "the capital of Bhutan is Thimphu"
 
 QUESTIONS = {
     ("user_expertise", "novice"): PLAINLY,
     ("user_expertise", "expert"): {
         "What is the seat of government of Bhutan?",
-        "Which is the seat of government of Bhutan?",
     },
     ("question_phrasing", "concise and natural"): PLAINLY,
     ("question_phrasing", "verbose and natural"): {
         "Here is something that I would like to know about Bhutan: what is the capital of Bhutan?",
-        "Here is something that I would like to know about Bhutan: which is the capital of Bhutan?",
         "I came across Bhutan the other day, and now I would like to know: what is the capital of Bhutan?",
-        "I came across Bhutan the other day, and now I would like to know: which is the capital of Bhutan?",
     },
     ("question_phrasing", "concise and fancy"): {
         "Pray, what is the capital of Bhutan?",
-        "Pray, which is the capital of Bhutan?",
         "Kindly say, what is the capital of Bhutan?",
-        "Kindly say, which is the capital of Bhutan?",
     },
-    ("question_phrasing", "short search query"): {"capital Bhutan"},
-    ("question_phrasing", "long search query"): {"capital Bhutan seat government information facts details explained"},
+    ("question_phrasing", "short search query"): {"Bhutan capital"},
+    ("question_phrasing", "long search query"): {"Bhutan capital seat government information facts details explained"},
     ("answer_intent", "factoid"): PLAINLY,
     ("answer_intent", "open-ended"): {
         "What is known of the capital of Bhutan?",
@@ -93,10 +88,10 @@ QUESTIONS = {
         "What do you think is the capital of Bhutan?",
     },
     ("question_intent", "yes-no"): {
-        "Is it true that Thimphu is the capital of Bhutan?",
-        "Am I right that Thimphu is the capital of Bhutan?",
-        "Is it true that Kathmandu is the capital of Bhutan?",
-        "Am I right that Kathmandu is the capital of Bhutan?",
+        "Is it true that Thimphu is the capital of Bhutan, yes or no?",
+        "Yes or no, is it so that Thimphu is the capital of Bhutan?",
+        "Is it true that Kathmandu is the capital of Bhutan, yes or no?",
+        "Yes or no, is it so that Kathmandu is the capital of Bhutan?",
     },
     ("question_intent", "hypothetical"): {
         "If I had to state the capital of Bhutan, what would it be?",
@@ -104,22 +99,19 @@ QUESTIONS = {
     },
     ("premise", "without premise"): PLAINLY,
     ("premise", "with premise"): {
-        f"{premise} {question}"
+        f"{premise} What is the capital of Bhutan?"
         for premise in ("I am helping my daughter with her homework.", "I am new to this subject.", "I like quizzes.")
-        for question in ("What is the capital of Bhutan?", "Which is the capital of Bhutan?")
     },
     ("lexical_similarity", "similar to document"): PLAINLY,
     ("lexical_similarity", "distant from document"): {
         "Can you tell me the town from which Bhutan is ruled?",
-        "Please say the town from which Bhutan is ruled?",
     },
     ("aspect_granularity", "single aspect"): PLAINLY,
     ("interaction_type", "single-turn"): PLAINLY,
     ("interaction_type", "two-turn"): {
-        f"{first} {second} {question}"
-        for first in ("Tell me about Bhutan.", "I have been reading about Bhutan.", "What do you know of Bhutan?")
+        f"{first} {second} what is its capital?"
+        for first in ("I have a question about Bhutan.", "I have been reading about Bhutan.", "Let us talk of Bhutan.")
         for second in ("And", "Then", "So")
-        for question in ("what is its capital?", "which is its capital?")
     },
     ("number_of_documents", "single-doc"): PLAINLY,
 }
@@ -251,14 +243,14 @@ def test_a_question_about_one_document():
 
 def test_a_question_of_two_turns_about_two_documents():
     expected = Draft(
-        question="I teach this subject. Tell me about Nepal. So what is its legal tender and the legal tender of Bhutan?",
+        question="I teach this subject. Let us talk of Nepal. So what is its legal tender and the legal tender of Bhutan?",
         answers=("Nepalese rupee", "rupee of Nepal"),
         reference="The sources say that the money that is used in Nepal is Nepalese rupee and the money that is used in "
         "Bhutan is ngultrum.",
         nuggets=("the money that is used in Nepal: Nepalese rupee", "the money that is used in Bhutan: ngultrum"),
         supporting_ids=("np", "bt"),
         turns=(
-            "I teach this subject. Tell me about Nepal.",
+            "I teach this subject. Let us talk of Nepal.",
             "So what is its legal tender and the legal tender of Bhutan?",
         ),
         triples=(("Nepal", "currency", "Nepalese rupee"), ("Bhutan", "currency", "ngultrum")),
@@ -279,8 +271,7 @@ def test_a_question_of_two_turns_about_two_documents():
 
 def test_a_question_of_text():
     assert questions(THIMPHU, writer=TEXT) == {
-        f"{opening} {asked}?"
-        for opening in ("What is", "Which is")
+        f"What is {asked}?"
         for asked in (
             "the name of what is described as “a town in Bhutan, high above the sea”",
             "the name missing from “Thimphu is a town in ____, high above the sea”",
@@ -327,7 +318,9 @@ def test_a_yes_is_so_and_a_no_is_not(categories):
         writer, *chosen, count=80, question_intent="yes-no", answer_phrasing="verbose and natural", **categories
     )
     for draft in found:
-        claims = re.sub(r"^(Is it true|Am I right) that |\?$", "", draft.question).split(" and that ")
+        claims = re.sub(r"^(Is it true|Yes or no, is it so) that |(, yes or no)?\?$", "", draft.question).split(
+            " and that "
+        )
         said = [NAMED.fullmatch(claim) for claim in claims]
         assert all(said) and len(said) == (2 if categories else 1), draft.question
         true = [(m["s"], RELATION[m["what"]], m["guess"]) in triples for m in said]
@@ -384,13 +377,14 @@ def test_what_cannot_be_asked(writer, passages, categories, reason, detail):
 
 
 def test_a_candidate_depends_on_its_brief_and_its_place_alone():
-    few, many = written(ATLAS, count=3), written(ATLAS, count=12)
+    wanted = {"interaction_type": "two-turn"}  # of which there are many wordings
+    few, many = written(ATLAS, count=3, **wanted), written(ATLAS, count=12, **wanted)
     assert many[:3] == few
     assert len(set(many)) > 3
     again = GroundedWriter(facts_of(THREE, TRIPLES))
     asyncio.run(again.write(brief(NEPAL), 5))
-    assert written(again, count=12) == many
-    assert written(ATLAS, count=12, seed=1) != many
+    assert written(again, count=12, **wanted) == many
+    assert written(ATLAS, count=12, seed=1, **wanted) != many
 
 
 def test_whatever_is_written_holds_to_its_passages():

@@ -25,6 +25,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9“\"])")
 _WORD = r"[A-Z](?:\w|[’'-](?!s\b)\w)+"  # with a capital: "O'Brien", and of "Dante's" the "Dante"
 _NAME = re.compile(rf"\b{_WORD}(?:\s+(?:of|the|de|la|and)?\s*{_WORD})*")
 _NUMBER = re.compile(r"\b\d[\d,.]*\d\b")
+_MILLIONS = re.compile(r"\d{1,3}(?:,\d{3}){2}")
 _MONTH = "(?:January|February|March|April|May|June|July|August|September|October|November|December)"
 _DATE = re.compile(rf"\b(?:\d{{1,2}} {_MONTH}|{_MONTH}(?: \d{{1,2}})?)(?:,? \d{{4}})?\b")
 _DEFINITION = re.compile(r"^(?P<what>.{2,80}?)\s(?:is|was|are|were)\s(?P<as>(?:an?|the)\s[^.;]{10,160})")
@@ -89,11 +90,16 @@ def _stated(passages: Sequence[Passage], triples: Sequence[Triple]) -> Iterator[
             continue
         for passage in titled.get(subject, ())[:1]:
             if has(passage.text, ends[0]):
-                names = (ends[0], *(aliases[ends[0]] if not ends[0][0].isdigit() else ()))
+                names = (ends[0], *_rounded(ends[0]), *(aliases[ends[0]] if not ends[0][0].isdigit() else ()))
                 yield Fact(
                     passage.id, relation, subject, words["plain"], words["expert"], words["distant"], names,
                     (subject, relation, ends[0]),
                 )  # fmt: skip
+
+
+def _rounded(number: str) -> list[str]:
+    """How one says a number of millions: `1,750,000` is 1.75 million."""
+    return [f"{int(number.replace(',', '')) / 1e6:g} million"] if _MILLIONS.fullmatch(number) else []
 
 
 def _read(passage: Passage) -> Iterator[Fact]:

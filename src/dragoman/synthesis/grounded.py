@@ -86,8 +86,11 @@ class GroundedWriter:
         if not first.subject and (two_turns or wanted["question_phrasing"] in NAMING):
             return Rejected("no name for its subject", first.passage)
         named = first.triple is not None
+        style = wanted["question_phrasing"]
+        query = style.endswith("query")  # which no search engine reads together with what was said before
+        builds_on = two_turns and named and not query
         phrases = [
-            _its(phrase(f, wording, "it")) if two_turns and named and f.subject == first.subject else phrase(f, wording)
+            _its(phrase(f, wording, "it")) if builds_on and f.subject == first.subject else phrase(f, wording)
             for f in asked
         ]
         intent = wanted.get("question_intent") or wanted.get("answer_intent") or "factoid"
@@ -109,7 +112,6 @@ class GroundedWriter:
         kernel = rng.choice(kernels[intent]).format(
             x=phrases[0] if compared else " and ".join(phrases), y=phrases[-1], claims=claims
         )
-        style = wanted["question_phrasing"]
         more = (
             [] if wording == "distant" else [phrase(f, "plain" if expert else "expert", "it") for f in asked if named]
         )
@@ -118,11 +120,11 @@ class GroundedWriter:
         turns: tuple[str, ...] = ()
         if two_turns:
             opening = rng.choice(words["first_turns"]).format(s=first.subject)
-            if not style.endswith("query"):
+            if not query:
                 text = f"{rng.choice(words['second_turns'])} {_lowered(text)}"
             turns = (opening, text)
             text = f"{opening} {text}"
-        elif not style.endswith("query"):
+        elif not query:
             text = text[0].upper() + text[1:]
         if wanted.get("premise") == "with premise":
             premise = rng.choice(words["premises"]["expert" if expert else "novice"])
@@ -206,7 +208,7 @@ def _keywords(
     mark = words["marks"].get(intent, "")
     found: list[str] = []
     long = style == "long search query"
-    for text in (*guesses, *phrases, *((subject, *more) if long else ()), mark):
+    for text in (subject, *guesses, *phrases, *(more if long else ()), mark):
         for word in re.findall(r"[\w’'°²-]+(?:[.,]\d+)*", text.replace(GAP, " ")):
             if word.lower() not in STOPWORDS and not any(has(other, word) for other in found):
                 found.append(word)
