@@ -71,10 +71,9 @@ class GroundedWriter:
 
     def _write(self, brief: Brief, rng: random.Random) -> Draft | Rejected:
         wanted, words = brief.categories, phrasings()
-        needed = self._facts(brief, rng)
-        if needed is None:
+        asked, needed = self._facts(brief, rng)
+        if not asked:
             return Rejected("nothing to ask", ", ".join(p.id for p in brief.passages))
-        asked = [through(*needed)] if len(needed) > 1 and _leads(*needed) else needed
         first = asked[0]
         expert = wanted.get("user_expertise") == "expert"
         wording = "expert" if expert else "plain"
@@ -115,7 +114,8 @@ class GroundedWriter:
         more = (
             [] if wording == "distant" else [phrase(f, "plain" if expert else "expert", "it") for f in asked if named]
         )
-        keys = _keywords(phrases, more, first.subject, guesses if intent == "yes-no" else [], intent, style)
+        subject = "" if first.subject in first.answers else first.subject  # a definition is asked what its title is
+        keys = _keywords(phrases, more, subject, guesses if intent == "yes-no" else [], intent, style)
         text = rng.choice(words["phrasings"][style]).format(q=kernel, keys=keys, s=first.subject)
         turns: tuple[str, ...] = ()
         if two_turns:
@@ -146,37 +146,43 @@ class GroundedWriter:
             writer="grounded",
         )
 
-    def _facts(self, brief: Brief, rng: random.Random) -> list[Fact] | None:
-        """What must be known: of each passage one thing, more of one for several aspects.
+    def _facts(self, brief: Brief, rng: random.Random) -> tuple[list[Fact], list[Fact]]:
+        """What is asked for, and what has to be known for it; nothing where there is nothing to ask.
 
-        A single aspect of two passages is asked for through the other where a fact of the one leads there ("the capital of
-        the country of Monterrey"), and is the same thing of both otherwise.
+        Of each passage one thing, more of one for several aspects. A single aspect of two passages is asked for through
+        the other where a fact leads there ("the capital of the country of Monterrey"), else it is the same of both.
         """
         wanted = brief.categories
         known = [list(self.facts.get(p.id, ())) for p in brief.passages]
         if not known or not all(known):
-            return None
+            return [], []
         several = wanted.get("aspect_granularity") == "multiple aspects"
         if len(known) == 1:
             first = rng.choice(known[0])
             if not several and wanted.get("question_intent") != "comparison":
-                return [first]
+                return [first], [first]
             others = [f for f in known[0] if f.answers != first.answers and (f.aspect != first.aspect or not several)]
-            return [first, rng.choice(others)] if others else None
+            return self._pair(first, others, rng)
         if not several and wanted.get("question_intent") != "comparison":
             chains = [
-                [a, b]
+                (a, b)
                 for here, there, text in ((0, 1, brief.passages[1].text), (1, 0, brief.passages[0].text))
                 for a in known[here]
                 for b in known[there]
                 if _leads(a, b) and a.subject not in b.answers and not has(text, a.subject)  # which would say it all
             ]
             if chains:
-                return rng.choice(chains)
+                chain = rng.choice(chains)
+                return [through(*chain)], list(chain)
         first = rng.choice(known[0])
         several = several and wanted.get("question_intent") != "comparison"  # what is compared is of one kind
         others = [f for f in known[1] if (f.aspect != first.aspect) == several and f.answers != first.answers]
-        return [first, rng.choice(others)] if others else None
+        return self._pair(first, others, rng)
+
+    @staticmethod
+    def _pair(first: Fact, others: Sequence[Fact], rng: random.Random) -> tuple[list[Fact], list[Fact]]:
+        pair = [first, rng.choice(others)] if others else []
+        return pair, pair
 
     def _wrong(self, fact: Fact, rng: random.Random) -> str:
         others = [answer for answer in self._others[fact.aspect] if answer not in fact.answers]
