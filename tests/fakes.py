@@ -9,7 +9,16 @@ from collections.abc import Callable, Sequence
 
 from dragoman.engines.base import Completion, Request, Result
 from dragoman.retrieval.base import Hit
+from dragoman.synthesis.plan import Plan
 from dragoman.types import Passage
+
+
+def drawn(plan: Plan, rng: random.Random) -> dict[str, str]:
+    """The categories of one question, each drawn by itself: what `Plan.deal` comes to on the average."""
+    names = (*plan.core, *rng.choice(plan.combinations))
+    shares = {name: {c: category.probability for c, category in plan.categorizations[name].items()} for name in names}
+    return {name: rng.choices(list(of), list(of.values()))[0] for name, of in shares.items()}
+
 
 Reply = str | Exception
 Script = Callable[[str, random.Random], Reply]

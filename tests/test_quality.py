@@ -29,6 +29,7 @@ from dragoman.rollout.record import Episode, Node, Trajectory
 from dragoman.rollout.samples import samples, write_samples
 from dragoman.synthesis.plan import load_plan
 from dragoman.types import Passage
+from fakes import drawn
 
 LIMITS = ValidateParams(max_sample_tokens=100)
 SIZES = {"train": 150, "dev": 20, "test": 20}
@@ -69,7 +70,7 @@ def make_sound(root: Path) -> Path:
     for split, size in SIZES.items():
         rows = [
             {"id": f"q{i}", "question": f"Where does town {i} lie?", "answers": [f"river {i}"], "type": "x"}
-            | {"supporting_ids": [f"p{i}"], "categories": plan.draw(rng), "difficulty": None}
+            | {"supporting_ids": [f"p{i}"], "categories": drawn(plan, rng), "difficulty": None}
             for i in range(first, first + size)
         ]
         jsonl.write(root / "data/mine" / f"{split}.jsonl", rows)
@@ -422,7 +423,7 @@ def test_what_is_drawn_from_the_plan_is_seldom_improbable():
     p = []
     for n in (10, 40, 150):
         for _ in range(200):
-            p.append(chi_square(Counter(plan.draw(rng)["question_phrasing"] for _ in range(n)), probabilities))
+            p.append(chi_square(Counter(drawn(plan, rng)["question_phrasing"] for _ in range(n)), probabilities))
     assert min(p) > 1e-4 and sum(v < 0.05 for v in p) / len(p) < 0.08
 
 

@@ -627,8 +627,8 @@ def rl(
     Example: dragoman rl --questions train.jsonl --dev dev.jsonl --corpus corpus.jsonl --policy results/mine --out results/rl2
     """
     from dragoman.registry import policy_folder
-    from dragoman.synthesis.brief import digest
-    from dragoman.synthesis.difficulty import easiest_first
+    from dragoman.synthesis.difficulty import curriculum
+    from dragoman.synthesis.journal import digest
     from dragoman.training import stages
     from dragoman.world import open_worlds
 
@@ -648,8 +648,8 @@ def rl(
     data = {"questions": stages.file_hash(*learnt.files)}
     ranks: dict[str, int] = {}
     if loaded.train.curriculum:
-        for file in learnt.files:
-            ranks |= easiest_first(file)
+        chance = loaded.seed if seed is None else seed
+        ranks = curriculum(learnt.files, settings.iterations * settings.questions, chance)
         data["curriculum"] = digest(sorted(ranks.items()))
 
     async def run() -> dict[str, Any]:

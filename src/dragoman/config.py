@@ -162,6 +162,8 @@ class SynthesizeParams(Section):
     """Backend `mixed`: rounds that the engine has."""
     passage_words: int = Field(120, ge=10)
     """Each passage is cut to this many words in a writer's prompt."""
+    spans: bool = True
+    """An engine chooses answers among the names, dates and numbers of the passages; False lets a capable one answer freely."""
     min_words: int = Field(2, ge=1)
     max_words: int = Field(100, ge=1)
     """Words of a question."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+Triple = tuple[str, str, str]
+"""A fact: subject, relation, object."""
+
 
 @dataclass(frozen=True, slots=True)
 class Passage:
@@ -28,7 +31,7 @@ class Question:
     answers: tuple[str, ...] = ()
     type: str = ""
     supporting_ids: tuple[str, ...] = ()
-    triples: tuple[tuple[str, str, str], ...] = field(default=())
+    triples: tuple[Triple, ...] = field(default=())
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from dragoman.corpus.loaders import load_questions
 from dragoman.jsonl import write
-from dragoman.synthesis.brief import Brief, Draft, digest
+from dragoman.synthesis.brief import Brief, Draft
+from dragoman.synthesis.journal import digest
 from dragoman.types import Question
 
 BRIEF = Brief("train-0001", 0, {}, (), seed=0)

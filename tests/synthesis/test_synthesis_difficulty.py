@@ -1,13 +1,14 @@
 """How hard questions are: labels by hand, judged once, and the order of a curriculum."""
 
 import json
+from collections import Counter
 
 import pytest
 from lands import BHUTAN, NEPAL, THIMPHU, THREE
 
 from dragoman.errors import EngineFault, UserError
 from dragoman.jsonl import write
-from dragoman.synthesis.difficulty import JOURNAL, easiest_first, label, rate
+from dragoman.synthesis.difficulty import JOURNAL, LABELS, curriculum, label, rate
 from dragoman.synthesis.reader import Reader
 from fakes import ListRetriever, ScriptedEngine
 
@@ -147,17 +148,34 @@ def test_the_easiest_first(tmp_path):
             {"id": 6, "difficulty": {"label": "easy"}},
         ],
     )
-    ranks = easiest_first(path)
+    ranks = curriculum([path], 6, seed=0)
     assert ranks == {"a": 2, "b": 0, "c": 1, "d": 1, "e": 1, "6": 0}
     assert sorted("abcde", key=lambda id: ranks[id]) == ["b", "c", "d", "e", "a"]
 
 
+def test_a_run_that_is_shorter_than_a_pass_meets_questions_of_every_label(tmp_path):
+    counts = {"easy": 60, "medium": 30, "hard": 10}
+    labels = [name for name, count in counts.items() for _ in range(count)]
+    for part, own in enumerate((labels[::2], labels[1::2])):
+        rows = [{"id": f"{part}-{i}", "difficulty": {"label": name}} for i, name in enumerate(own)]
+        write(tmp_path / f"{part}.jsonl", rows)
+    paths = [tmp_path / "0.jsonl", tmp_path / "1.jsonl"]
+    whole = curriculum(paths, 100, seed=0)
+    assert Counter(whole.values()) == {0: 60, 1: 30, 2: 10}
+    ranks = curriculum(paths, 40, seed=0)
+    seen = {id for id, rank in ranks.items() if rank < len(LABELS)}
+    assert len(ranks) == 100 and len(seen) == 40 and all(ranks[id] == whole[id] for id in seen)
+    shares = Counter(ranks[id] for id in seen)
+    assert 18 <= shares[0] <= 30 and 6 <= shares[1] <= 18 and shares[2] >= 1
+    assert curriculum(paths, 40, seed=0) == ranks != curriculum(paths, 40, seed=1)
+
+
 def test_a_curriculum_of_no_file(tmp_path):
     with pytest.raises(UserError, match=r"none\.jsonl: no such file$"):
-        easiest_first(tmp_path / "none.jsonl")
+        curriculum([tmp_path / "none.jsonl"], 1, seed=0)
 
 
 def test_a_label_that_is_none(tmp_path):
     (tmp_path / "train.jsonl").write_text(json.dumps({"id": "a", "difficulty": {"label": "simple"}}) + "\n")
     with pytest.raises(UserError, match=r"train\.jsonl:1: .*simple"):
-        easiest_first(tmp_path / "train.jsonl")
+        curriculum([tmp_path / "train.jsonl"], 1, seed=0)

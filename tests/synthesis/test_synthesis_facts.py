@@ -3,7 +3,7 @@
 import pytest
 from lands import THIMPHU, THREE, TRIPLES
 
-from dragoman.synthesis.facts import Fact, facts_of, phrase, relations, sentences
+from dragoman.synthesis.facts import Fact, facts_of, mentions, phrase, relations, sentences, spans, through
 from dragoman.types import Passage
 
 
@@ -48,6 +48,20 @@ def test_a_number_has_no_other_names():
     passage = Passage("a", "Argon", "Argon has the atomic number 18.")
     triples = [("Argon", "atomic number", "18"), ("18", "also called", "eighteen")]
     assert [f.answers for f in facts_of([passage], triples)["a"]] == [("18",)]
+
+
+@pytest.mark.parametrize(
+    ("number", "names"),
+    [
+        ("1,750,000", ("1,750,000", "1.75 million")),
+        ("12,000,000", ("12,000,000", "12 million")),
+        ("750,000", ("750,000",)),
+        ("1,750,000,000", ("1,750,000,000",)),
+    ],
+)
+def test_millions_may_be_said_in_words(number, names):
+    passage = Passage("a", "Argon", f"Argon has {number} inhabitants.")
+    assert facts_of([passage], [("Argon", "population", number)])["a"][0].answers == names
 
 
 def test_every_relation_has_three_wordings_of_its_own():
@@ -111,6 +125,33 @@ def test_which_gaps_are_made(text, asked):
 def test_which_definitions_are_found(title, text, defined):
     found = facts_of([Passage("x", title, text)]).get("x", [])
     assert [f.answers for f in found if f.aspect == "definition"] == ([(title,)] if defined else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("He met Clara O'Brien of Perth in 1874.", ["Clara O'Brien of Perth", "1874"]),
+        ("It was built on 4 May 1874 and sold in June 1901.", ["4 May 1874", "June 1901"]),
+        ("It opened on May 4, 1874, before 2,000 people.", ["2,000", "May 4, 1874"]),
+        ("He read Dante's Inferno, then Dante again.", ["Dante", "Inferno"]),
+        ("He read the Orchard, and the orchard was green.", []),  # the title; and a word that is no name elsewhere
+        ("Perth lies far off", []),  # cut off
+    ],
+)
+def test_the_spans_that_may_be_asked_for(text, found):
+    assert spans(Passage("x", "Orchard", text)) == found
+
+
+def test_what_a_question_mentions():
+    assert mentions("I read of it. Is Thimphu, with 1,000 souls, in Bhutan?") == ["Thimphu", "Bhutan", "1,000"]
+
+
+def test_a_fact_by_way_of_another():
+    facts = facts_of(THREE, TRIPLES)
+    found = through(facts["th"][0], facts["bt"][0])
+    assert phrase(found, "plain") == "the capital of the country of Thimphu"
+    assert phrase(found, "distant", "it") == "the town from which the nation on whose soil one finds it is ruled"
+    assert (found.answers, found.subject, found.passage) == (("Thimphu",), "Thimphu", "bt")
 
 
 def test_sentences_of_markdown():

@@ -85,6 +85,22 @@ async def test_grounded(answers, supporting, fits):
     assert said == ("" if fits else "its passages do not say it")
 
 
+@pytest.mark.parametrize(
+    ("evidence", "supporting", "said"),
+    [
+        (("Thimphu", "Bhutan"), ("bt",), ""),
+        (("Thimphu", "Kathmandu"), ("bt",), "its passages do not say 'Kathmandu'"),
+        (("Thimphu", "Kathmandu"), ("bt", "np"), ""),
+        (("Thimphu",), (), "its passages do not say 'Thimphu'"),
+        ((), ("bt",), ""),
+    ],
+)
+@pytest.mark.parametrize("answer", ["yes", "No"])
+async def test_what_a_yes_or_a_no_rests_on_is_said(answer, evidence, supporting, said):
+    draft = replace(DRAFT, answers=(answer,), supporting_ids=supporting, evidence=evidence)
+    assert await grounded(draft, THREE) == said
+
+
 async def test_retrievable_among_the_first_k():
     retriever = ListRetriever(THREE)
     draft = replace(DRAFT, question="kingdom in Asia")  # finds Bhutan first, then Thimphu

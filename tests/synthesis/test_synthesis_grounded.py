@@ -14,6 +14,7 @@ from dragoman.synthesis.facts import facts_of
 from dragoman.synthesis.grounded import GroundedWriter, phrasings
 from dragoman.synthesis.plan import load_plan
 from dragoman.types import Passage
+from fakes import drawn
 
 PLAIN = {
     "user_expertise": "novice",
@@ -54,73 +55,63 @@ def references(*passages, writer=CAPITALS, **categories):
 
 # --- the effect of every category, on the one fact that Bhutan's capital is Thimphu ------------------------------------
 
-PLAINLY = {"What is the capital of Bhutan?", "Can you name the capital of Bhutan?"}
+PLAINLY = {"What is the capital of Bhutan?"}
 THAT = "the capital of Bhutan is Thimphu"
 
 QUESTIONS = {
     ("user_expertise", "novice"): PLAINLY,
     ("user_expertise", "expert"): {
         "What is the seat of government of Bhutan?",
-        "Can you name the seat of government of Bhutan?",
     },
     ("question_phrasing", "concise and natural"): PLAINLY,
     ("question_phrasing", "verbose and natural"): {
-        "I would like to learn something about Bhutan, if you can spare a minute: what is the capital of Bhutan?",
-        "I would like to learn something about Bhutan, if you can spare a minute: can you name the capital of Bhutan?",
-        "When it comes to Bhutan and to what has been written about it, what is the capital of Bhutan?",
-        "When it comes to Bhutan and to what has been written about it, can you name the capital of Bhutan?",
+        "Here is something that I would like to know about Bhutan: what is the capital of Bhutan?",
+        "I came across Bhutan the other day, and now I would like to know: what is the capital of Bhutan?",
     },
     ("question_phrasing", "concise and fancy"): {
         "Pray, what is the capital of Bhutan?",
-        "Pray, can you name the capital of Bhutan?",
         "Kindly say, what is the capital of Bhutan?",
-        "Kindly say, can you name the capital of Bhutan?",
     },
-    ("question_phrasing", "short search query"): {"capital Bhutan"},
-    ("question_phrasing", "long search query"): {
-        "capital Bhutan information facts details explained overview reference"
-    },
+    ("question_phrasing", "short search query"): {"Bhutan capital"},
+    ("question_phrasing", "long search query"): {"Bhutan capital seat government information facts details explained"},
     ("answer_intent", "factoid"): PLAINLY,
     ("answer_intent", "open-ended"): {
-        "What is there to say about the capital of Bhutan?",
-        "How would you describe the capital of Bhutan?",
+        "What is known of the capital of Bhutan?",
+        "What can be said of the capital of Bhutan?",
     },
     ("question_intent", "clarification"): {
-        "What is meant by the capital of Bhutan, and what is it?",
+        "To be clear, what is the capital of Bhutan?",
         "What exactly is the capital of Bhutan?",
     },
     ("question_intent", "opinion"): {
-        "What would you name as the capital of Bhutan?",
+        "What would you say is the capital of Bhutan?",
         "What do you think is the capital of Bhutan?",
     },
     ("question_intent", "yes-no"): {
-        "Is it true, yes or no, that Thimphu is the capital of Bhutan?",
-        "Yes or no, am I right that Thimphu is the capital of Bhutan?",
-        "Is it true, yes or no, that Kathmandu is the capital of Bhutan?",
-        "Yes or no, am I right that Kathmandu is the capital of Bhutan?",
+        "Is it true that Thimphu is the capital of Bhutan, yes or no?",
+        "Yes or no, is it so that Thimphu is the capital of Bhutan?",
+        "Is it true that Kathmandu is the capital of Bhutan, yes or no?",
+        "Yes or no, is it so that Kathmandu is the capital of Bhutan?",
     },
     ("question_intent", "hypothetical"): {
-        "If somebody asked for the capital of Bhutan, what should they be told?",
+        "If I had to state the capital of Bhutan, what would it be?",
         "Suppose I had to give the capital of Bhutan: what would it be?",
     },
     ("premise", "without premise"): PLAINLY,
     ("premise", "with premise"): {
-        f"{premise} {question}"
+        f"{premise} What is the capital of Bhutan?"
         for premise in ("I am helping my daughter with her homework.", "I am new to this subject.", "I like quizzes.")
-        for question in ("What is the capital of Bhutan?", "Can you name the capital of Bhutan?")
     },
     ("lexical_similarity", "similar to document"): PLAINLY,
     ("lexical_similarity", "distant from document"): {
         "Can you tell me the town from which Bhutan is ruled?",
-        "Do you know the town from which Bhutan is ruled?",
     },
     ("aspect_granularity", "single aspect"): PLAINLY,
     ("interaction_type", "single-turn"): PLAINLY,
     ("interaction_type", "two-turn"): {
-        f"{first} {second} {question}"
-        for first in ("Tell me about Bhutan.", "I have been reading about Bhutan.", "What do you know of Bhutan?")
+        f"{first} {second} what is its capital?"
+        for first in ("I have a question about Bhutan.", "I have been reading about Bhutan.", "Let us talk of Bhutan.")
         for second in ("And", "Then", "So")
-        for question in ("what is the capital of it?", "can you name the capital of it?")
     },
     ("number_of_documents", "single-doc"): PLAINLY,
 }
@@ -176,16 +167,16 @@ def test_an_expert_says_what_an_expert_would():
 
 def test_a_comparison_is_of_two_things():
     assert questions(BHUTAN, NEPAL, question_intent="comparison") == {
-        "How does the capital of Bhutan differ from the capital of Nepal?",
-        "How does the capital of Bhutan compare with the capital of Nepal?",
+        "What is the capital of Bhutan, and how does it compare with the capital of Nepal?",
+        "What is the capital of Bhutan, in contrast to the capital of Nepal?",
     }
     assert questions(BHUTAN, writer=ATLAS, question_intent="comparison") == {
-        f"How does {one} {verb} {other}?"
+        f"What is {one}, {compared} {other}?"
         for one, other in (
             ("the capital of Bhutan", "the money that is used in Bhutan"),
             ("the money that is used in Bhutan", "the capital of Bhutan"),
         )
-        for verb in ("differ from", "compare with")
+        for compared in ("and how does it compare with", "in contrast to")
     }
 
 
@@ -195,7 +186,7 @@ def test_several_aspects_are_two_different_ones():
             "the capital of Bhutan: Thimphu",
             "the money that is used in Bhutan: ngultrum",
         }
-        assert " as well as " in draft.question
+        assert " Bhutan and the " in draft.question
         assert set(draft.reference.split(" and ")) == {"Thimphu", "ngultrum"}
         first = "Thimphu" if draft.question.index("capital") < draft.question.index("money") else "ngultrum"
         assert draft.answers == (first,)
@@ -213,6 +204,24 @@ def test_of_two_documents_one_thing_from_each():
         ("capital", "currency"),
         ("currency", "capital"),
     }
+
+
+def test_a_single_aspect_of_two_documents_is_asked_for_through_the_one_of_the_other():
+    town = Passage("pa", "Paro", "Paro lies in Bhutan.")
+    writer = GroundedWriter(facts_of([BHUTAN, town], [*TRIPLES[:2], ("Paro", "country", "Bhutan")]))
+    for pair in ((BHUTAN, town), (town, BHUTAN)):
+        found = drafts(writer, *pair, number_of_documents="multi-doc", interaction_type="two-turn")
+        assert {(d.turns[1].split(" ", 2)[2], d.answers) for d in found} == {
+            ("is the capital of its country?", ("Thimphu",)),
+            ("is the money that is used in its country?", ("ngultrum",)),
+        }
+        for draft in found:
+            assert "Paro" in draft.turns[0] and "Bhutan" not in draft.question
+            assert draft.supporting_ids == ("pa", "bt")
+            assert [t[:2] for t in draft.triples] == [("Paro", "country"), ("Bhutan", draft.triples[1][1])]
+            assert draft.nuggets[0] == "the country of Paro: Bhutan"
+    # Bhutan's capital is Thimphu, but the passage of Thimphu would tell that alone
+    assert {d.reason for d in written(ATLAS, BHUTAN, THIMPHU, number_of_documents="multi-doc")} == {"nothing to ask"}
 
 
 # --- whole drafts, by hand --------------------------------------------------------------------------------------------
@@ -234,16 +243,15 @@ def test_a_question_about_one_document():
 
 def test_a_question_of_two_turns_about_two_documents():
     expected = Draft(
-        question="I teach this subject. Tell me about Nepal. So what is the legal tender of it as well as the legal tender "
-        "of Bhutan?",
+        question="I teach this subject. Let us talk of Nepal. So what is its legal tender and the legal tender of Bhutan?",
         answers=("Nepalese rupee", "rupee of Nepal"),
         reference="The sources say that the money that is used in Nepal is Nepalese rupee and the money that is used in "
         "Bhutan is ngultrum.",
         nuggets=("the money that is used in Nepal: Nepalese rupee", "the money that is used in Bhutan: ngultrum"),
         supporting_ids=("np", "bt"),
         turns=(
-            "I teach this subject. Tell me about Nepal.",
-            "So what is the legal tender of it as well as the legal tender of Bhutan?",
+            "I teach this subject. Let us talk of Nepal.",
+            "So what is its legal tender and the legal tender of Bhutan?",
         ),
         triples=(("Nepal", "currency", "Nepalese rupee"), ("Bhutan", "currency", "ngultrum")),
         writer="grounded",
@@ -263,8 +271,7 @@ def test_a_question_of_two_turns_about_two_documents():
 
 def test_a_question_of_text():
     assert questions(THIMPHU, writer=TEXT) == {
-        f"{opening} {asked}?"
-        for opening in ("What is", "Can you name")
+        f"What is {asked}?"
         for asked in (
             "the name of what is described as “a town in Bhutan, high above the sea”",
             "the name missing from “Thimphu is a town in ____, high above the sea”",
@@ -311,7 +318,7 @@ def test_a_yes_is_so_and_a_no_is_not(categories):
         writer, *chosen, count=80, question_intent="yes-no", answer_phrasing="verbose and natural", **categories
     )
     for draft in found:
-        claims = re.sub(r"^(Is it true, yes or no,|Yes or no, am I right) that |\?$", "", draft.question).split(
+        claims = re.sub(r"^(Is it true|Yes or no, is it so) that |(, yes or no)?\?$", "", draft.question).split(
             " and that "
         )
         said = [NAMED.fullmatch(claim) for claim in claims]
@@ -320,6 +327,7 @@ def test_a_yes_is_so_and_a_no_is_not(categories):
         assert draft.answers == (("yes",) if all(true) else ("no",)), draft.question
         assert true.count(False) <= 1
         assert draft.reference.startswith(f"The answer is {draft.answers[0]}: the sources say that ")
+        assert draft.evidence == tuple(object_ for _, _, object_ in draft.triples)
         # what is so is told either way
         for subject, relation, object_ in draft.triples:
             assert (subject, relation, object_) in triples and has(draft.reference, object_)
@@ -369,13 +377,14 @@ def test_what_cannot_be_asked(writer, passages, categories, reason, detail):
 
 
 def test_a_candidate_depends_on_its_brief_and_its_place_alone():
-    few, many = written(ATLAS, count=3), written(ATLAS, count=12)
+    wanted = {"interaction_type": "two-turn"}  # of which there are many wordings
+    few, many = written(ATLAS, count=3, **wanted), written(ATLAS, count=12, **wanted)
     assert many[:3] == few
     assert len(set(many)) > 3
     again = GroundedWriter(facts_of(THREE, TRIPLES))
     asyncio.run(again.write(brief(NEPAL), 5))
-    assert written(again, count=12) == many
-    assert written(ATLAS, count=12, seed=1) != many
+    assert written(again, count=12, **wanted) == many
+    assert written(ATLAS, count=12, seed=1, **wanted) != many
 
 
 def test_whatever_is_written_holds_to_its_passages():
@@ -383,7 +392,7 @@ def test_whatever_is_written_holds_to_its_passages():
     plan, rng = load_plan(), random.Random(0)
     for writer in (ATLAS, TEXT):
         for n in range(300):
-            categories = plan.draw(rng)
+            categories = drawn(plan, rng)
             chosen = rng.sample(THREE, 2 if categories["number_of_documents"] == "multi-doc" else 1)
             (draft,) = asyncio.run(writer.write(Brief("s", n, categories, tuple(chosen), 0), 1))
             if isinstance(draft, Rejected):

@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from lands import BHUTAN, NEPAL, lands, run
+from lands import BHUTAN, NEPAL, THIMPHU, lands, run
 
 from dragoman.engines.base import Completion
 from dragoman.engines.openai import OpenAIEngine
 from dragoman.errors import EngineFault, UserError
+from dragoman.synthesis import filters
 from dragoman.synthesis.brief import Brief, Draft, Rejected
 from dragoman.synthesis.plan import load_plan
-from dragoman.synthesis.written import LONGEST, EngineWriter, MixedWriter, _read, schema
+from dragoman.synthesis.written import LONGEST, EngineWriter, MixedWriter, _answers, _read, schema
 from engines.openai_stub import protocol, serving
 from fakes import ScriptedEngine
 
@@ -131,13 +132,13 @@ async def engine(request):
 
 
 def writer(engine, plan=PLAN, **changes):
-    return EngineWriter(engine, plan, **({"temperature": 0.8, "passage_words": 120} | changes))
+    return EngineWriter(engine, plan, **({"temperature": 0.8, "passage_words": 120, "spans": False} | changes))
 
 
-async def answered(engine, text, brief=ONE):
+async def answered(engine, text, brief=ONE, **changes):
     """What becomes of one text."""
     MODEL.script = lambda prompt, rng: text if isinstance(text, str | Exception) else json.dumps(text)
-    (draft,) = await writer(engine).write(brief, 1)
+    (draft,) = await writer(engine, **changes).write(brief, 1)
     return draft
 
 
@@ -247,6 +248,79 @@ def test_brackets_without_end_are_not_parsed():
     assert isinstance(read, Rejected)
 
 
+# --- answers to choose among -------------------------------------------------------------------------------------------
+
+CHOSEN = {"answer": "Thimphu", "question": "Which town rules Bhutan?", "reply": "Thimphu does."}
+BOTH = CHOSEN | {"answer": "Nepalese", "question": "Which rupee do they take south of Bhutan?"}
+
+
+async def test_the_schema_offers_what_the_passage_says_and_asks_for_no_documents(engine):
+    assert await answered(engine, CHOSEN, spans=True) == await answered(engine, GOOD)
+    request = MODEL.requests[0]
+    offered = json.loads(request.grammar.json_schema)
+    assert offered == schema(1, False, ["Asia", "Thimphu"])
+    assert offered["properties"]["answer"] == {"type": "string", "enum": ["Asia", "Thimphu"]}
+    assert list(offered["properties"]) == offered["required"] == ["answer", "question", "reply"]
+    valid = Draft202012Validator(offered).is_valid
+    assert valid(CHOSEN) and not valid(CHOSEN | {"answer": "Paro"}) and not valid(GOOD)
+
+
+async def test_the_example_is_in_the_form_that_is_asked_for(engine):
+    for brief in (ONE, TWO, TURNS, replace(TWO, categories=TURNS.categories)):
+        MODEL.requests.clear()
+        await answered(engine, CHOSEN, brief, spans=True)
+        (request,) = MODEL.requests
+        assert [m["role"] for m in request.messages] == ["system", "user", "assistant", "user"]
+        properties = json.loads(request.grammar.json_schema)["properties"]
+        example, task = request.messages[1]["content"], request.messages[-1]["content"]
+        assert list(json.loads(request.messages[2]["content"])) == list(properties)
+        assert example.partition("Fill in: ")[2] == task.partition("Fill in: ")[2] != ""
+        assert ("\n[2] " in example) == ("\n[2] " in task)
+
+
+async def test_a_server_that_ignores_what_is_offered_is_found_out(engine):
+    assert await answered(engine, CHOSEN | {"answer": "Paro"}, spans=True) == Rejected("answer not offered", "Paro")
+    assert (await answered(engine, "{}", spans=True)).reason == "not parsed"
+    assert (await answered(engine, BOTH | {"answer": "Thimphu"}, TWO, spans=True)).reason == "answer not offered"
+
+
+async def test_of_two_documents_the_second_answers_and_the_question_names_something_of_the_first(engine):
+    assert (await answered(engine, BOTH, TWO, spans=True)).supporting_ids == ("bt", "np")
+    unnamed = BOTH | {"question": "Which rupee do they take?"}
+    assert await answered(engine, unnamed, TWO, spans=True) == Rejected("not of both documents", unnamed["question"])
+    by_what_it_says = BOTH | {"question": "Which rupee do they take who buy in Thimphu?"}
+    assert isinstance(await answered(engine, by_what_it_says, TWO, spans=True), Draft)
+
+
+@pytest.mark.parametrize(
+    ("passages", "words", "offered"),
+    [
+        ((BHUTAN,), 120, ["Asia", "Thimphu"]),
+        ((BHUTAN,), 5, []),  # the model sees no whole sentence
+        ((NEPAL, BHUTAN), 120, ["Asia", "Thimphu"]),
+        ((THIMPHU, BHUTAN), 120, ["Asia"]),  # the first says Thimphu too
+        ((replace(BHUTAN, text="It is so. Nobody knows why."),), 120, []),
+    ],
+)
+async def test_what_is_offered(passages, words, offered):
+    brief = replace(ONE, passages=passages)
+    MODEL.requests.clear()
+    drafts = await writer(MODEL, spans=True, passage_words=words).write(brief, 3)
+    if offered:
+        assert json.loads(MODEL.requests[0].grammar.json_schema)["properties"]["answer"]["enum"] == offered
+    else:  # the model is not troubled
+        assert drafts == [Rejected("nothing to ask", ", ".join(p.id for p in passages))] and not MODEL.requests
+
+
+async def test_to_a_question_of_yes_or_no_these_two_are_offered(engine):
+    brief = replace(ONE, categories={"question_intent": "yes-no"})
+    assert _answers(brief, brief.passages) == ["yes", "no"]
+    asked = CHOSEN | {"answer": "yes", "question": "Is Thimphu the capital of Bhutan?"}
+    draft = await answered(engine, asked, brief, spans=True)
+    assert (draft.answers, draft.evidence) == (("yes",), ("Thimphu", "Bhutan"))
+    assert (await answered(engine, asked | {"answer": "no"}, brief, spans=True)).evidence == ()
+
+
 # --- what a model is asked --------------------------------------------------------------------------------------------
 
 
@@ -290,7 +364,8 @@ def test_a_fingerprint_follows_engine_temperature_and_length():
     other = Model(lambda prompt, rng: "")
     other.fingerprint = "another"
     made = [writer(MODEL), writer(other), writer(MODEL, temperature=1.0), writer(MODEL, passage_words=60)]
-    assert len({w.fingerprint for w in made}) == 4
+    made.append(writer(MODEL, spans=True))
+    assert len({w.fingerprint for w in made}) == 5
     assert writer(MODEL).fingerprint == made[0].fingerprint
 
 
@@ -318,10 +393,21 @@ def asks_for_capitals(prompt, rng):
     return json.dumps(row)
 
 
-def through(url, out, script, **values):
+def chooses_a_name(prompt, rng):
+    """A model that is led: it puts a question about whatever lands it is shown to the last capital."""
+    passages = re.findall(r"^\[\d\] (\w+): .*?Its capital is (\w+)", prompt, flags=re.M)
+    row = {
+        "answer": passages[-1][1],
+        "question": f"What has {' and '.join(land for land, _ in passages)} for town {rng.randrange(10**6)}?",
+        "reply": "That one.",
+    }
+    return json.dumps(row | ({"first_turn": "Tell me more."} if "first_turn" in prompt else {}))
+
+
+def through(url, out, script, spans=False, n=12, **values):
     """A run of the stage with the model behind a URL."""
     MODEL.script = script
-    return run(out, writer(OpenAIEngine([url], "stub", retries=0)), n=12, **values)
+    return run(out, writer(OpenAIEngine([url], "stub", retries=0), spans=spans), n=n, **values)
 
 
 def test_a_server_that_answers_in_the_schema_fills_the_set(url, tmp_path):
@@ -337,6 +423,14 @@ def test_a_server_that_answers_in_the_schema_fills_the_set(url, tmp_path):
             assert len(row["turns"]) == (2 if row["categories"]["interaction_type"] == "two-turn" else 0)
     again = through(url, tmp_path / "b", asks_for_capitals)
     assert again == filled
+
+
+def test_a_server_that_chooses_among_what_is_offered_fills_the_set_but_for_yes_and_no(url, tmp_path):
+    stated = {"answer not in its passages": filters.grounded}
+    filled = through(url, tmp_path, chooses_a_name, spans=True, n=40, attempts=2, checks=stated)
+    rows = [row for questions in filled.questions.values() for row in questions]
+    assert 0 < filled.open < 10 and all(row["categories"].get("question_intent") != "yes-no" for row in rows)
+    assert filled.reasons == {"answer not offered": 2 * filled.open}  # a capital where yes or no was asked for
 
 
 def test_a_server_that_answers_garbage_leaves_nothing_and_says_why(url, tmp_path):

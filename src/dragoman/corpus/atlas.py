@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from dragoman import jsonl
-from dragoman.corpus.facts import ALIAS, Atlas, Entity, Triple, gather
+from dragoman.corpus.facts import ALIAS, Atlas, Entity, gather
 from dragoman.corpus.passages import Page, choose, render
 from dragoman.corpus.questions import make
 from dragoman.corpus.verification import TripleIndex, verify
 from dragoman.errors import UserError
-from dragoman.types import Question
+from dragoman.types import Question, Triple
 
 log = logging.getLogger(__name__)
 

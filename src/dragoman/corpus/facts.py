@@ -18,7 +18,8 @@ from typing import Any, Literal
 
 import yaml
 
-Triple = tuple[str, str, str]
+from dragoman.types import Triple
+
 Kind = Literal["country", "city", "currency", "language", "region", "element", "person"]
 
 # Relations, in the words that stand in the triples. Those of `LINKS` lead to another entity, the others to a literal.

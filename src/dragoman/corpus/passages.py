@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dragoman.corpus import facts as f
-from dragoman.corpus.facts import Atlas, Entity, Triple
+from dragoman.corpus.facts import Atlas, Entity
 from dragoman.corpus.writers import WRITERS, Writer
 from dragoman.errors import UserError
-from dragoman.types import Passage
+from dragoman.types import Passage, Triple
 
 LONGEST = 110  # words; sentences beyond are left out
 SMALLEST = 50  # passages: below this there is too little to ask about

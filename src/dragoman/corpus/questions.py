@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dragoman.corpus import facts as f
-from dragoman.corpus.facts import Atlas, Entity, Triple, has, key, settled_by_hand, triple
+from dragoman.corpus.facts import Atlas, Entity, has, key, settled_by_hand, triple
 from dragoman.corpus.passages import Page
 from dragoman.errors import UserError
-from dragoman.types import Question
+from dragoman.types import Question, Triple
 
 Pattern = dict[str, Any]  # an entry of patterns.yaml
 

@@ -11,9 +11,7 @@ from pathlib import Path
 
 from dragoman.corpus.faults import Faults
 from dragoman.errors import UserError
-from dragoman.types import Passage
-
-Triple = tuple[str, str, str]
+from dragoman.types import Passage, Triple
 
 
 def read_triples(path: Path) -> list[Triple]:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from dragoman.corpus import facts as f
-from dragoman.corpus.facts import Atlas, Entity, Kind, Triple, settled_by_hand, triple
+from dragoman.corpus.facts import Atlas, Entity, Kind, settled_by_hand, triple
+from dragoman.types import Triple
 
 LISTED = 10  # most names in an enumeration
 A_CITY = 100_000  # inhabitants; a smaller place is a town, unless it is a capital

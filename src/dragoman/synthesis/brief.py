@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dragoman.types import Passage, Question
+from dragoman.types import Passage, Question, Triple
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,9 @@ class Draft:
     """Everything that a complete answer says."""
     supporting_ids: tuple[str, ...]
     turns: tuple[str, ...] = ()
-    triples: tuple[tuple[str, str, str], ...] = ()
+    triples: tuple[Triple, ...] = ()
+    evidence: tuple[str, ...] = ()
+    """What its passages must say for an answer of yes or no to be right."""
     writer: str = ""
     """What wrote it: `grounded` or `engine`."""
 
@@ -81,11 +82,6 @@ class Writer(Protocol):
     async def write(self, brief: Brief, candidates: int) -> Sequence[Draft | Rejected]:
         """Up to so many candidates, none of them checked yet."""
         ...
-
-
-def digest(*values: Any) -> str:
-    """A short content hash: of what a result depends on."""
-    return hashlib.sha256(repr(values).encode()).hexdigest()[:16]
 
 
 def _tuples(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,8 @@ from dragoman import jsonl
 from dragoman.errors import EngineFault, RetrieverFault, UserError
 from dragoman.progress import bar
 from dragoman.retrieval.base import Retriever
-from dragoman.synthesis.brief import digest
 from dragoman.synthesis.filters import HALF
-from dragoman.synthesis.journal import Journal
+from dragoman.synthesis.journal import Journal, digest
 from dragoman.synthesis.reader import Reader
 from dragoman.types import Passage
 
@@ -77,16 +77,22 @@ async def rate(
     return judged
 
 
-def easiest_first(path: Path) -> dict[str, int]:
-    """The rank of each question of a file by its label, for a curriculum; without one it is `medium`.
+def curriculum(paths: Sequence[Path], planned: int, seed: int) -> dict[str, int]:
+    """The rank of each question by its label (without one it is `medium`), so that what is trained on goes from easy to hard.
+
+    A run that takes `planned` questions, fewer than there are, would see the easy ones only: chance chooses those that it
+    sees, as many of each label as there are in proportion, and ranks the others last.
 
     Raises:
         UserError: no such file, or a label that is none.
     """
     ranks = {}
-    for number, row in jsonl.read(path):
-        name = (row.get("difficulty") or {}).get("label", "medium")
-        if name not in LABELS:
-            raise UserError(f"{path}:{number}: the difficulty {name!r} is none of {', '.join(LABELS)}")
-        ranks[str(row["id"])] = LABELS.index(name)
-    return ranks
+    for path in paths:
+        for number, row in jsonl.read(path):
+            name = (row.get("difficulty") or {}).get("label", "medium")
+            if name not in LABELS:
+                raise UserError(f"{path}:{number}: the difficulty {name!r} is none of {', '.join(LABELS)}")
+            ranks[str(row["id"])] = LABELS.index(name)
+    order = sorted(ranks)
+    random.Random(f"{seed} curriculum").shuffle(order)
+    return ranks | dict.fromkeys(order[planned:], len(LABELS))

@@ -8,22 +8,26 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from dragoman.config import read_yaml
 from dragoman.corpus.facts import ALIAS, has
-from dragoman.corpus.triples import Triple
-from dragoman.types import Passage
+from dragoman.types import Passage, Triple
 
 RELATIONS = Path(__file__).with_name("relations.yaml")
 SHORTEST, LONGEST = 6, 32  # words of a sentence that is asked about
+SHORTEST_SPAN = 3  # characters of a name, a number or a date that is asked for
 GAP = "____"
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9“\"])")
-_NAME = re.compile(r"\b[A-Z][\w’'-]+(?:\s+(?:of|the|de|la|and)?\s*[A-Z][\w’'-]+)*")
+_WORD = r"[A-Z](?:\w|[’'-](?!s\b)\w)+"  # with a capital: "O'Brien", and of "Dante's" the "Dante"
+_NAME = re.compile(rf"\b{_WORD}(?:\s+(?:of|the|de|la|and)?\s*{_WORD})*")
 _NUMBER = re.compile(r"\b\d[\d,.]*\d\b")
+_MILLIONS = re.compile(r"\d{1,3}(?:,\d{3}){2}")
+_MONTH = "(?:January|February|March|April|May|June|July|August|September|October|November|December)"
+_DATE = re.compile(rf"\b(?:\d{{1,2}} {_MONTH}|{_MONTH}(?: \d{{1,2}})?)(?:,? \d{{4}})?\b")
 _DEFINITION = re.compile(r"^(?P<what>.{2,80}?)\s(?:is|was|are|were)\s(?P<as>(?:an?|the)\s[^.;]{10,160})")
 _MARKUP = re.compile(r"[*_`]+|!?\[([^\]]*)\]\([^)]*\)")
 _LIST_ITEM = re.compile(r"^\s*(?:[-*+]|\d+[.)])\s+")
@@ -38,7 +42,7 @@ class Fact:
     passage: str
     """The id of the passage."""
     aspect: str
-    """What kind of thing it is: a relation, or `definition`, `name`, `number`. Two facts of one aspect can be compared."""
+    """What kind of thing it is: a relation, or `definition`, `name`, `number`, `date`. Two facts of one aspect can be compared."""
     subject: str
     """What the fact is about, as a person would call it."""
     plain: str
@@ -86,11 +90,16 @@ def _stated(passages: Sequence[Passage], triples: Sequence[Triple]) -> Iterator[
             continue
         for passage in titled.get(subject, ())[:1]:
             if has(passage.text, ends[0]):
-                names = (ends[0], *(aliases[ends[0]] if not ends[0][0].isdigit() else ()))
+                names = (ends[0], *_rounded(ends[0]), *(aliases[ends[0]] if not ends[0][0].isdigit() else ()))
                 yield Fact(
                     passage.id, relation, subject, words["plain"], words["expert"], words["distant"], names,
                     (subject, relation, ends[0]),
                 )  # fmt: skip
+
+
+def _rounded(number: str) -> list[str]:
+    """How one says a number of millions: `1,750,000` is 1.75 million."""
+    return [f"{int(number.replace(',', '')) / 1e6:g} million"] if _MILLIONS.fullmatch(number) else []
 
 
 def _read(passage: Passage) -> Iterator[Fact]:
@@ -109,20 +118,46 @@ def _read(passage: Passage) -> Iterator[Fact]:
         yield from _gaps(passage, title, sentence)
 
 
-def _gaps(passage: Passage, title: str, sentence: str) -> Iterator[Fact]:
-    names = [m for m in _NAME.finditer(sentence) if m.start() > 0 and not has(title, m[0])]
+def spans(passage: Passage) -> list[str]:
+    """The names, dates and numbers that a text says of its title, each once: what it can be asked for in a few words."""
+    title = passage.title.strip()
+    found = [span for sentence in sentences(passage.text) for _, span in _found(passage, title, sentence)]
+    return list(dict.fromkeys(span[0] for span in found if len(span[0]) >= SHORTEST_SPAN))
+
+
+def _found(passage: Passage, title: str, sentence: str) -> list[tuple[str, re.Match[str]]]:
+    """The spans of a sentence, each with its aspect. What is part of a date is neither a name nor a number."""
+    dates = list(_DATE.finditer(sentence))
+
+    def apart(span: re.Match[str]) -> bool:
+        return not any(span.start() < date.end() and date.start() < span.end() for date in dates)
+
+    names = [m for m in _NAME.finditer(sentence) if m.start() > 0 and not has(title, m[0]) and apart(m)]
     names = [m for m in names if not re.search(rf"\b{re.escape(m[0].lower())}\b", passage.text)]  # a word, capitalized
-    for aspect, found in [*(("name", m) for m in names), *(("number", m) for m in _NUMBER.finditer(sentence))]:
-        answer = found[0]
-        if len(answer) < 3 or sentence.count(answer) > 1:
+    numbers = [m for m in _NUMBER.finditer(sentence) if apart(m)]
+    return [*(("name", m) for m in names), *(("number", m) for m in numbers), *(("date", m) for m in dates)]
+
+
+def _gaps(passage: Passage, title: str, sentence: str) -> Iterator[Fact]:
+    found = _found(passage, title, sentence)
+    names = [span for aspect, span in found if aspect == "name"]
+    for aspect, span in found:
+        answer = span[0]
+        if len(answer) < SHORTEST_SPAN or sentence.count(answer) > 1:
             continue
-        open_ = (sentence[: found.start()] + GAP + sentence[found.end() :]).rstrip(".")
+        open_ = (sentence[: span.start()] + GAP + sentence[span.end() :]).rstrip(".")
         others = [m[0] for m in names if m[0] != answer and not has(m[0], answer)]
         distant = f"the {aspect} that the account of {title} links with {others[0]}" if others and title else ""
         yield Fact(
             passage.id, aspect, title, f"the {aspect} missing from “{open_}”", f"the exact {aspect} that completes “{open_}”",
             distant, (answer,),
         )  # fmt: skip
+
+
+def mentions(text: str) -> list[str]:
+    """The names, dates and numbers in a question. A word is no name for being the first of its sentence."""
+    said = [sentence[:1].lower() + sentence[1:] for sentence in _SENTENCE.split(text)]
+    return [span[0] for sentence in said for finder in (_NAME, _NUMBER) for span in finder.finditer(sentence)]
 
 
 def sentences(text: str) -> list[str]:
@@ -143,6 +178,14 @@ def sentences(text: str) -> list[str]:
     plain = [_MARKUP.sub(lambda m: m[1] or "", paragraph).strip() for paragraph in paragraphs]
     split = [sentence.strip() for paragraph in plain for sentence in _SENTENCE.split(paragraph)]
     return [sentence for sentence in split if _WHOLE.match(sentence)]
+
+
+def through(first: Fact, second: Fact) -> Fact:
+    """The second fact, asked for by way of the first: `the currency of the country of Monterrey`."""
+    wordings = {
+        name: getattr(second, name).replace("{s}", getattr(first, name)) for name in ("plain", "expert", "distant")
+    }
+    return replace(second, subject=first.subject, **wordings)
 
 
 def phrase(fact: Fact, wording: str, subject: str | None = None) -> str:

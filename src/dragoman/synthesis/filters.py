@@ -50,10 +50,11 @@ async def leakage(draft: Draft, passages: Sequence[Passage]) -> str:
 
 
 async def grounded(draft: Draft, passages: Sequence[Passage]) -> str:
-    """The answer stands in the passages that are named for it."""
-    if {a.lower() for a in draft.answers} & YES_OR_NO:
-        return ""
+    """The answer stands in the passages that are named for it; of a yes or a no, what it rests on."""
     texts = [f"{p.title} {p.text}" for p in passages if p.id in draft.supporting_ids]
+    if {a.lower() for a in draft.answers} & YES_OR_NO:
+        unsaid = [fact for fact in draft.evidence if not any(has(text, fact) for text in texts)]
+        return f"its passages do not say {unsaid[0]!r}" if unsaid else ""
     return "" if any(has(text, answer) for text in texts for answer in draft.answers) else "its passages do not say it"
 
 

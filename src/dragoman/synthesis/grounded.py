@@ -16,12 +16,13 @@ from dragoman.config import read_yaml
 from dragoman.corpus.facts import has
 from dragoman.errors import UserError
 from dragoman.model import sha256_of
-from dragoman.synthesis.brief import Brief, Draft, Rejected, digest
-from dragoman.synthesis.facts import GAP, Fact, phrase
+from dragoman.synthesis.brief import Brief, Draft, Rejected
+from dragoman.synthesis.facts import GAP, Fact, phrase, through
+from dragoman.synthesis.journal import digest
 from dragoman.synthesis.plan import Plan
 
 PHRASINGS = Path(__file__).with_name("phrasings.yaml")
-HALF = 0.5
+LIES = 0.5  # share of the questions of yes or no that are to be answered with no
 NAMING = ("verbose and natural",)  # phrasings that name the subject
 SHORT_QUERY, LONG_QUERY = 6, 8  # most and least keywords
 STOPWORDS = frozenset(re.findall(r"\w+", """
@@ -70,8 +71,8 @@ class GroundedWriter:
 
     def _write(self, brief: Brief, rng: random.Random) -> Draft | Rejected:
         wanted, words = brief.categories, phrasings()
-        asked = self._facts(brief, rng)
-        if asked is None:
+        asked, needed = self._facts(brief, rng)
+        if not asked:
             return Rejected("nothing to ask", ", ".join(p.id for p in brief.passages))
         first = asked[0]
         expert = wanted.get("user_expertise") == "expert"
@@ -84,8 +85,12 @@ class GroundedWriter:
         if not first.subject and (two_turns or wanted["question_phrasing"] in NAMING):
             return Rejected("no name for its subject", first.passage)
         named = first.triple is not None
+        style = wanted["question_phrasing"]
+        query = style.endswith("query")  # which no search engine reads together with what was said before
+        builds_on = two_turns and named and not query
         phrases = [
-            phrase(f, wording, "it" if two_turns and named and f.subject == first.subject else None) for f in asked
+            _its(phrase(f, wording, "it")) if builds_on and f.subject == first.subject else phrase(f, wording)
+            for f in asked
         ]
         intent = wanted.get("question_intent") or wanted.get("answer_intent") or "factoid"
         if intent == "comparison" and len(asked) < 2:
@@ -94,7 +99,7 @@ class GroundedWriter:
         answers, claims = first.answers, ""
         if intent == "yes-no":
             guesses = list(said)
-            if rng.random() < HALF:
+            if rng.random() < LIES:
                 lie = rng.randrange(len(asked))
                 guesses[lie] = self._wrong(asked[lie], rng)
                 if not guesses[lie]:
@@ -104,76 +109,116 @@ class GroundedWriter:
         compared = intent == "comparison"
         kernels = words["kernels"] | (words["distant_kernels"] if wording == "distant" else {})
         kernel = rng.choice(kernels[intent]).format(
-            x=phrases[0] if compared else " as well as ".join(phrases), y=phrases[-1], claims=claims
+            x=phrases[0] if compared else " and ".join(phrases), y=phrases[-1], claims=claims
         )
-        style = wanted["question_phrasing"]
-        keys = _keywords(phrases, first.subject, guesses if intent == "yes-no" else [], intent, style)
+        more = (
+            [] if wording == "distant" else [phrase(f, "plain" if expert else "expert", "it") for f in asked if named]
+        )
+        subject = "" if first.subject in first.answers else first.subject  # a definition is asked what its title is
+        keys = _keywords(phrases, more, subject, guesses if intent == "yes-no" else [], intent, style)
         text = rng.choice(words["phrasings"][style]).format(q=kernel, keys=keys, s=first.subject)
         turns: tuple[str, ...] = ()
         if two_turns:
             opening = rng.choice(words["first_turns"]).format(s=first.subject)
-            if not style.endswith("query"):
+            if not query:
                 text = f"{rng.choice(words['second_turns'])} {_lowered(text)}"
             turns = (opening, text)
             text = f"{opening} {text}"
-        elif not style.endswith("query"):
+        elif not query:
             text = text[0].upper() + text[1:]
         if wanted.get("premise") == "with premise":
             premise = rng.choice(words["premises"]["expert" if expert else "novice"])
             text = f"{premise} {text}"
             turns = (f"{premise} {turns[0]}", turns[1]) if turns else ()
-        plain = [phrase(fact, "plain") for fact in asked]
-        facts = " and ".join(f"{x} is {answer}" for x, answer in zip(plain, said, strict=True))
+        known = [(phrase(fact, "plain"), fact.answers[0]) for fact in needed]
+        facts = " and ".join(f"{x} is {answer}" for x, answer in known)
         replies = words["verdicts" if intent == "yes-no" else "answers"][wanted["answer_phrasing"]]
         reference = rng.choice(replies).format(facts=facts, verdict=answers[0], a=" and ".join(said))
         return Draft(
             question=text,
             answers=answers,
             reference=reference,
-            nuggets=tuple(f"{x}: {answer}" for x, answer in zip(plain, said, strict=True)),
-            supporting_ids=tuple(dict.fromkeys(f.passage for f in asked)),
+            nuggets=tuple(f"{x}: {answer}" for x, answer in known),
+            supporting_ids=tuple(dict.fromkeys(f.passage for f in needed)),
             turns=turns,
-            triples=tuple(f.triple for f in asked if f.triple),
+            triples=tuple(f.triple for f in needed if f.triple),
+            evidence=tuple(answer for _, answer in known) if intent == "yes-no" else (),
             writer="grounded",
         )
 
-    def _facts(self, brief: Brief, rng: random.Random) -> list[Fact] | None:
-        """What is asked for: of each passage one thing, the same of both for a single aspect; more of one for several."""
+    def _facts(self, brief: Brief, rng: random.Random) -> tuple[list[Fact], list[Fact]]:
+        """What is asked for, and what has to be known for it; nothing where there is nothing to ask.
+
+        Of each passage one thing, more of one for several aspects. A single aspect of two passages is asked for through
+        the other where a fact leads there ("the capital of the country of Monterrey"), else it is the same of both.
+        """
         wanted = brief.categories
         known = [list(self.facts.get(p.id, ())) for p in brief.passages]
         if not known or not all(known):
-            return None
+            return [], []
         several = wanted.get("aspect_granularity") == "multiple aspects"
         if len(known) == 1:
             first = rng.choice(known[0])
             if not several and wanted.get("question_intent") != "comparison":
-                return [first]
+                return [first], [first]
             others = [f for f in known[0] if f.answers != first.answers and (f.aspect != first.aspect or not several)]
-            return [first, rng.choice(others)] if others else None
+            return self._pair(first, others, rng)
+        if not several and wanted.get("question_intent") != "comparison":
+            chains = [
+                (a, b)
+                for here, there, text in ((0, 1, brief.passages[1].text), (1, 0, brief.passages[0].text))
+                for a in known[here]
+                for b in known[there]
+                if _leads(a, b) and a.subject not in b.answers and not has(text, a.subject)  # which would say it all
+            ]
+            if chains:
+                chain = rng.choice(chains)
+                return [through(*chain)], list(chain)
         first = rng.choice(known[0])
         several = several and wanted.get("question_intent") != "comparison"  # what is compared is of one kind
         others = [f for f in known[1] if (f.aspect != first.aspect) == several and f.answers != first.answers]
-        return [first, rng.choice(others)] if others else None
+        return self._pair(first, others, rng)
+
+    @staticmethod
+    def _pair(first: Fact, others: Sequence[Fact], rng: random.Random) -> tuple[list[Fact], list[Fact]]:
+        pair = [first, rng.choice(others)] if others else []
+        return pair, pair
 
     def _wrong(self, fact: Fact, rng: random.Random) -> str:
         others = [answer for answer in self._others[fact.aspect] if answer not in fact.answers]
         return rng.choice(others) if others else ""
 
 
+def _leads(first: Fact, second: Fact) -> bool:
+    """Whether the first fact says what the second is about."""
+    return first.triple is not None and second.triple is not None and first.answers[0] == second.subject
+
+
+def _its(text: str) -> str:
+    """`the capital of it` as one says it: `its capital`."""
+    return re.sub(r"\bthe ((?:(?!\bthe ).)+?) of it\b", r"its \1", text)
+
+
 def _lowered(text: str) -> str:
     return text if text.startswith("I ") else text[0].lower() + text[1:]
 
 
-def _keywords(phrases: Sequence[str], subject: str, guesses: Sequence[str], intent: str, style: str) -> str:
-    """The words of a search query: what is asked for without the small words, and what a long query is filled with."""
+def _keywords(
+    phrases: Sequence[str], more: Sequence[str], subject: str, guesses: Sequence[str], intent: str, style: str
+) -> str:
+    """The words of a search query: what is asked for without the small words.
+
+    A long one says it in `more` words too, and is filled up with what people type when a few are missing.
+    """
     words = phrasings()
     mark = words["marks"].get(intent, "")
     found: list[str] = []
-    for text in (*guesses, *phrases, subject if style == "long search query" else "", mark):
+    long = style == "long search query"
+    for text in (subject, *guesses, *phrases, *(more if long else ()), mark):
         for word in re.findall(r"[\w’'°²-]+(?:[.,]\d+)*", text.replace(GAP, " ")):
             if word.lower() not in STOPWORDS and not any(has(other, word) for other in found):
                 found.append(word)
-    if style == "short search query":
+    if not long:
         return " ".join(found[:SHORT_QUERY])
     found += [filler for filler in words["fillers"] if filler not in found][: max(0, LONG_QUERY - len(found))]
     return " ".join(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +11,11 @@ from typing import Any
 
 from dragoman import jsonl
 from dragoman.errors import UserError
+
+
+def digest(*values: Any) -> str:
+    """A short content hash of what a value depends on: its key."""
+    return hashlib.sha256(repr(values).encode()).hexdigest()[:16]
 
 
 class Journal:

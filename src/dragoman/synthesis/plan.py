@@ -59,15 +59,6 @@ class Plan(Section):
             if name not in self.categorizations:
                 raise ValueError(f"{key}: no categorization {name!r}; there are {', '.join(self.categorizations)}")
 
-    def draw(self, rng: random.Random) -> dict[str, str]:
-        """The categories of one question, by categorization."""
-        drawn = {}
-        for name in (*self.core, *rng.choice(self.combinations)):
-            categories = self.categorizations[name]
-            weights = [category.probability for category in categories.values()]
-            drawn[name] = rng.choices(list(categories), weights)[0]
-        return drawn
-
     def deal(self, count: int, rng: random.Random) -> list[dict[str, str]]:
         """The categories of `count` questions, dealt out: each has its share as exactly as whole questions allow.
 

@@ -12,22 +12,22 @@ from typing import Any
 
 from dragoman import jsonl, tracking
 from dragoman.config import Params, SynthesizeParams
-from dragoman.corpus.triples import Triple
 from dragoman.engines.base import Engine
 from dragoman.errors import UserError
 from dragoman.model import sha256_of
 from dragoman.retrieval.base import Retriever
 from dragoman.synthesis import difficulty, filters
-from dragoman.synthesis.brief import Writer, digest
+from dragoman.synthesis.brief import Writer
 from dragoman.synthesis.card import card, write_card
 from dragoman.synthesis.facts import Fact, facts_of
 from dragoman.synthesis.filters import Filter
 from dragoman.synthesis.grounded import GroundedWriter
+from dragoman.synthesis.journal import digest
 from dragoman.synthesis.plan import Plan, load_plan
 from dragoman.synthesis.reader import Reader
 from dragoman.synthesis.synthesize import synthesize
 from dragoman.synthesis.written import EngineWriter, MixedWriter
-from dragoman.types import Passage
+from dragoman.types import Passage, Triple
 from dragoman.world import open_checked, open_retriever_checked
 
 TRIPLES = "triples.tsv"
@@ -114,7 +114,9 @@ async def run(
 def _writer(settings: SynthesizeParams, plan: Plan, known: dict[str, list[Fact]], author: Engine | None) -> Writer:
     if settings.backend == "grounded" or author is None:
         return GroundedWriter(known)
-    engine = EngineWriter(author, plan, temperature=settings.temperature, passage_words=settings.passage_words)
+    engine = EngineWriter(
+        author, plan, temperature=settings.temperature, passage_words=settings.passage_words, spans=settings.spans
+    )
     return (
         engine if settings.backend == "engine" else MixedWriter(engine, settings.engine_attempts, GroundedWriter(known))
     )

@@ -10,22 +10,21 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from dragoman import jsonl
 from dragoman.config import SynthesizeParams
-from dragoman.corpus.triples import Triple
 from dragoman.errors import EngineFault, RetrieverFault, UserError
 from dragoman.progress import bar
-from dragoman.synthesis.brief import Brief, Draft, Rejected, Writer, digest
+from dragoman.synthesis.brief import Brief, Draft, Rejected, Writer
 from dragoman.synthesis.filters import Duplicates, Filter
-from dragoman.synthesis.journal import Journal
+from dragoman.synthesis.journal import Journal, digest
 from dragoman.synthesis.plan import Plan
 from dragoman.synthesis.shelf import Shelf, split_passages
-from dragoman.types import Passage
+from dragoman.types import Passage, Triple
 
 SPLITS = ("train", "dev", "test")
 JOURNAL = "written.jsonl"
@@ -166,7 +165,7 @@ def _brief(slot: Slot, attempt: int, shelf: Shelf, seed: int) -> Brief:
         count=2 if slot.categories.get("number_of_documents") == "multi-doc" else 1,
         unpopular=slot.categories.get("lexical_similarity") == "unpopular entities",
     )
-    return Brief(slot.id, attempt, slot.categories, drawn, seed)
+    return replace(brief, passages=drawn)
 
 
 async def _candidates(
