@@ -78,5 +78,6 @@ def task_runner(name: Runner) -> TaskRunner[Any]:
 
         if address := os.environ.get("DASK_SCHEDULER_ADDRESS"):
             return DaskTaskRunner(address=address)
-        return DaskTaskRunner(cluster_kwargs={"threads_per_worker": 1, "dashboard_address": None})
+        # workers as threads: a shard is a process of its own already
+        return DaskTaskRunner(cluster_kwargs={"processes": False, "dashboard_address": None})
     return ThreadPoolTaskRunner()

@@ -38,8 +38,8 @@ HOST = "127.0.0.1"
 QUESTIONS = 12
 SECONDS = 1.0
 """How long the LLM takes for an answer."""
-PATIENCE = 240.0
-"""Seconds that anything may take before the drill is given up; on a free machine it is a tenth of that."""
+PATIENCE = 600.0
+"""Seconds that anything may take before the drill is given up; on a free machine a fraction of that."""
 
 
 class Failed(Exception):
@@ -172,7 +172,7 @@ def mlflow(drill: Drill) -> str:
     drill.llm()
     port = free_port()
     url = f"http://{HOST}:{port}"
-    more = {"MLFLOW_TRACKING_URI": url, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "5"}
+    more = {"MLFLOW_TRACKING_URI": url, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
     server, evaluation = drill.mlflow(port), drill.evaluation(**more)
     drill.some_are_answered()
     kill(server)
