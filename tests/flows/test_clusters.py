@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 from pathlib import Path
 
@@ -32,9 +33,10 @@ def project(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture
-def ray(project):
+def ray(project, monkeypatch):
     """A cluster of two processors, started apart from the flow, which finds it."""
     module = pytest.importorskip("ray", reason="ray is not installed")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))  # or it writes one into the home folder
     module.init(num_cpus=2, include_dashboard=False, namespace="prefect", log_to_driver=False)
     yield module
     module.shutdown()
