@@ -32,6 +32,7 @@ STOP = 30.0
 QUIET = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # a handful of processes for jobs that nobody has
     "DO_NOT_TRACK": "1",
     "DVC_NO_ANALYTICS": "1",
 }
