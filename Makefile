@@ -15,6 +15,7 @@ export DVC_NO_ANALYTICS := 1
 export GX_ANALYTICS_ENABLED := false
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export VLLM_NO_USAGE_STATS := 1
+export RAY_USAGE_STATS_ENABLED := 0
 export HF_HUB_DISABLE_TELEMETRY := 1
 
 .PHONY: help setup pipeline record test check lint types bench up down ui lock clean

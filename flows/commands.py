@@ -13,8 +13,8 @@ import re
 import signal
 import sys
 from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,53 +37,78 @@ REFUSED = 3
 GRACE = 20.0
 """Seconds between asking a command to end and ending it."""
 LAST_LINES = 15
+_RUNNING: set[int] = set()
 
 
 class CommandFailed(Exception):
     """A command ended with an exit code that is none of the expected. The message ends with what it said last."""
 
     def __init__(self, command: Sequence[str], code: int, last: Sequence[str]) -> None:
-        super().__init__(f"{' '.join(command)}: exit code {code}\n" + "\n".join(last))
-        stages = [int(found) for line in last for found in re.findall(r"exited with (\d+)", line)]  # DVC's words
-        self.worth_another_try = BAD_INPUT not in (code, *stages)
+        super().__init__(command, code, last)  # what it is made of again when it comes from another process
+        self.command, self.code, self.last = command, code, last
+
+    def __str__(self) -> str:
+        return f"{' '.join(self.command)}: exit code {self.code}\n" + "\n".join(self.last)
+
+    @property
+    def worth_another_try(self) -> bool:
+        stages = [int(found) for line in self.last for found in re.findall(r"exited with (\d+)", line)]  # DVC's words
+        return (
+            BAD_INPUT not in (self.code, *stages) and self.code != -signal.SIGTERM
+        )  # that was us, who asked it to end
 
 
 def worth_another_try(_: Any, __: TaskRun, state: State) -> bool:
     return isinstance(state.data, CommandFailed) and state.data.worth_another_try
 
 
-@task(
-    task_run_name="{command}",
-    retries=RETRIES,
-    retry_delay_seconds=WAITS,
-    retry_condition_fn=worth_another_try,
-    timeout_seconds=24 * HOUR,
-    cache_policy=NO_CACHE,
-    persist_result=False,
-)
+STUBBORN: dict[str, Any] = {
+    "task_run_name": "{command}",
+    "retries": RETRIES,
+    "retry_delay_seconds": WAITS,
+    "retry_condition_fn": worth_another_try,
+    "timeout_seconds": 24 * HOUR,
+    "cache_policy": NO_CACHE,
+    "persist_result": False,
+}
+"""The options of a task that runs a `command`."""
+
+
+@task(**STUBBORN)
 async def run(command: str, expected: tuple[int, ...] = (0,)) -> int:
     """Run a command when no other one is running, with its output in the log. Returns its exit code.
 
     Raises:
         CommandFailed: the code is none of `expected`.
     """
+    async with alone():
+        return await execute(command.split(), expected)
+
+
+@asynccontextmanager
+async def alone() -> AsyncIterator[None]:
+    """While no other command of the project runs."""
     async with get_client() as client:
         with suppress(ObjectAlreadyExists):  # made by another run in the same moment
             await client.upsert_global_concurrency_limit_by_name(LIMIT, 1)
     # a server that is away for a while is no reason to end hours of work: DVC's own lock still holds
     async with concurrency(LIMIT, strict=True, raise_on_lease_renewal_failure=False):
-        return await execute(command.split(), expected)
+        yield
 
 
-async def execute(command: Sequence[str], expected: Sequence[int] = (0,)) -> int:
-    """Run a command and log its lines. It is ended, with all that it started, when the caller is cancelled or timed out."""
+async def execute(command: Sequence[str], expected: Sequence[int] = (0,), folder: str | None = None) -> int:
+    """Run a command and log its lines. It is ended, with all that it started, when the caller is cancelled or timed out.
+
+    `folder` is the project's, where that is not the one that this process is in.
+    """
     logger = get_run_logger()
     last: deque[str] = deque(maxlen=LAST_LINES)
-    folder = Path(os.environ.get("DRAGOMAN_BIN") or Path(sys.executable).parent)
-    environment = os.environ | {"PATH": f"{folder}{os.pathsep}{os.environ.get('PATH', '')}", "PYTHONUNBUFFERED": "1"}
+    programs = Path(os.environ.get("DRAGOMAN_BIN") or Path(sys.executable).parent)
+    environment = os.environ | {"PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}", "PYTHONUNBUFFERED": "1"}
     process = await asyncio.create_subprocess_exec(
-        folder / command[0],
+        programs / command[0],
         *command[1:],
+        cwd=folder,
         env=environment,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
@@ -91,6 +116,7 @@ async def execute(command: Sequence[str], expected: Sequence[int] = (0,)) -> int
         limit=1 << 20,
     )
     assert process.stdout is not None
+    _RUNNING.add(process.pid)
     try:
         async for raw in process.stdout:
             if line := raw.decode(errors="replace").rstrip():
@@ -100,9 +126,17 @@ async def execute(command: Sequence[str], expected: Sequence[int] = (0,)) -> int
     finally:
         if process.returncode is None:
             await _end(process)
+        _RUNNING.discard(process.pid)
     if code not in expected:
         raise CommandFailed(command, code, list(last))
     return code
+
+
+def end_running() -> None:
+    """Ask every command to end that this process runs: those of tasks in other threads see no cancellation of the flow."""
+    for pid in tuple(_RUNNING):
+        with suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGTERM)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

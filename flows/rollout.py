@@ -1,11 +1,18 @@
-"""Command `rollout`, on demand."""
+"""Command `rollout`, on demand: in one, or in shards that a task runner spreads over threads or a cluster."""
 
+import asyncio
+import os
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any, Literal
 
-from prefect import flow
-from pydantic import PositiveInt
+from prefect import flow, task
+from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
+from pydantic import NonNegativeFloat, PositiveInt
 
-from flows.commands import HOUR, publish, run
+from flows.commands import HOUR, STUBBORN, alone, end_running, execute, publish, run
+
+Runner = Literal["threads", "dask", "ray"]
 
 
 @flow(name="rollout", timeout_seconds=12 * HOUR)
@@ -16,10 +23,61 @@ async def rollout(
     samples: PositiveInt | None = None,
     seed: int = 0,
     out: str = "results/rollout",
+    shards: PositiveInt = 1,
+    runner: Runner = "threads",
+    gpus: NonNegativeFloat = 0,
 ) -> None:
-    """Trees of a system on training questions, or so many single trajectories (`samples`) of each."""
+    """Trees of a system on training questions, or so many single trajectories (`samples`) of each.
+
+    In more than one shard, each is a process with models of its own, where `runner` puts it; then they are merged. On Ray a
+    shard is given so many `gpus`.
+    """
     kind = "--tree" if samples is None else f"--samples {samples}"
-    await run(
-        f"dragoman rollout --system {system} {kind} --dataset {dataset} --limit {limit} --seed {seed} --out {out}"
-    )
+    command = f"dragoman rollout --system {system} {kind} --dataset {dataset} --limit {limit} --seed {seed} --out {out}"
+    if shards == 1:
+        await run(command)
+    else:
+        await _in_shards(command, shards, runner, gpus)
+        await run(f"{command} --merge {shards}")
     await publish("rollout", Path(out) / "metrics.json")
+
+
+@task(**STUBBORN)
+async def shard(command: str, folder: str) -> int:
+    """One of the shards, which run beside each other: that no other command runs is seen to by the flow."""
+    return await execute(command.split(), folder=folder)
+
+
+async def _in_shards(command: str, shards: int, runner: Runner, gpus: float) -> None:
+    commands = [f"{command} --shard {number}/{shards}" for number in range(1, shards + 1)]
+    async with alone():
+        with ExitStack() as stack:
+            pool = stack.enter_context(task_runner(runner))
+            if runner == "ray" and gpus:
+                from prefect_ray.context import remote_options
+
+                stack.enter_context(remote_options(num_gpus=gpus))
+            futures = [pool.submit(shard, {"command": each, "folder": str(Path.cwd())}) for each in commands]
+            try:
+                # in a thread: this one renews the lease of the limit
+                await asyncio.to_thread(lambda: [future.wait() for future in futures])
+            finally:
+                end_running()
+            for future in futures:
+                future.result()
+
+
+def task_runner(name: Runner) -> TaskRunner[Any]:
+    """Threads of this process; or the cluster that RAY_ADDRESS or DASK_SCHEDULER_ADDRESS names, or one on this machine."""
+    if name == "ray":
+        from prefect_ray import RayTaskRunner
+
+        return RayTaskRunner(init_kwargs={} if "RAY_ADDRESS" in os.environ else {"include_dashboard": False})
+    if name == "dask":
+        from prefect_dask import DaskTaskRunner
+
+        if address := os.environ.get("DASK_SCHEDULER_ADDRESS"):
+            return DaskTaskRunner(address=address)
+        # workers as threads: a shard is a process of its own already
+        return DaskTaskRunner(cluster_kwargs={"processes": False, "dashboard_address": None})
+    return ThreadPoolTaskRunner()

@@ -358,8 +358,7 @@ def test_runs_go_to_the_server_and_both_databases_are_made(monkeypatch):
         assert (parts.path, parts.username, parts.password) == (f"/{name}", postgres["POSTGRES_USER"], "s3cret")
         assert name in made
         driver = parts.scheme.partition("+")[2]
-        image = "\n".join(rest for _, rest in ENVIRONMENT)
-        assert all(re.search(rf"^{driver}==", lock, re.M) for lock in locks) or f"{driver}-binary==" in image
+        assert all(re.search(rf"^{driver}(-binary)?==", lock, re.M) for lock in locks)
 
 
 def test_only_loopback_is_published_and_no_secret_is_written_down():

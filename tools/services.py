@@ -32,6 +32,7 @@ STOP = 30.0
 QUIET = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # a handful of processes for jobs that nobody has
     "DO_NOT_TRACK": "1",
     "DVC_NO_ANALYTICS": "1",
 }
@@ -54,6 +55,7 @@ class Services:
 
     def up(self) -> None:
         """Start what does not run, register the deployments, and say where everything is."""
+        self._refuse_other_ports()
         self.folder.mkdir(exist_ok=True)
         (self.project / "mlruns").mkdir(exist_ok=True)
         self._serve(
@@ -88,6 +90,23 @@ class Services:
         """End what `up` has started: the worker first, so that its runs can report to the server."""
         ended = [name for name in ("worker", "mlflow", "prefect") if self._end(name)]
         say(f"ended: {', '.join(ended)}" if ended else "nothing was running")
+
+    def _refuse_other_ports(self) -> None:
+        """What runs stays where it is: half of it at new ports would be a worker that asks a server which is not there."""
+        asked = {"prefect": self.prefect_port, "mlflow": self.mlflow_port}
+        runs = {name: port for name in asked if (port := self._port(name)) is not None}
+        if any(asked[name] != port for name, port in runs.items()):
+            where = ", ".join(f"{name} at http://{HOST}:{port}" for name, port in runs.items())
+            same = " ".join(f"{name.upper()}_PORT={port}" for name, port in runs.items())
+            sys.exit(f"error: running already: {where}; nothing was changed. To move it `make down` first, to start what "
+                     f"is missing beside it `make up {same}`")  # fmt: skip
+
+    def _port(self, name: str) -> int | None:
+        """Where a service listens that `up` has started, if it still runs."""
+        if self._running(name) is None:
+            return None
+        command = json.loads((self.folder / f"{name}.json").read_text())["command"]
+        return int(command[command.index("--port") + 1])
 
     def _serve(self, name: str, health: str, *arguments: str) -> None:
         """Start a server unless it runs, and wait until it answers."""

@@ -7,6 +7,7 @@ for _switch, _value in {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "GX_ANALYTICS_ENABLED": "false",
     "VLLM_NO_USAGE_STATS": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
     "VLLM_DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "HF_HUB_DISABLE_TELEMETRY": "1",

@@ -421,6 +421,10 @@ def rollout(
     limit: Limit = None,
     seed: Annotated[int | None, typer.Option(help="Seed of sampling.")] = None,
     views: Annotated[int, typer.Option(help="Write so many trees as HTML.")] = 10,
+    shard: Annotated[
+        str | None, typer.Option(help="I/N: only every N-th question from the I-th, on any machine.")
+    ] = None,
+    merge: Annotated[int | None, typer.Option(help="Put so many finished shards together; no model is run.")] = None,
     out: Annotated[Path, typer.Option(help="Where the episodes go.")] = Path("results/rollout"),
     params: ParamsFile = PARAMS,
 ) -> None:
@@ -431,7 +435,9 @@ def rollout(
 
     Example: dragoman rollout --system c3po --tree --limit 8 --out results/trees
     Example: dragoman rollout --system c3po@sft --samples 4 --questions dev.jsonl --out results/samples
+    Example: dragoman rollout --tree --shard 1/2; dragoman rollout --tree --shard 2/2; dragoman rollout --tree --merge 2
     """
+    from dragoman import shards
     from dragoman.rollout.tree import Exploration
     from dragoman.training.stages import roll_out_questions
     from dragoman.world import open_worlds
@@ -441,36 +447,54 @@ def rollout(
     _check_systems([name], loaded)
     if tree == (samples is not None):
         raise UserError("give either --tree or --samples N")
+    if shard is not None and merge is not None:
+        raise UserError("give either --shard I/N or --merge N")
+    if (shard or merge) and corpus and not index:
+        raise UserError("--corpus: each shard would index it; give --index too")
+    if merge is not None and merge < 1:
+        raise UserError(f"--merge {merge}: must be at least 1")
+    part = shards.Shard.parse(shard) if shard is not None else None
     growing = loaded.rl.exploration.build()
     exploration = growing if tree else Exploration(temperature=growing.temperature)
     asked, target, passages = _inputs(
         loaded, dataset or loaded.train.dataset, "train", questions, corpus, index, limit, out, loaded.train.questions
     )
+    draws, seed, views = samples or 1, loaded.seed if seed is None else seed, views if tree else 0
 
     async def run() -> dict[str, Any]:
+        mine = part.part(asked.questions) if part else asked.questions
         async with open_worlds(loaded, target, passages) as worlds:
             played, world = worlds.open(name)
-            _, metrics = await roll_out_questions(
+            if part:
+                part.begin(out)
+            episodes, metrics = await roll_out_questions(
                 name,
                 played,
                 world,
-                asked.questions,
+                mine,
                 exploration=exploration,
-                draws=samples or 1,
+                draws=draws,
                 reward=loaded.train.reward,
-                seed=loaded.seed if seed is None else seed,
+                seed=seed,
                 concurrency=loaded.rl.concurrency,
-                out=out,
-                views=views if tree else 0,
+                out=part.folder(out) if part else out,
+                views=0 if part else views,
             )
+            if part:
+                part.finish(out, episodes)
             return metrics
 
-    metrics = _run(run())
+    if merge is None:
+        metrics = _run(run())
+    else:
+        reward = loaded.train.reward
+        metrics = shards.merge(out, merge, name, asked.questions, draws=draws, seed=seed, reward=reward, views=views)
     print(
         f"{metrics['questions']} episodes, {metrics['trajectories']} trajectories, {metrics['nodes']} decisions, "
         f"{metrics['tokens']} tokens in {metrics['seconds']:.0f} s; mean {loaded.train.reward} {metrics['reward']}"
     )
-    print(f"{out}/episodes.jsonl, samples.parquet, metrics.json" + (", trees/" if tree else ""))
+    where = part.folder(out) if part else out
+    print(f"{where}/episodes.jsonl, samples.parquet, metrics.json" + (", trees/" if tree and not part else ""))
 
 
 @app.command()

@@ -3,6 +3,8 @@
 import asyncio
 import importlib
 import json
+import pickle
+import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from flows.evaluate_and_promote import evaluate_and_promote
 from flows.report import report
 from flows.retrain import retrain
 from flows.rl import rl
-from flows.rollout import rollout
+from flows.rollout import rollout, shard
 from flows.sft import sft
 from flows.train_proxy import train_proxy
 
@@ -155,6 +157,53 @@ async def test_a_rollout_on_demand(project):
     project.tell({command: [leaves("results/mine/metrics.json", {"reward": 0.25})]})
     await rollout(limit=9, samples=4, out="results/mine")
     assert project.commands == [command] and "| reward | 0.25 |" in await artifact("rollout")
+
+
+ROLLOUT = "dragoman rollout --system c3po@champion --tree --dataset atlas --limit 9 --seed 0 --out results/rollout"
+
+
+async def test_shards_run_beside_each_other_and_are_merged(project):
+    project.tell({
+        **{f"{ROLLOUT} --shard {number}/2": [{"sleep": 4}] for number in (1, 2)},
+        f"{ROLLOUT} --merge 2": [leaves("results/rollout/metrics.json", {"reward": 0.25})],
+    })  # fmt: skip
+    await rollout(limit=9, shards=2)
+    first, second, merged = sorted(project.calls, key=lambda call: call["started"])
+    assert {first["command"], second["command"]} == {f"{ROLLOUT} --shard 1/2", f"{ROLLOUT} --shard 2/2"}
+    assert second["started"] < first["ended"], "beside each other"
+    assert merged["command"] == f"{ROLLOUT} --merge 2" and merged["started"] > second["ended"]
+    assert "| reward | 0.25 |" in await artifact("rollout")
+
+
+async def test_a_shard_that_fails_is_tried_again_alone(project, monkeypatch):
+    monkeypatch.setattr(shard, "retry_delay_seconds", [0, 0])
+    project.tell({
+        f"{ROLLOUT} --shard 2/2": [{"code": 1, "say": "a server hung up"}, {}],
+        f"{ROLLOUT} --merge 2": [leaves("results/rollout/metrics.json", {"reward": 0.25})],
+    })  # fmt: skip
+    assert (await rollout(limit=9, shards=2, return_state=True)).is_completed()
+    assert [project.commands.count(f"{ROLLOUT} --shard {number}/2") for number in (1, 2)] == [1, 2]
+
+
+async def test_nothing_is_merged_when_a_shard_has_bad_input(project):
+    project.tell({f"{ROLLOUT} --shard 1/2": [{"code": 2, "say": "error: take fewer shards"}]})
+    state = await rollout(limit=9, shards=2, return_state=True)
+    assert state.is_failed() and "take fewer shards" in str(await state.aresult(raise_on_failure=False))
+    assert f"{ROLLOUT} --merge 2" not in project.commands
+
+
+async def test_shards_end_with_the_time_of_their_flow(project):
+    project.tell({f"{ROLLOUT} --shard {number}/2": [{"sleep": 60}] for number in (1, 2)})
+    started = time.monotonic()
+    state = await rollout.with_options(timeout_seconds=4)(limit=9, shards=2, return_state=True)
+    assert state.name == "TimedOut" and time.monotonic() - started < 30
+    assert project.calls == [] and not commands._RUNNING
+
+
+def test_what_a_command_said_comes_back_from_another_process():
+    said = commands.CommandFailed(["dvc", "repro"], 255, ["failed to run: dragoman sft, exited with 2"])
+    back = pickle.loads(pickle.dumps(said))
+    assert str(back) == str(said) and "exit code 255" in str(back) and not back.worth_another_try
 
 
 def test_every_stage_has_a_flow_of_its_name():

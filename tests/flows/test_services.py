@@ -60,6 +60,9 @@ def test_from_up_to_a_finished_run_to_down(project):
         first = records(project.folder)
         assert set(first) == {"prefect", "mlflow", "worker"}
         assert services("up").returncode == 0 and records(project.folder) == first
+        moved = services("up", "--mlflow-port", str(free_port()))
+        assert moved.returncode == 1 and records(project.folder) == first
+        assert f"mlflow at http://127.0.0.1:{ports[3]}" in moved.stderr and "make down" in moved.stderr
 
         api = httpx.Client(base_url=f"http://127.0.0.1:{ports[1]}/api", timeout=30)
         assert httpx.get(f"http://127.0.0.1:{ports[3]}/health").text == "OK"
@@ -125,6 +128,26 @@ def test_a_port_that_is_taken_is_named(project):
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and f"port {port} is taken" in done.stderr and not records(project.folder)
+
+
+def test_services_that_run_elsewhere_are_named_and_left_alone(project):
+    running = subprocess.Popen(["sleep", "600"])
+    try:
+        (project.folder / ".services").mkdir()
+        record = {
+            "pid": running.pid,
+            "created": psutil.Process(running.pid).create_time(),
+            "command": ["--port", "4321"],
+        }
+        (project.folder / ".services/prefect.json").write_text(json.dumps(record))
+        command = [sys.executable, ROOT / "tools/services.py", "up", "--project", project.folder]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 1 and "prefect at http://127.0.0.1:4321; nothing was changed" in done.stderr
+        assert "make up PREFECT_PORT=4321" in done.stderr
+        assert records(project.folder) == {"prefect": running.pid} and running.poll() is None
+    finally:
+        running.kill()
+        running.wait()
 
 
 def test_a_record_whose_id_was_given_to_another_process_ends_nothing(project):

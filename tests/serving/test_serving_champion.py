@@ -7,8 +7,14 @@ import json
 
 import httpx
 import openai
+import pytest
 
+from dragoman.config import EngineParams, Params
+from dragoman.engines import POOL
+from dragoman.errors import UserError
 from dragoman.serving.champion import Published
+from dragoman.serving.models import opener
+from fakes import ListRetriever
 from serving_parts import QUESTION, Model, Parts, Registry, ask, eventually, searching
 
 MODELS = ("c3po@champion", "standard")
@@ -112,6 +118,33 @@ async def test_a_champion_that_cannot_be_opened_leaves_the_old_one(caplog):
         assert "broken cannot be served" in caplog.text
     assert parts.metric("dragoman_champion_changes_total", outcome="failed") == 1, "it is tried at every poll"
     assert parts.proxies["v1"].closed == 1
+
+
+def test_a_policy_that_cannot_be_opened_holds_no_engine(tmp_path):
+    """The frozen LLM is opened before it, and was never let go of: once for each try, every 30 s."""
+    llm = EngineParams(engine="openai", model="m", urls=("http://127.0.0.1:9/v1",))
+    params = Params(llm=llm, proxy=EngineParams(engine="transformers", model=str(tmp_path / "nowhere")))
+    with pytest.raises(UserError, match="no model there"):
+        opener(params, ListRetriever([]))("c3po")
+    assert len(POOL) == 0
+
+
+async def test_a_swap_that_fails_half_way_closes_its_first_half():
+    registry = Registry("v1")
+    parts = parts_with(registry, "v1", "v2")
+    opened = parts.open
+
+    def open(name):
+        if name == "mujica@v2":
+            raise UserError("v2 was trained for c3po")
+        return opened(name)
+
+    parts.open, parts.models = open, ("c3po@champion", "mujica@champion")
+    async with parts.client() as client:
+        registry.folder = "v2"
+        await eventually(lambda: parts.proxies["v2"].closed == 1)
+        assert await policy_of(client) == "v1"
+    assert parts.metric("dragoman_champion_changes_total", outcome="failed") == 1
 
 
 async def test_a_registry_that_is_down_or_empty_leaves_the_champion(caplog):

@@ -54,7 +54,11 @@ def opener(params: Params, retriever: Retriever) -> Opener:
         if policy and manifest.get("system", system_name) != system_name:
             raise UserError(f"{name}: the policy in {folder} was trained for {manifest['system']}")
         worlds = Worlds(params, retriever)  # one for each model, which can then be closed alone
-        system, world = worlds.open(name)
+        try:
+            system, world = worlds.open(name)
+        except BaseException:  # the frozen LLM may be open by now, and nobody else would ever let go of it
+            asyncio.run(worlds.close())  # this is a thread without a loop
+            raise
         version = str(manifest.get("version") or folder.name) if system.roles else None
         world = replace(world, llm=_abandonable(world.llm), proxy=_abandonable(world.proxy))
         return Opened(system, world, version, worlds.close)
@@ -193,12 +197,15 @@ class Models:
             async with self._loading:
                 for name in self._followers:
                     opened[name] = await asyncio.to_thread(self._open, f"{split_name(name)[0]}@{folder}")
-        except Exception:  # whatever is wrong with a new model is no reason to stop serving the old one
+        except BaseException as e:
+            for half in opened.values():
+                await half.close()
+            if not isinstance(e, Exception):  # the server ends
+                raise
+            # whatever is wrong with a new model is no reason to stop serving the old one
             log.exception("the champion %s cannot be served; going on with %s", folder, self._folder)
             self._refused = (folder, time.monotonic())
             self._report("failed")
-            for half in opened.values():
-                await half.close()
             return
         log.info("the champion is now %s, it was %s", folder, self._folder)
         self._folder = folder

@@ -1,0 +1,59 @@
+"""Shards of a rollout on a real Ray cluster and a real Dask cluster of this machine: the real command, scripted models."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from pathlib import Path
+
+import pytest
+
+from flows.rollout import rollout
+from scripted import make_project, without_times
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [pytest.mark.usefixtures("prefect_server"), pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch) -> Path:
+    folder = make_project(tmp_path)
+    program = folder / "bin" / "dragoman"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {ROOT / "tests" / "scripted.py"} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("DRAGOMAN_BIN", str(program.parent))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (ROOT / "src", ROOT / "tests", ROOT))))
+    for address in ("RAY_ADDRESS", "DASK_SCHEDULER_ADDRESS"):
+        monkeypatch.delenv(address, raising=False)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def ray(project, monkeypatch):
+    """A cluster of two processors, started apart from the flow, which finds it."""
+    module = pytest.importorskip("ray", reason="ray is not installed")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))  # or it writes one into the home folder
+    module.init(num_cpus=2, include_dashboard=False, namespace="prefect", log_to_driver=False)
+    yield module
+    module.shutdown()
+
+
+async def in_one_and_in_three(runner: str) -> None:
+    await rollout(system="c3po", limit=5, out="whole")
+    await rollout(system="c3po", limit=5, out=runner, shards=3, runner=runner)
+    expected = sorted(without_times(Path("whole")), key=lambda e: e.question["id"])
+    assert len(expected) == 5 and without_times(Path(runner)) == expected
+    assert len(list(Path(runner, "shards").glob("*-of-3/shard.json"))) == 3
+
+
+async def test_ray_gives_the_same_episodes(project, ray):
+    await in_one_and_in_three("ray")
+
+
+async def test_dask_gives_the_same_episodes(project):
+    pytest.importorskip("distributed", reason="dask is not installed")
+    await in_one_and_in_three("dask")

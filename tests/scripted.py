@@ -1,0 +1,71 @@
+"""The command line with scripted models behind it, in this process or as a program: `python scripted.py rollout ...`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from dragoman import cli, world
+from dragoman.rollout.record import Episode
+from dragoman.rollout.store import read_episodes
+from dragoman.rollout.tree import World
+from dragoman.systems import build
+from dragoman.types import Passage
+from fakes import ListRetriever, ScriptedEngine
+
+
+def script(prompt: str, rng: Any) -> str:
+    """A proxy and an LLM that draw lots, so that another seed or another question gives another tree."""
+    if "Choose one action" in prompt:
+        forced = {"\\[No": "[No Retrieval]", "\\[Pl": "[Planning]", "\\[Re": "[Retrieval] number"}
+        return forced.get(prompt[:4]) or rng.choice([*forced.values()])
+    if "Facts so far" in prompt:
+        return rng.choice(["Action: [LLM]", f"Action: [Retrieval] number {rng.randrange(9)}"])
+    return rng.choice(["Action: [1]", "Action: []"]) if "Write the numbers" in prompt else f"answer {rng.randrange(3)}"
+
+
+@asynccontextmanager
+async def open_worlds(params: Any, index: str, corpus: Any = None) -> AsyncIterator[Any]:
+    def open(name: str) -> tuple[Any, World]:
+        engine = ScriptedEngine(script)
+        retriever = ListRetriever([Passage("p", "P", "number")])
+        return build("c3po", {"max_depth": 2}), World(llm=engine, proxy=engine, retriever=retriever)
+
+    yield SimpleNamespace(open=open)
+
+
+def make_project(folder: Path, questions: int = 7) -> Path:
+    """What `dragoman rollout` looks for."""
+    (folder / "conf").mkdir(parents=True)
+    (folder / "conf" / "cpu.yaml").write_text("{}")
+    (folder / "params.yaml").write_text("rl: {exploration: {breadth: [1, 2, 1]}}")
+    data = folder / "data" / "atlas"
+    data.mkdir(parents=True)
+    (data / "corpus.jsonl").write_text(json.dumps({"id": "p", "title": "P", "text": "number"}) + "\n")
+    rows = [{"id": f"q{i}", "question": f"what is {i}?", "answers": [f"answer {i % 3}"]} for i in range(questions)]
+    (data / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def without_times(folder: Path) -> list[Episode]:
+    """The episodes of a folder, in their order, as they would be if nothing took any time."""
+    times = {"started": 0.0, "seconds": 0.0}
+
+    def still(parts: list[Any]) -> list[Any]:
+        return [part.model_copy(update=times) for part in parts]
+
+    return [
+        e.model_copy(update={**times, "nodes": still(e.nodes), "calls": still(e.calls)})
+        for e in read_episodes(folder / "episodes.jsonl")
+    ]
+
+
+if __name__ == "__main__":
+    world.open_worlds = open_worlds
+    sys.argv[0] = "dragoman"
+    cli.main()

@@ -1,0 +1,69 @@
+"""The drills themselves are run by hand, since each takes a minute; here is what can be said of them at once."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+import urllib.request
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tools import drill
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_there_is_one_for_each_that_can_die_and_the_guide_names_them():
+    assert set(drill.DRILLS) == {"worker", "mlflow", "llm", "api"}
+    assert "python -m tools.drill all" in (ROOT / "docs" / "operations.md").read_text()
+
+
+def test_the_tests_that_it_leaves_the_rest_to_do_kill():
+    named = re.findall(r"`(tests/\S+\.py)`", drill.__doc__)
+    assert len(named) == 4
+    for path in named:
+        assert re.search(r"SIGKILL|\.kill\(\)", (ROOT / path).read_text()), path
+
+
+def test_the_llm_notes_what_it_has_answered(tmp_path, monkeypatch):
+    monkeypatch.setattr(drill, "SECONDS", 0.0)
+    monkeypatch.setattr(drill.LLM, "answered", tmp_path / "answered", raising=False)
+    with ThreadingHTTPServer((drill.HOST, 0), drill.LLM) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://{drill.HOST}:{server.server_address[1]}/v1"
+        assert drill.answers(f"{url}/models")
+        answer = drill.call(f"{url}/chat/completions", {"messages": [{"role": "user", "content": "?"}]})
+        assert answer["choices"][0]["message"]["content"] == "the water"
+        drill.until(lambda: (tmp_path / "answered").exists(), "it is noted")
+        assert json.loads((tmp_path / "answered").read_text()) == [{"role": "user", "content": "?"}]
+        server.shutdown()
+
+
+def test_a_drill_that_fails_is_seen_in_the_exit_code(monkeypatch, capsys):
+    def broken(_: drill.Drill) -> str:
+        raise drill.Failed("a question was lost")
+
+    monkeypatch.setattr(drill.Drill, "__init__", lambda *_: None)
+    monkeypatch.setattr(drill, "DRILLS", {"llm": broken, "api": lambda _: "all is well"})
+    monkeypatch.setattr("sys.argv", ["drill", "all"])
+    with pytest.raises(SystemExit) as ended:
+        drill.main()
+    said = capsys.readouterr().out.splitlines()
+    assert (
+        ended.value.code == 1 and "FAILED  Failed: a question was lost" in said[0] and "ok      all is well" in said[1]
+    )
+
+
+def test_what_does_not_come_is_given_up(monkeypatch):
+    monkeypatch.setattr(drill, "PATIENCE", 0.1)
+    with pytest.raises(drill.Failed, match="in vain until it comes"):
+        drill.until(lambda: False, "it comes")
+    with socket.create_server((drill.HOST, 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(OSError):
+        urllib.request.urlopen(f"http://{drill.HOST}:{port}", timeout=1)
+    assert not drill.answers(f"http://{drill.HOST}:{port}")

@@ -1,0 +1,358 @@
+"""Kill -9 what the system rests on, in the midst of its work, and see that nothing is lost.
+
+    python -m tools.drill all                  # or: worker mlflow llm api
+    python -m tools.drill llm --keep           # leaves the folder to look at
+
+Real servers and commands, in a folder and at loopback ports of their own. Only the LLM is a stand-in: a server of OpenAI's
+protocol that takes its time and notes what it has answered, so that a question that is put twice is seen. One line a drill; the
+exit code is 1 when one fails.
+
+Other deaths are the business of tests, which run with the suite: of a rollout (`tests/rollout/test_rollout_scheduler.py`), of
+`dvc repro` (`tests/e2e/test_pipeline.py`), of a synthesis (`tests/synthesis/test_synthesis_synthesize.py`), of a promotion
+(`tests/test_promotion.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+BIN = Path(sys.executable).parent
+HOST = "127.0.0.1"
+QUESTIONS = 12
+SECONDS = 1.0
+"""How long the LLM takes for an answer."""
+PATIENCE = 600.0
+"""Seconds that anything may take before the drill is given up; on a free machine a fraction of that."""
+
+
+class Failed(Exception):
+    """Something that must hold does not."""
+
+
+class Drill:
+    """A project of twelve questions about twelve passages, and the processes of one drill."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder, self.stack = folder, stack
+        self.llm_port = free_port()
+        (folder / "conf").mkdir()
+        (folder / "conf" / "cpu.yaml").write_text("{}")
+        llm = {"engine": "openai", "model": "m", "urls": [f"http://{HOST}:{self.llm_port}/v1"], "structured": "none",
+               "concurrency": 2, "retries": 1}  # fmt: skip
+        serve = {"models": ["standard"], "episodes": "kept"}
+        params = {"llm": llm, "evaluate": {"bootstrap": 100, "traces": 1}, "serve": serve}
+        (folder / "params.yaml").write_text(json.dumps(params))  # JSON is YAML
+        data = folder / "data" / "atlas"
+        data.mkdir(parents=True)
+        towns = [f"town{chr(ord('a') + i)}" for i in range(QUESTIONS)]
+        passages = [{"id": t, "title": t, "text": f"The river of {t} is the {t}water."} for t in towns]
+        questions = [{"id": t, "question": f"What is the river of {t}?", "answers": [f"{t}water"]} for t in towns]
+        for name, rows in (("corpus", passages), ("train", questions), ("dev", questions), ("test", questions)):
+            (data / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        self.command("index", "--dataset", "atlas", "--out", "data/index/atlas")
+
+    def environment(self, **more: str) -> dict[str, str]:
+        paths = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
+        return os.environ | {"PYTHONPATH": paths, "MLFLOW_TRACKING_URI": "", **more}
+
+    def start(self, *command: str | Path, **more: str) -> subprocess.Popen[str]:
+        """A process with a session of its own, which is killed when the drill is over. What it says goes to `log`."""
+        with (self.folder / "log").open("a") as log:
+            process = subprocess.Popen(
+                command, cwd=self.folder, env=self.environment(**more), stdout=log, stderr=log, text=True,
+                start_new_session=True,
+            )  # fmt: skip
+        self.stack.callback(kill, process)
+        return process
+
+    def dragoman(self, *arguments: str, **more: str) -> subprocess.Popen[str]:
+        return self.start(sys.executable, "-c", "from dragoman.cli import main; main()", *arguments, **more)
+
+    def command(self, *arguments: str, expected: int | None = 0, **more: str) -> str:
+        """Run a command to its end. Returns what it has said."""
+        return self.ended(self.dragoman(*arguments, **more), expected)
+
+    def ended(self, process: subprocess.Popen[str], expected: int | None = 0) -> str:
+        code = process.wait(PATIENCE)
+        said = (self.folder / "log").read_text()
+        must(expected is None or code == expected, f"exit code {code}, not {expected}: {said[-600:]}")
+        return said
+
+    def evaluation(self, **more: str) -> subprocess.Popen[str]:
+        return self.dragoman("evaluate", "--systems", "standard", "--out", "results/drill", **more)
+
+    def llm(self) -> subprocess.Popen[str]:
+        process = self.start(sys.executable, __file__, "--llm", str(self.llm_port), str(self.folder / "answered"))
+        until(lambda: answers(f"http://{HOST}:{self.llm_port}/v1/models"), "the LLM's server answers")
+        return process
+
+    def mlflow(self, port: int) -> subprocess.Popen[str]:
+        store = f"sqlite:///{self.folder / 'server.db'}"
+        arguments = ("server", "--host", HOST, "--port", str(port), "--workers", "1", "--backend-store-uri", store)
+        process = self.start(BIN / "mlflow", *arguments, MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false")
+        until(lambda: answers(f"http://{HOST}:{port}/health"), "MLflow answers")
+        return process
+
+    @property
+    def answered(self) -> Counter[str]:
+        """The prompts that the LLM has answered, and how often."""
+        path = self.folder / "answered"
+        return Counter(path.read_text().splitlines() if path.exists() else [])
+
+    def some_are_answered(self) -> None:
+        until(lambda: 3 <= self.answered.total() < QUESTIONS, "some questions are answered")
+
+    def nothing_was_asked_again(self) -> None:
+        twice = [prompt for prompt, times in self.answered.items() if times > 1]
+        must(not twice, f"{len(twice)} questions were answered twice")
+
+    def failed(self) -> int:
+        metrics = json.loads((self.folder / "results/drill/metrics.json").read_text())
+        return int(metrics["systems"]["standard"]["failed"])
+
+
+def worker(drill: Drill) -> str:
+    """A flow runs; its worker dies. The run is a process of its own and goes on; the next worker takes the next run."""
+    drill.llm()
+    for name in ("flows", "prefect.yaml"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, drill.folder / name)
+    ports = ("--prefect-port", str(free_port()), "--mlflow-port", str(free_port()))
+    services = (sys.executable, ROOT / "tools" / "services.py")
+    project = ("--project", str(drill.folder))
+    drill.stack.callback(lambda: drill.start(*services, "down", *project).wait(PATIENCE))
+    drill.ended(drill.start(*services, "up", *project, *ports))
+    api = f"http://{HOST}:{ports[1]}/api"
+    deployment = call(f"{api}/deployments/name/rollout/rollout")["id"]
+    parameters = {"system": "standard", "samples": 1, "limit": QUESTIONS, "out": "results/drill"}
+
+    def begin() -> str:
+        return str(call(f"{api}/deployments/{deployment}/create_flow_run", {"parameters": parameters})["id"])
+
+    def end(run: str) -> tuple[str, str]:
+        final = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+        until(lambda: call(f"{api}/flow_runs/{run}")["state"]["type"] in final, "the run ends")
+        state = call(f"{api}/flow_runs/{run}")["state"]
+        return str(state["type"]), str(state["message"])
+
+    run = begin()
+    drill.some_are_answered()
+    record = drill.folder / ".services" / "worker.json"
+    os.kill(json.loads(record.read_text())["pid"], signal.SIGKILL)
+    kind, why = end(run)
+    must(kind == "COMPLETED" or bool(why), f"the run ended as {kind} without a reason")
+    drill.ended(drill.start(*services, "up", *project, *ports))
+    again, why_again = end(begin())
+    must(again == "COMPLETED", f"the next run ended as {again}: {why_again}")
+    drill.nothing_was_asked_again()
+    lines = (drill.folder / "results/drill/episodes.jsonl").read_text().splitlines()
+    must(len(lines) == QUESTIONS, f"{len(lines)} episodes, not {QUESTIONS}")
+    return f"its run ended as {kind}, the next worker's as COMPLETED, no question was put twice"
+
+
+def mlflow(drill: Drill) -> str:
+    """An evaluation runs; the tracking server dies. What is evaluated stays, and the same command puts it on record."""
+    drill.llm()
+    port = free_port()
+    url = f"http://{HOST}:{port}"
+    more = {"MLFLOW_TRACKING_URI": url, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
+    server, evaluation = drill.mlflow(port), drill.evaluation(**more)
+    drill.some_are_answered()
+    kill(server)
+    said = drill.ended(evaluation, expected=None)
+    must(evaluation.returncode == 1, f"exit code {evaluation.returncode}: 1 is what a flow tries again")
+    must(str(port) in said and "refused" in said.lower(), "the reason is not said")
+    must(drill.failed() == 0, "questions failed")
+    drill.mlflow(port)
+    drill.ended(drill.evaluation(**more))
+    drill.nothing_was_asked_again()
+    found = call(f"{url}/api/2.0/mlflow/runs/search", {"experiment_ids": ["1"], "max_results": 10}).get("runs", [])
+    must(len(found) == 1 and found[0]["info"]["status"] == "FINISHED", f"{len(found)} runs on record, not one")
+    return "the evaluation was kept and failed with its reason; the same command put it on record, asking nothing again"
+
+
+def llm(drill: Drill) -> str:
+    """An evaluation runs; the LLM's server dies. Its questions fail with a reason, and they alone are put again."""
+    server, evaluation = drill.llm(), drill.evaluation()
+    drill.some_are_answered()
+    kill(server)
+    drill.ended(evaluation)
+    failed = drill.failed()
+    rows = [json.loads(line) for line in (drill.folder / "results/drill/predictions.jsonl").read_text().splitlines()]
+    stopped = Counter(row["stop"] for row in rows)
+    must(0 < failed < QUESTIONS and stopped["engine_fault"] == failed, f"{failed} failed; stops: {dict(stopped)}")
+    before = drill.answered
+    drill.llm()
+    drill.ended(drill.evaluation())
+    must(drill.failed() == 0, f"{drill.failed()} questions failed in the second run as well")
+    put = (drill.answered - before).total()
+    must(put <= failed, f"{failed} questions had failed, and {put} were put again")
+    return f"{failed} of {QUESTIONS} questions failed with a reason; the same command put those again, and no other"
+
+
+def api(drill: Drill) -> str:
+    """A question is under way; the endpoint dies. Its client is told at once; what was answered is kept; it starts again."""
+    drill.llm()
+    port = free_port()
+    url = f"http://{HOST}:{port}"
+
+    def serve() -> subprocess.Popen[str]:
+        process = drill.dragoman("serve", "--port", str(port))
+        until(lambda: answers(f"{url}/readyz"), "the endpoint is ready")
+        return process
+
+    def ask(town: str) -> str:
+        message = {"role": "user", "content": f"What is the river of {town}?"}
+        answer = call(f"{url}/v1/chat/completions", {"model": "standard", "messages": [message]})
+        return str(answer["choices"][0]["message"]["content"])
+
+    server = serve()
+    must(bool(ask("towna")), "no answer")
+    killer = subprocess.Popen(
+        [sys.executable, "-c", f"import time, os; time.sleep({SECONDS / 3}); os.kill({server.pid}, 9)"]
+    )
+    started = time.monotonic()
+    try:
+        ask("townb")
+        raise Failed("a question was answered by a dead endpoint")
+    except OSError:
+        waited = time.monotonic() - started
+    killer.wait()
+    must(waited < SECONDS, f"the client had to wait {waited:.1f} s")
+    server.wait()
+    serve()
+    must(bool(ask("townb")), "no answer after the restart")
+    kept = [json.loads(line) for line in (drill.folder / "kept" / "episodes.jsonl").read_text().splitlines()]
+    must(len(kept) == 2, f"{len(kept)} episodes are kept, not 2")
+    return f"the client was told after {waited:.1f} s; it answers again, and what was answered before is kept"
+
+
+DRILLS: dict[str, Callable[[Drill], str]] = {"worker": worker, "mlflow": mlflow, "llm": llm, "api": api}
+
+
+def must(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise Failed(otherwise)
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        must(time.monotonic() < deadline, f"waited {PATIENCE:.0f} s in vain until {what}")
+        time.sleep(0.05)
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind((HOST, 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def call(url: str, body: dict[str, Any] | None = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as response:
+        return json.loads(response.read())
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
+
+
+class LLM(BaseHTTPRequestHandler):
+    """A model that reads the town's name in the question, slowly."""
+
+    answered: Path
+
+    def do_GET(self) -> None:
+        self._send({"data": []})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        time.sleep(SECONDS)
+        message = {"role": "assistant", "content": "the water"}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        self._send({"choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 2}})
+        with self.answered.open("a") as file:  # one short write, which threads do not tear
+            file.write(json.dumps(body["messages"]) + "\n")
+
+    def _send(self, value: Any) -> None:
+        data = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@contextmanager
+def prepared(keep: bool) -> Iterator[Drill]:
+    folder = Path(tempfile.mkdtemp(prefix="drill-"))
+    try:
+        with ExitStack() as stack:
+            yield Drill(folder, stack)
+    finally:
+        if keep:
+            say(f"kept: {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--llm"]:
+        LLM.answered = Path(sys.argv[3])
+        ThreadingHTTPServer((HOST, int(sys.argv[2])), LLM).serve_forever()
+    parser = argparse.ArgumentParser(description="Kill -9 a part of the system at work, and see that nothing is lost.")
+    parser.add_argument("drill", choices=(*DRILLS, "all"), nargs="+")
+    parser.add_argument("--keep", action="store_true", help="leave the folders, with the logs")
+    options = parser.parse_args()
+    failures = 0
+    for name in DRILLS if "all" in options.drill else options.drill:
+        started = time.monotonic()
+        try:
+            with prepared(options.keep) as drill:
+                outcome = f"ok      {DRILLS[name](drill)}"
+        except (Failed, OSError, subprocess.TimeoutExpired) as e:
+            outcome, failures = f"FAILED  {type(e).__name__}: {e}", failures + 1
+        say(f"{name:<7} {time.monotonic() - started:4.0f} s  {outcome}")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()
