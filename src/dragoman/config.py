@@ -202,6 +202,8 @@ class ExplorationParams(Section):
     """Most decisions in a tree (but at least one of each first kind). Branches that exceed their share are cut, unscored."""
     max_tokens: int | None = Field(None, ge=1)
     """Most tokens in a tree, prompts included."""
+    oracle: bool = False
+    """Stage `seeds` alone: where a question's gold passages are known, act as one who knows them, instead of drawing."""
 
     @model_validator(mode="before")
     @classmethod
@@ -217,7 +219,7 @@ class ExplorationParams(Section):
     def build(self) -> Exploration:
         from dragoman.rollout.tree import Exploration
 
-        return Exploration(self.temperature, self.breadth, self.force, self.max_nodes, self.max_tokens)
+        return Exploration(**self.model_dump())
 
     def single(self) -> ExplorationParams:
         """One trajectory of the policy's own choice: the ablation without a tree."""
@@ -372,7 +374,11 @@ class RlParams(Section):
     grpo: GrpoParams = GrpoParams()
 
     @model_validator(mode="after")
-    def _the_tree_has_siblings(self) -> RlParams:
+    def _the_policy_explores(self) -> RlParams:
+        if self.exploration.oracle:
+            raise ValueError(
+                "exploration.oracle: what is learnt from must be what the policy drew; only seeds may be told"
+            )
         if self.critic == "tree" and max(self.exploration.breadth) == 1 and not self.exploration.force:
             raise ValueError("critic: the tree can only be the critic where states have several actions; use head")
         return self

@@ -1,11 +1,12 @@
 """C-3PO's control flow, with a scripted proxy and LLM and a small list to search."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from dragoman.errors import UserError
-from dragoman.rollout.tree import TREE, Tree, World
+from dragoman.rollout.tree import TREE, Exploration, Tree, World
 from dragoman.systems import build
 from dragoman.systems.base import StopReason
 from dragoman.systems.c3po.actions import NoRetrieval, Plan, Search
@@ -166,3 +167,57 @@ def test_a_fixed_strategy_leaves_the_router_no_other(strategy, kind):
 def test_a_strategy_that_does_not_exist_is_refused():
     with pytest.raises(UserError, match="strategy 'Guess': choose from NoRetrieval, Search, Plan"):
         C3PO(strategy="Guess")
+
+
+async def told(question: Question, **settings) -> tuple[list[str], list[str]]:
+    """What the oracle does for a question, and the passages it keeps."""
+    proxy = ScriptedEngine(lambda prompt, rng: AssertionError("the oracle was to decide"))
+    world = World(llm=ScriptedEngine(lambda prompt, rng: "x"), proxy=proxy, retriever=ListRetriever(PASSAGES))
+    system = build("c3po", {"queries": "names", **settings})
+    episode = await Tree(question, system, world, exploration=Exploration(oracle=True)).grow()
+    (trajectory,) = episode.trajectories
+    nodes = {n.id: n for n in episode.nodes}
+    assert all(n.forced and not n.completion_ids for n in episode.nodes) and proxy.requests == []
+    return [nodes[i].text for i in trajectory.nodes], trajectory.passages
+
+
+async def test_the_oracle_searches_once_where_that_finds_all():
+    question = replace(QUESTION, question="What is the capital of Bhutan?", supporting_ids=("bhutan",))
+    assert await told(question) == (["[Retrieval] What is the capital of Bhutan", "Action: [1]"], ["bhutan"])
+
+
+async def test_the_oracle_goes_on_with_the_name_that_leads_to_what_is_missing():
+    asked = "Of which country is Thimphu the capital, and what is its money?"
+    question = replace(QUESTION, question=asked, supporting_ids=("bhutan", "ngultrum"))
+    texts, passages = await told(question, k=2)
+    assert texts == [
+        "[Planning]",
+        "Action: [Retrieval] Of which country is Thimphu the capital and what is its money",
+        "Action: [1]",
+        "Action: [Retrieval] Bhutan",
+        "Action: [1, 2]",
+        "Action: [LLM]",
+    ]
+    assert passages == ["bhutan", "ngultrum"]
+
+
+async def test_the_oracle_answers_when_no_query_leads_on():
+    texts, passages = await told(replace(QUESTION, supporting_ids=("bhutan", "nowhere")), k=1)
+    assert texts[0] == "[Planning]" and texts[-1] == "Action: [LLM]"
+    assert "nowhere" not in passages
+
+
+async def test_without_gold_passages_the_policy_decides():
+    proxy = ScriptedEngine(lambda prompt, rng: "[No Retrieval]")
+    world = World(llm=ScriptedEngine(lambda prompt, rng: "x"), proxy=proxy, retriever=ListRetriever(PASSAGES))
+    episode = await Tree(QUESTION, build("c3po"), world, exploration=Exploration(oracle=True)).grow()
+    assert [n.text for n in episode.nodes] == ["[No Retrieval]"] and len(proxy.requests) == 1
+
+
+def test_names_are_what_a_query_may_be_after_the_question():
+    kept = [Passage("b", "Bhutan", "Thimphu is the capital of Bhutan. Its neighbours are India and China.")]
+    grammar = C3PO(queries="names").decide.grammar(question=QUESTION.question, roadmap="", kept=kept)
+    for query in ("Which currency has the country whose capital is Thimphu", "Thimphu", "Bhutan", "India", "China"):
+        assert re.fullmatch(grammar.constraint().regex, f"Action: [Retrieval] {query}"), query
+    for query in ("Its", "capital", "Which", "India and China"):
+        assert not re.fullmatch(grammar.constraint().regex, f"Action: [Retrieval] {query}"), query

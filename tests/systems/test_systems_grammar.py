@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 
 from dragoman.systems.c3po import actions
 from dragoman.systems.c3po.actions import Answer, Keep, KeepAll, NoRetrieval, Plan, Search
-from dragoman.systems.grammar import Form, FreeText, HallucinatedIndex, Indices, InvalidAction, Line, OneOf, Span
+from dragoman.systems.grammar import (
+    Form,
+    FreeText,
+    HallucinatedIndex,
+    Indices,
+    InvalidAction,
+    Line,
+    OneOf,
+    Span,
+    names,
+)
 
 THOUGHTS = Line(120)
 lines = st.text(max_size=80).map(lambda t: " ".join(t.translate({91: None, 93: None}).split())).filter(bool)
@@ -154,3 +164,15 @@ def test_a_span_s_grammar_parses_what_it_allows_and_more():
     assert re.fullmatch(form.regex, "[Retrieval] capital of Bhutan")
     assert not re.fullmatch(form.regex, "[Retrieval] capital Bhutan")
     assert form.parse("[Retrieval] capital Bhutan") == Search("capital Bhutan")
+
+
+def test_names_are_runs_of_capitalized_words():
+    text = "In Albania, the Black Sea Fleet met Lena Holt. It sailed to Asia/Pyongyang (North Korea); hafnium did not."
+    assert names(text) == ["Albania", "Black Sea Fleet", "Lena Holt", "Asia/Pyongyang", "North Korea"]
+
+
+@given(st.text())
+def test_names_are_made_of_words_of_the_text_and_can_be_copied(text):
+    for name in names(text):
+        assert name[0].isupper() and all(word in text for word in name.split())
+        assert re.fullmatch(Span(10_000, ((name, 99, 99),)).strict, name)

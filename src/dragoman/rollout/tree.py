@@ -21,11 +21,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
-from dragoman.engines.base import Engine, Request, Result
+from dragoman.engines.base import Completion, Engine, Request, Result
 from dragoman.errors import EngineFault, RetrieverFault, UserError
 from dragoman.retrieval.base import PerQuestion, Retriever
 from dragoman.rollout.record import Call, Episode, Node, Trajectory, action_to_json
-from dragoman.systems.base import Ask, Context, Outcome, Role, StopReason, System
+from dragoman.systems.base import Ask, Context, Gold, Outcome, Role, StopReason, System
 from dragoman.systems.grammar import Grammar, HallucinatedIndex, InvalidAction
 from dragoman.systems.prompts import Messages
 from dragoman.types import Passage, Question
@@ -56,7 +56,8 @@ class Exploration:
 
     The default is inference: one action, greedy. A tree rollout draws `breadth[t - 1]` actions at depth t (the last
     entry holds for all that follow), and down to depth `force` so many of every kind of action (1 in C-3PO, section 5.1);
-    those without a choice of their own are all the same and one.
+    those without a choice of their own are all the same and one. With `oracle`, roles that have one act as it says, where
+    the question's gold passages are known, and nothing is drawn for them.
     """
 
     temperature: float = 0.0
@@ -66,6 +67,7 @@ class Exploration:
     max_tokens: int | None = None
     """Limits on a whole tree. At each fork the siblings share equally in what is left, so that where a branch is cut does
     not depend on which of them happened to run first."""
+    oracle: bool = False
 
     def draws(self, depth: int) -> int:
         return self.breadth[min(depth, len(self.breadth)) - 1]
@@ -185,13 +187,22 @@ class Tree:
             self.remember(id, value)
         return value
 
-    async def draw(self, ctx: _RunContext, point: str, role: Role, messages: Messages, grammar: Grammar) -> list[str]:
+    async def draw(
+        self,
+        ctx: _RunContext,
+        point: str,
+        role: Role,
+        messages: Messages,
+        grammar: Grammar,
+        state: Mapping[str, Any],
+    ) -> list[str]:
         """Draw the actions at a point and start a run for each but the first. Returns their node ids."""
         depth = ctx.depth + 1
         kinds = grammar.alternatives() if depth <= self.exploration.force else [grammar]
         if depth > 1 and ctx.nodes_left < len(kinds):
             kinds = [grammar]
-        forced = len(kinds) > 1
+        told = await self._told(role, grammar, state)
+        forced = bool(told) or len(kinds) > 1
         constraint = grammar.constraint()
         requests = [
             Request(
@@ -208,7 +219,7 @@ class Tree:
         ]
 
         async def compute() -> dict[str, Any]:
-            results = await self.world.engine_of(role.name, self.world.proxy).generate(requests)
+            results = told or await self.world.engine_of(role.name, self.world.proxy).generate(requests)
             return {"results": [r.to_json() for r in results]}
 
         drawn = await self.call(point, compute)
@@ -253,6 +264,18 @@ class Tree:
             self._start({**ctx.choices_made, point: i})
         return ids
 
+    async def _told(self, role: Role, grammar: Grammar, state: Mapping[str, Any]) -> list[Result]:
+        """What the role's oracle says, as if an engine had said it that reports no tokens; nothing without an oracle."""
+        if not (self.exploration.oracle and role.oracle and self.question.supporting_ids):
+            return []
+        gold = Gold(frozenset(self.question.supporting_ids), self._find)
+        actions = await role.oracle(gold, **state)
+        return [Result((), (Completion(grammar.render(action), (), (), "stop"),), 0, 0) for action in actions]
+
+    async def _find(self, query: str, k: int) -> list[str]:
+        (hits,) = await self.world.retriever.search([query], k, 0)
+        return [hit.passage.id for hit in hits]
+
 
 class _RunContext:
     """The `Context` of one run of the coroutine, or of one of its parallel branches."""
@@ -276,7 +299,7 @@ class _RunContext:
         if self.nodes_left < 1 or self.tokens_left <= 0:
             reason = StopReason.NODE_LIMIT if self.nodes_left < 1 else StopReason.TOKEN_LIMIT
             raise TrajectoryEnded(reason, f"{role.name}: this branch has used up its share of the tree")
-        ids = await tree.once(point, lambda: tree.draw(self, point, role, messages, grammar))
+        ids = await tree.once(point, lambda: tree.draw(self, point, role, messages, grammar, state))
         choice = self.choices.get(point, 0)
         if choice:
             self.choices_made[point] = choice

@@ -7,7 +7,7 @@ questions, so that the rollout can run it again from a log, fork it at any decis
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
@@ -51,11 +51,22 @@ class StopReason(StrEnum):
 
 
 @dataclass(frozen=True)
+class Gold:
+    """What an oracle knows of a question, and a policy does not."""
+
+    ids: frozenset[str]
+    """Its gold passages."""
+    find: Callable[[str, int], Awaitable[Sequence[str]]]
+    """The ids of the k passages that a query would find, best first."""
+
+
+@dataclass(frozen=True)
 class Role:
     """One agent of a system: its instructions, and the actions it may take in a given state.
 
     `grammar` receives the same keyword arguments as `ctx.act`, since what may be said can depend on the state (there
-    are only so many passages to select from). `view` turns that state into the texts of the prompt's slots.
+    are only so many passages to select from). `view` turns that state into the texts of the prompt's slots. `oracle`
+    says what one who knows the gold passages might do there: trajectories to warm up on, where gold is known.
     """
 
     name: str
@@ -65,6 +76,7 @@ class Role:
     max_tokens: int
     shots: int = 0
     stop: tuple[str, ...] = ()
+    oracle: Callable[..., Awaitable[Sequence[Action]]] | None = None
 
     def messages(self, state: dict[str, Any], history: Messages = ()) -> Messages:
         return self.prompt.messages(self.view(**state), shots=self.shots, history=history)

@@ -11,11 +11,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import dropwhile, groupby
 from typing import Any, Protocol
 
 from dragoman.engines.base import Grammar as Constraint
 
 Action = Any  # a frozen dataclass; each system defines its own
+
+_SMALL_WORDS = """a among an and are as at both by did do does during each for from give had has have he her his how if in is it
+its name near of on one or she since some the their there these they this those to today under was were what when where which
+while who whom whose why with"""  # what a sentence begins with, and no name does
+_SMALL = frozenset(_SMALL_WORDS.split())
 
 
 class InvalidAction(ValueError):
@@ -83,13 +89,13 @@ class Span(Line):
     def strict(self) -> str:
         runs = []
         for text, fewest, most in self.sources:
-            words = _words(text)
-            fewest = min(fewest, len(words))
-            for start in range(len(words) - fewest + 1 if words else 0):
+            spoken = words(text)
+            fewest = min(fewest, len(spoken))
+            for start in range(len(spoken) - fewest + 1 if spoken else 0):
                 run = ""
-                for word in reversed(words[start + fewest : start + most]):
+                for word in reversed(spoken[start + fewest : start + most]):
                     run = f"(?: {_escape(word)}{run})?"
-                runs.append(_escape(" ".join(words[start : start + fewest])) + run)
+                runs.append(_escape(" ".join(spoken[start : start + fewest])) + run)
         return "(?:" + "|".join(dict.fromkeys(runs)) + ")" if runs else super().strict
 
 
@@ -274,7 +280,19 @@ class FreeText:
         return action
 
 
-def _words(text: str) -> list[str]:
+def names(text: str) -> list[str]:
+    """The runs of capitalized words in a text, in order and each once, without the small words they may begin with."""
+    found = dict[str, None]()
+    for clause in re.split(r"[^\w\s.,'’/&+-]+|[.,](?=\s|$)", text):
+        for capitalized, run in groupby(words(clause), key=lambda word: word[0].isupper()):
+            name = " ".join(dropwhile(lambda word: word.lower() in _SMALL, run))
+            if capitalized and name:
+                found[name] = None
+    return list(found)
+
+
+def words(text: str) -> list[str]:
+    """The words of a text without the punctuation around them, and without those that hold a square bracket."""
     bare = (word.strip("\"'“”‘’«».,;:!?()[]{}") for word in text.split())
     return [word for word in bare if word and not set("[]") & set(word)]
 

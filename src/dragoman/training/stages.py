@@ -129,7 +129,7 @@ async def make_seeds(
             f"seeds: none of {grown['trajectories']} trajectories was worth keeping (mean {reward} {grown['reward']}); "
             "take more questions, or a teacher (seeds.teacher)"
         )
-    if settings.teacher is not None or settings.shots:
+    if settings.teacher is not None or settings.shots or settings.exploration.oracle:
         chosen = seeds.for_proxy(chosen, episodes, settings.shots, vocabulary())
     chosen = [sample for sample in chosen if sample.completion_ids]
     kept = seeds.balance(chosen, settings.max_share, seed)

@@ -11,19 +11,21 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from dragoman.errors import UserError
 from dragoman.systems.answer import answer
-from dragoman.systems.base import Ask, Context, Outcome, Role, StopReason
+from dragoman.systems.base import Ask, Context, Gold, Outcome, Role, StopReason
 from dragoman.systems.c3po import actions
-from dragoman.systems.c3po.actions import Answer, KeepAll, NoRetrieval, Plan, Search
-from dragoman.systems.grammar import Line, Span
+from dragoman.systems.c3po.actions import Answer, Keep, KeepAll, NoRetrieval, Plan, Search
+from dragoman.systems.grammar import Line, Span, names, words
 from dragoman.systems.prompts import load, number, one_line
 from dragoman.types import Passage, Question
 
 QUESTION_RUN, SPAN_WORDS, SPAN_RUN = 30, 40, 6
 """`queries: span` copies the question (30 words of one that is longer), and after the first search also up to 6 words in a
-row of it or of the first 40 of a kept passage; with `queries: phrase` the first search may have a few words of it, too."""
+row of it or of the first 40 of a kept passage; with `queries: phrase` the first search may have a few words of it, too. What
+`queries: names` may ask for after the whole question are the names in these texts."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ class C3PO:
     """And to this many in the proxy's."""
     queries: str = "free"
     """`free` queries; or copied ones, for models too small to phrase one: `span`, the question, then words of it or of what was
-    kept; or `phrase`, the same with a few words of the question from the first search on."""
+    kept; `phrase`, the same with a few words of the question from the first search on; or `names`, the question, then a name in
+    it or in what was kept."""
     query_chars: int = 240
     thought_chars: int = 400
     action_tokens: int = 96
@@ -55,8 +58,8 @@ class C3PO:
 
     def __post_init__(self) -> None:
         actions.router([Line()], self.strategy)  # refuses a strategy that does not exist
-        if self.queries not in ("free", "span", "phrase"):
-            raise UserError(f"queries {self.queries!r}: choose free, span or phrase")
+        if self.queries not in ("free", "span", "phrase", "names"):
+            raise UserError(f"queries {self.queries!r}: choose free, span, phrase or names")
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -71,6 +74,7 @@ class C3PO:
             view=lambda question: {"question": question},
             max_tokens=self.action_tokens,
             shots=self.shots,
+            oracle=self._oracle_router,
         )
 
     @cached_property
@@ -86,6 +90,7 @@ class C3PO:
             },
             max_tokens=self._tokens,
             shots=self.shots,
+            oracle=self._oracle_filter,
         )
 
     @cached_property
@@ -101,6 +106,7 @@ class C3PO:
             },
             max_tokens=self._tokens,
             shots=self.shots,
+            oracle=self._oracle_decide,
         )
 
     @cached_property
@@ -158,11 +164,44 @@ class C3PO:
             return [self._query(question)]
         return [self._copied((question, QUESTION_RUN, QUESTION_RUN)), self._copied((question, 1, SPAN_RUN))]
 
+    async def _oracle_router(self, gold: Gold, question: str) -> list[Any]:
+        """One search if it finds all there is to find, else a plan."""
+        query = self._whole(question)
+        return [Search(query) if gold.ids <= set(await gold.find(query, self.k)) else Plan()]
+
+    async def _oracle_filter(self, gold: Gold, question: str, objective: str, passages: Sequence[Passage]) -> list[Any]:
+        """The gold passages and no other."""
+        return [Keep(tuple(i for i, passage in enumerate(passages, start=1) if passage.id in gold.ids))]
+
+    async def _oracle_decide(self, gold: Gold, question: str, roadmap: str, kept: Sequence[Passage]) -> list[Any]:
+        """The query that finds most of what is missing, and finds it first; the answer if nothing is, or none does."""
+        missing = gold.ids - {passage.id for passage in kept}
+        best, fewest = Answer(), (0, 0)
+        for query in [self._whole(question), *self._names(question, kept)] if missing else []:
+            found = await gold.find(query, self.k)
+            ranks = [rank for rank, id in enumerate(found) if id in missing]
+            if ranks and (-len(ranks), ranks[0]) < fewest:
+                best, fewest = Search(query), (-len(ranks), ranks[0])
+        return [best]
+
+    def _whole(self, question: str) -> str:
+        """The question as a query."""
+        return " ".join(words(question)[:QUESTION_RUN])[: self.query_chars].rstrip()
+
+    def _names(self, question: str, kept: Sequence[Passage]) -> list[str]:
+        """The names in the question, and those in the kept passages that are not."""
+        own = names(question)
+        known = {word.lower() for word in words(question)}
+        others = [name for passage in kept for name in names(one_line(passage, self.proxy_words))]
+        return list(dict.fromkeys([*own, *(name for name in others if not known >= set(name.lower().split()))]))
+
     def _query(self, question: str, kept: Sequence[Passage] = ()) -> Line:
         """What a search under a plan may ask for, or the router where there is one kind of query."""
         if self.queries == "free":
             return Line(self.query_chars)
         whole = (question, QUESTION_RUN, QUESTION_RUN)
+        if self.queries == "names":
+            return self._copied(whole, *((name, QUESTION_RUN, QUESTION_RUN) for name in self._names(question, kept)))
         if not kept and self.queries == "span":
             return self._copied(whole)
         parts = (question, *(one_line(p, SPAN_WORDS) for p in kept))
