@@ -480,6 +480,13 @@ class PromoteParams(Section):
     """The same in absolute numbers, which hold for the first challenger too."""
 
 
+class PairsParams(Section):
+    """Stage `pairs`: every one of these systems is trained by every one of these algorithms."""
+
+    systems: tuple[str, ...] = ()
+    algorithms: tuple[Algorithm, ...] = ()
+
+
 class Params(Section):
     """The whole of `params.yaml`."""
 
@@ -509,6 +516,7 @@ class Params(Section):
     promote: PromoteParams = PromoteParams()
     ablations: tuple[str, ...] = ()
     """Which of the paper's ablations the pipeline runs; see `dragoman ablate --help`."""
+    pairs: PairsParams = PairsParams()
 
     @model_validator(mode="after")
     def _names_are_known(self) -> Params:
@@ -528,7 +536,7 @@ class Params(Section):
         try:
             for name, settings in self.systems.items():
                 build(name, settings)
-            for name in (*self.evaluated, *self.serve.models):
+            for name in (*self.evaluated, *self.serve.models, *self.pairs.systems):
                 build(name.partition("@")[0])
             build(self.train.system)
             build(self.promote.baseline)

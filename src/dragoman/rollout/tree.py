@@ -273,7 +273,7 @@ class Tree:
         return [Result((), (Completion(grammar.render(action), (), (), "stop"),), 0, 0) for action in actions]
 
     async def _find(self, query: str, k: int) -> list[str]:
-        (hits,) = await self.world.retriever.search([query], k, 0)
+        (hits,) = await self.world.retriever_of(self.question).search([query], k, 0)
         return [hit.passage.id for hit in hits]
 
 
