@@ -31,6 +31,16 @@ DATASET = "atlas"
 REWARD = "f1"  # for all environments (section 4.1)
 ALGORITHMS = ("mygo", "grpo")
 SHOTS = 4
+SEEDS = {
+    "questions": 100,
+    "solutions": 8,
+    "min_credit": 0.3,
+    "min_advantage": 0.1,
+    "first": "all",
+    # a model that knows nothing finds more by chance, under its grammar, than by its own likelihood
+    "exploration": {"oracle": False, "force": 2, "breadth": [1, 4, 1], "temperature": 2},
+}
+"""Of the warm-up, whatever the profile has: what earned an F1 of 1, by rejection sampling."""
 
 
 def dragoman(*arguments: str | Path) -> None:
@@ -43,6 +53,7 @@ def write_params(folder: Path, **evaluate: Any) -> Path:
     """The project's settings for Mujica and its reward, in a folder of their own, with the profiles beside them."""
     params = yaml.safe_load(Path("params.yaml").read_text(encoding="utf-8"))
     params["train"] |= {"system": "mujica", "dataset": DATASET, "reward": REWARD}
+    params["seeds"] = SEEDS
     params["evaluate"] = {**(params.get("evaluate") or {}), **evaluate}
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copytree("conf", folder / "conf", dirs_exist_ok=True)
