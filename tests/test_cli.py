@@ -114,6 +114,21 @@ def test_a_graph_is_queried(project, capsys):
     assert (code, out) == (0, 'city\n"N\'Djamena"\n')
 
 
+def test_all_algorithms_of_a_system_start_from_one_warm_up(project, capsys, monkeypatch):
+    called = []
+    for stage in ("seeds", "sft", "rl", "evaluate"):
+        monkeypatch.setattr(f"dragoman.cli.{stage}", lambda stage=stage, **given: called.append((stage, given)))
+    assert run(capsys, "warm-up", "mujica")[0] == 0
+    assert run(capsys, "pair", "mujica", "mygo", "--no-track")[0] == 0
+    (_, made), (_, warmed), (_, trained), (_, compared) = called
+    assert [stage for stage, _ in called] == ["seeds", "sft", "rl", "evaluate"]
+    assert {given.get("system", "mujica") for _, given in called} == {"mujica"}
+    assert warmed["samples"] == made["out"] / "samples.parquet" and trained["policy"] == str(warmed["out"])
+    assert (trained["algorithm"], trained["track"], warmed["track"]) == ("mygo", False, True)
+    assert compared["systems"] == f"mujica@{warmed['out']},mujica@{trained['out']}"
+    assert {given["out"].parts[2] for _, given in called} == {"mujica-warm-up", "mujica-mygo"}
+
+
 def test_k_of_zero_is_refused(project, capsys):
     run(capsys, "index", "--corpus", "corpus.jsonl", "--out", "index")
     code, _, err = run(capsys, "search", "town", "--index", "index", "-k", "0")
