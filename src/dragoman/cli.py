@@ -305,7 +305,7 @@ def sparql(
 ) -> None:
     """Put a SPARQL query to a knowledge graph, to see what is in it. `:` is the prefix of the names of a TSV file.
 
-    Example: dragoman sparql "SELECT ?country ?city { ?country :capital ?city ; :continent :Asia }"
+    Example: dragoman sparql "SELECT ?neighbour ?city { :Bhutan :borders ?neighbour . ?neighbour :capital ?city }"
     Example: dragoman sparql "SELECT DISTINCT ?relation { ?entity ?relation ?other }" --graph triples.nt
     """
     from dragoman.corpus.rdf import sparql as run_query
