@@ -938,10 +938,16 @@ def serve_retriever(
     import uvicorn
 
     from dragoman.retrieval import open_retriever
+    from dragoman.retrieval.base import PerQuestion
     from dragoman.retrieval.server import create_app
 
+    retriever = open_retriever(index)
+    if isinstance(retriever, PerQuestion):
+        raise UserError(
+            f"{index}: what it finds depends on the question, which a server is not told; use the folder itself"
+        )
     print(f"http://{host}:{port}/docs describes the routes", file=sys.stderr)
-    uvicorn.run(create_app(open_retriever(index)), host=host, port=port, log_level="warning")
+    uvicorn.run(create_app(retriever), host=host, port=port, log_level="warning")
 
 
 @app.command()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from command import run
 from dragoman.errors import UserError
 from dragoman.retrieval import Retriever, build_index, open_retriever
 from dragoman.retrieval.cache import CachedRetriever
@@ -80,6 +81,11 @@ def test_a_question_without_known_gold_is_refused(ideal: Retriever, ids: tuple[s
 def test_another_index_is_refused(folder: Path) -> None:
     with pytest.raises(UserError, match="a bm25 index, not a"):
         open_ideal(folder / "bm25")
+
+
+def test_a_server_does_not_know_the_question(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "serve-retriever", "--index", str(folder))
+    assert code == 2 and "depends on the question" in err
 
 
 def world(retriever: Retriever) -> World:
