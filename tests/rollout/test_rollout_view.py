@@ -129,6 +129,23 @@ async def test_trajectories_without_nodes_and_without_scores_are_drawn(tmp_path)
 
 
 @in_browser
+async def test_a_plan_of_parallel_subquestions_is_drawn_as_a_graph(tmp_path):
+    plans = iter(["[Ask] capital Thimphu\n[Ask] currency of Bhutan", "[Ask] rupee", "[Answer]"])
+    engine = ScriptedEngine(lambda prompt, rng: "[1] It is so." if "no result answers" in prompt else next(plans))
+    world = World(llm=ScriptedEngine(llm), proxy=engine, retriever=ListRetriever(PASSAGES))
+    planned = await Tree(QUESTION, build("mujica", {"k": 1}), world).grow()
+    write_tree(planned, "cover_em", tmp_path / "tree.html")
+    dom = browse(tmp_path / "tree.html", "trajectory-1", "--dump-dom")
+    (drawing,) = re.findall(r'<svg class="graph".*?</svg>', dom, flags=re.S)
+    boxes = dict(re.findall(r'<g data-id="(\w+)">.*?y="(-?\d+)"', drawing, flags=re.S))
+    first, second, third = (n for n in planned.nodes if n.role == "planner")
+    workers = [n for n in planned.nodes if n.role == "worker"]
+    assert set(boxes) == {n.id for n in planned.nodes} and drawing.count("<line") == 2 + 2 + 1 + 1
+    assert boxes[workers[0].id] == boxes[workers[1].id]  # side by side, and what rests on them below
+    assert int(boxes[first.id]) < int(boxes[workers[0].id]) < int(boxes[second.id]) < int(boxes[third.id])
+
+
+@in_browser
 @pytest.mark.parametrize("width", [400, 1600])
 def test_the_picture_is_not_blank(page, width):
     browse(page, "", f"--screenshot={page.parent / 'tree.png'}", f"--window-size={width},1000")

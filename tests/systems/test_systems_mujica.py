@@ -341,6 +341,8 @@ async def test_only_a_small_worker_is_told_the_whole_question():
     [
         ({"queries": "sparql"}, "queries 'sparql': choose free or span"),
         ({"answers": "worker"}, "answers 'worker': choose llm or planner"),
+        ({"environment": "web"}, "environment 'web': choose text or graph"),
+        ({"candidates": "none"}, "candidates 'none': choose search or gold"),
         ({"max_iterations": 0}, "max_iterations 0: must be at least 1"),
         ({"max_questions": 0}, "max_questions 0"),
     ],

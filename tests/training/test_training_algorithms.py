@@ -6,11 +6,13 @@ import pytest
 import torch
 from toy import SETTINGS, Killed, ToyWorlds, make_run
 
-from dragoman.config import ExplorationParams
+from dragoman.config import AdapterParams, ExplorationParams, SeedsParams, SftParams
+from dragoman.engines.local import Vocabulary
 from dragoman.errors import UserError
+from dragoman.rollout.samples import read_samples
 from dragoman.systems import build
-from dragoman.training import grpo, mygo
-from dragoman.training.stages import algorithm
+from dragoman.training import grpo, mygo, sft
+from dragoman.training.stages import algorithm, make_seeds
 from dragoman.types import Passage, Question
 from fakes import ScriptedEngine
 
@@ -167,3 +169,47 @@ async def test_every_system_can_be_trained_by_every_algorithm(tiny_model, tmp_pa
         assert {column.removeprefix("actions_") for column in row if column.startswith("actions_")} <= roles
     after = run.learner.actor.state()
     assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+async def test_every_system_can_be_warmed_up_by_rejection(tiny_model, tmp_path, system):
+    settings = {"k": 2, "queries": "span", "proxy_words": 10, **SYSTEMS[system]}
+    answers = ScriptedEngine(lambda prompt, rng: rng.choice(["yes", "no"]))
+    worlds = ToyWorlds(build(system, settings), answers, PASSAGES)
+    chosen = SeedsParams(min_credit=0, exploration=ExplorationParams(breadth=(2, 2, 1), force=1))
+    steps = SftParams(
+        adapter=AdapterParams(rank=4, alpha=8), lr=0.003, batch_size=4, micro_batch=2, epochs=2, dev_questions=2
+    )
+    try:
+        played, world = worlds.open(f"{system}@{tiny_model}")
+        made = await make_seeds(
+            system,
+            played,
+            world,
+            ASKED,
+            chosen,
+            lambda: Vocabulary(tiny_model, None),
+            reward="cover_em",
+            seed=0,
+            out=tmp_path / "seeds",
+        )
+        kept = read_samples(tmp_path / "seeds" / "samples.parquet")
+        metrics = await sft.train(
+            system,
+            kept,
+            ASKED[:2],
+            worlds,
+            steps,
+            base=tiny_model,
+            reward="cover_em",
+            seed=0,
+            out=tmp_path / "sft",
+            data={},
+        )
+    finally:
+        await worlds.close()
+    assert 0 < len(kept) <= made["trees"]["nodes"] and all(sample.credit > 0 for sample in kept)
+    assert set(made["kept"]["roles"]) <= {role.name for role in build(system).roles}
+    losses = (tmp_path / "sft" / "loss.csv").read_text().splitlines()[1:]
+    assert len(losses) >= 2 and metrics["samples"] == len(kept)
+    assert (tmp_path / "sft" / "policies" / metrics["policy"] / "config.json").is_file()

@@ -1,6 +1,6 @@
 """Reads a user's corpus and questions into `Passage` and `Question`, and refuses what is broken, by file and line.
 
-A corpus is a JSONL file, a TSV file of triples, a BEIR folder, a Hugging Face data set (from the hub or from
+A corpus is a JSONL file, a file of triples (TSV or RDF), a BEIR folder, a Hugging Face data set (from the hub or from
 `save_to_disk`), or a folder of text files. Questions are a JSONL file in the project's own format, or the queries and
 relevance labels of a BEIR folder (Thakur et al. 2021, arXiv 2104.08663). Nothing is ever skipped silently: one bad line
 refuses the whole file.
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dragoman.corpus.faults import Faults
-from dragoman.corpus.triples import entity_passages, read_triples
+from dragoman.corpus.triples import SUFFIXES, entity_passages, read_triples
 from dragoman.errors import UserError
 from dragoman.types import Passage, Question
 
@@ -38,7 +38,7 @@ def load_corpus(source: str | Path, *, limit: int | None = None) -> list[Passage
     Args:
         source: one of
             - a `.jsonl` file: an object a line with id (or `_id`), text and, optionally, title;
-            - a `.tsv` file of triples, whose entities are the passages;
+            - a file of triples, whose entities are the passages: `.tsv`, or RDF in `.nt` (N-Triples) or `.ttl` (Turtle);
             - a BEIR folder, which holds `corpus.jsonl`;
             - a folder of `.txt` and `.md` files, each a passage: its id is its path below the folder, its title the
               first Markdown heading or else the name of the file;
@@ -57,10 +57,12 @@ def load_corpus(source: str | Path, *, limit: int | None = None) -> list[Passage
         return _passages(name, _dataset_rows(name, *_hub_address(name)), limit)
     path = Path(source)
     if path.is_file():
-        if path.suffix == ".tsv":
+        if path.suffix in SUFFIXES:
             return entity_passages(read_triples(path))[:limit]
         if path.suffix != ".jsonl":
-            raise UserError(f"{path}: a corpus file must be JSON lines and end in .jsonl, or triples and end in .tsv")
+            raise UserError(
+                f"{path}: a corpus file must be JSON lines and end in .jsonl, or triples and end in {', '.join(SUFFIXES)}"
+            )
         return _jsonl_passages(path, limit)
     if not path.is_dir():
         raise UserError(f"{path}: no such corpus; give a .jsonl file, a folder, or hf:NAME")

@@ -1,6 +1,7 @@
 """A knowledge graph as a corpus: each entity is a passage of the triples that it heads and of those that end in it.
 
-A graph is a TSV file of triples (subject, relation, object) without a header line, like the atlas's own `triples.tsv`.
+A graph is a TSV file of triples (subject, relation, object) without a header line, like the atlas's own `triples.tsv`, or
+RDF: N-Triples or Turtle.
 """
 
 from __future__ import annotations
@@ -13,16 +14,36 @@ from dragoman.corpus.faults import Faults
 from dragoman.errors import UserError
 from dragoman.types import Passage, Triple
 
+RDF_FORMATS = {".nt": "nt", ".ttl": "turtle"}
+SUFFIXES = (".tsv", *RDF_FORMATS)
+
 
 def read_triples(path: Path) -> list[Triple]:
-    """The triples of a TSV file, in order, each once. Blank lines are skipped.
+    """The triples of a file, in order, each once.
+
+    Args:
+        path: `.nt` and `.ttl` are RDF, whose terms become names (`dragoman.corpus.rdf.named`); anything else is TSV. Blank
+            lines are skipped.
 
     Raises:
-        UserError: no such file, no triple in it, bad UTF-8, or a line that is not three texts with tabs between. Up to
-            five faults are named at once.
+        UserError: no such file, no triple in it, RDF that cannot be read, bad UTF-8, or a line that is not three texts with
+            tabs between. Up to five faults are named at once.
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file")
+    triples = _read_rdf(path) if path.suffix in RDF_FORMATS else _read_tsv(path)
+    if not triples:
+        raise UserError(f"{path}: holds no triple")
+    return triples
+
+
+def _read_rdf(path: Path) -> list[Triple]:
+    from dragoman.corpus.rdf import named, read_rdf  # rdflib takes a while to import
+
+    return named(read_rdf(path))
+
+
+def _read_tsv(path: Path) -> list[Triple]:
     faults = Faults(path)
     triples: dict[Triple, None] = {}
     for number, raw in enumerate(path.read_bytes().splitlines(), start=1):
@@ -36,8 +57,6 @@ def read_triples(path: Path) -> list[Triple]:
         elif any(cells):
             faults.add("expected subject, relation and object, with tabs between", number)
     faults.check()
-    if not triples:
-        raise UserError(f"{path}: holds no triple")
     return list(triples)
 
 

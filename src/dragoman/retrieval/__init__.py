@@ -17,7 +17,7 @@ from dragoman.types import Passage
 
 __all__ = ["Hit", "Manifest", "Method", "Retriever", "build_index", "check_health", "open_retriever"]
 
-Method = Literal["bm25", "dense", "hybrid", "graph"]
+Method = Literal["bm25", "dense", "hybrid", "graph", "ideal"]
 
 
 def build_index(
@@ -41,7 +41,8 @@ def build_index(
     """Build an index of the passages in `folder`, replacing one that is there. It is whole or it is not there.
 
     Args:
-        method: "bm25", "dense", "hybrid" for both, fused, or "graph" for a corpus of entities.
+        method: "bm25", "dense", "hybrid" for both, fused, "graph" for a corpus of entities, or "ideal", which finds the gold
+            passages of each question and no others.
         k1, b, threads, heap: of `build_bm25`.
         encoder, query_prefix, passage_prefix, batch_size, device: of `build_dense`.
         rrf_k, pool: of `HybridRetriever`.
@@ -82,6 +83,10 @@ def build_index(
         from dragoman.retrieval.graph import build_graph
 
         return build_graph(passages, folder, k1=k1, b=b, threads=threads, heap=heap)
+    if method == "ideal":
+        from dragoman.retrieval.ideal import build_ideal
+
+        return build_ideal(passages, folder, k1=k1, b=b, threads=threads, heap=heap)
 
     from dragoman.retrieval.hybrid import check_fusion
     from dragoman.retrieval.store import PassageStore
@@ -128,6 +133,10 @@ def open_retriever(target: Path | str, *, threads: int = 2, heap: str = "2g", de
         from dragoman.retrieval.graph import open_graph
 
         return open_graph(folder, threads=threads, heap=heap)
+    if manifest.method == "ideal":
+        from dragoman.retrieval.ideal import open_ideal
+
+        return open_ideal(folder, threads=threads, heap=heap)
     from dragoman.retrieval.hybrid import HybridRetriever
 
     parts = [open_retriever(folder / part, threads=threads, heap=heap, device=device) for part in ("bm25", "dense")]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from dragoman.types import Passage
+from dragoman.types import Passage, Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +31,16 @@ class Retriever(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class PerQuestion(Protocol):
+    """A retriever in which not every question finds the same."""
+
+    def of(self, question: Question) -> Retriever:
+        """What `question` can search. It need not be closed.
+
+        Raises:
+            UserError: there is nothing for it.
+        """
+        ...

@@ -15,8 +15,8 @@ from pathlib import Path
 from dragoman import jsonl
 from dragoman.errors import UserError
 from dragoman.retrieval.asked import span, well_formed
-from dragoman.retrieval.base import Hit, Retriever
-from dragoman.types import Passage
+from dragoman.retrieval.base import Hit, PerQuestion, Retriever
+from dragoman.types import Passage, Question
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +56,10 @@ class CachedRetriever:
 
     def __repr__(self) -> str:
         return f"cached {self.inner!r}"
+
+    def of(self, question: Question) -> Retriever:
+        """See `PerQuestion`. What is found for one question alone is not remembered."""
+        return self.inner.of(question) if isinstance(self.inner, PerQuestion) else self
 
     async def search(self, queries: Sequence[str], k: int, page: int = 0) -> list[list[Hit]]:
         """See `Retriever.search`. A search that failed is not remembered."""

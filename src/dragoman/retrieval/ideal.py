@@ -1,0 +1,111 @@
+"""Ideal retrieval: for each question only its gold passages can be found, as in Hotpot-Kimi (seed 003, section 4.1).
+
+Retrieval is then no reason for a wrong answer, and what is left is planning and reading. The passages are not handed over:
+a system has to search, and gets them in the order in which its query finds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from dragoman.errors import UserError
+from dragoman.retrieval.asked import span
+from dragoman.retrieval.base import Hit, Retriever
+from dragoman.retrieval.bm25 import BM25Retriever, build_bm25
+from dragoman.retrieval.manifest import POOL, Manifest, building, digest
+from dragoman.retrieval.store import PassageStore
+from dragoman.types import Passage, Question
+
+SEARCH = "bm25"  # the folder of the index inside
+
+
+def build_ideal(
+    passages: Iterable[Passage],
+    folder: Path | str,
+    *,
+    k1: float = 0.9,
+    b: float = 0.4,
+    threads: int = 2,
+    heap: str = "2g",
+) -> Manifest:
+    """Index passages into `folder`, replacing an index that is there.
+
+    Args and raises: see `build_bm25`.
+    """
+    with building(Path(folder), "ideal") as work:
+        inner = build_bm25(passages, work / SEARCH, k1=k1, b=b, threads=threads, heap=heap)
+        manifest = Manifest("ideal", inner.corpus_sha256, inner.passages, {})
+        manifest.write(work)
+    return manifest
+
+
+def open_ideal(folder: Path | str, *, threads: int = 2, heap: str = "2g") -> IdealRetriever:
+    """A folder that `build_ideal` wrote, opened.
+
+    Raises:
+        UserError: the folder is not a whole index of this kind, or no Java can be used.
+    """
+    Manifest.read(Path(folder), "ideal")
+    inner = Path(folder) / SEARCH
+    return IdealRetriever(BM25Retriever(inner, threads=threads, heap=heap), PassageStore(inner))
+
+
+class IdealRetriever:
+    """Searches all passages like any retriever, and for a question (`of`) its gold passages alone.
+
+    Args:
+        search: finds passages of `passages`; closed with this retriever, as they are.
+    """
+
+    def __init__(self, search: Retriever, passages: PassageStore) -> None:
+        self._search, self._passages = search, passages
+        self._rows = {passage.id: row for row, passage in enumerate(passages)}
+        self.fingerprint = f"ideal-{digest({'search': search.fingerprint})}"
+        self.passage_count = len(passages)
+
+    def __repr__(self) -> str:
+        return f"ideal retrieval of {self.passage_count} passages over {self._search!r}"
+
+    def of(self, question: Question) -> Retriever:
+        """What finds the gold passages of `question`, and nothing else.
+
+        Raises:
+            UserError: none are known, or one is not in the index.
+        """
+        if not question.supporting_ids:
+            raise UserError(f"question {question.id}: ideal retrieval needs its supporting_ids, and it has none")
+        if missing := [i for i in question.supporting_ids if i not in self._rows]:
+            raise UserError(f"question {question.id}: its gold passage {missing[0]!r} is not in {self!r}")
+        gold = [self._passages[self._rows[i]] for i in dict.fromkeys(question.supporting_ids)]
+        return _Gold(self._search, gold, self.fingerprint)
+
+    async def search(self, queries: Sequence[str], k: int, page: int = 0) -> list[list[Hit]]:
+        """See `Retriever.search`. This finds all passages, for whoever has no question in mind."""
+        return await self._search.search(queries, k, page)
+
+    async def close(self) -> None:
+        await self._search.close()
+        self._passages.close()
+
+
+class _Gold:
+    """The passages of one question: those among the best of a search in its order, then the others."""
+
+    def __init__(self, search: Retriever, gold: list[Passage], fingerprint: str) -> None:
+        self._search, self._gold, self.fingerprint = search, gold, fingerprint
+
+    async def search(self, queries: Sequence[str], k: int, page: int = 0) -> list[list[Hit]]:
+        first, last = span(k, page)
+        found = await self._search.search(queries, POOL)
+        return [self._only(hits)[first:last] for hits in found]
+
+    async def close(self) -> None:
+        pass  # the search is everybody's
+
+    def _only(self, hits: list[Hit]) -> list[Hit]:
+        gold = {passage.id for passage in self._gold}
+        ranked = [hit for hit in hits if hit.passage.id in gold]
+        least = min((hit.score for hit in ranked), default=0.0)
+        seen = {hit.passage.id for hit in ranked}
+        return ranked + [Hit(passage, least) for passage in self._gold if passage.id not in seen]
