@@ -124,9 +124,9 @@ async def execute(command: Sequence[str], expected: Sequence[int] = (0,), folder
                 last.append(line)
         code = await process.wait()
     finally:
+        _RUNNING.discard(process.pid)  # first: to end it takes a while, in which this may be cancelled once more
         if process.returncode is None:
             await _end(process)
-        _RUNNING.discard(process.pid)
     if code not in expected:
         raise CommandFailed(command, code, list(last))
     return code

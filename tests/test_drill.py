@@ -38,8 +38,9 @@ def test_the_llm_notes_what_it_has_answered(tmp_path, monkeypatch):
         assert drill.answers(f"{url}/models")
         answer = drill.call(f"{url}/chat/completions", {"messages": [{"role": "user", "content": "?"}]})
         assert answer["choices"][0]["message"]["content"] == "the water"
-        drill.until(lambda: (tmp_path / "answered").exists(), "it is noted")
-        assert json.loads((tmp_path / "answered").read_text()) == [{"role": "user", "content": "?"}]
+        noted = tmp_path / "answered"
+        drill.until(lambda: noted.exists() and noted.read_text().endswith("\n"), "it is noted")
+        assert json.loads(noted.read_text()) == [{"role": "user", "content": "?"}]
         server.shutdown()
 
 

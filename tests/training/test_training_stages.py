@@ -123,7 +123,7 @@ async def test_a_teacher_s_actions_are_written_in_the_proxy_s_tokens(tmp_path, t
 async def test_an_oracle_s_actions_too_and_the_proxy_is_asked_nothing(tmp_path, tiny_model):
     vocabulary, own = Vocabulary(tiny_model, None), world()
     known = [replace(q, supporting_ids=(f"p{i}",)) for i, q in enumerate(QUESTIONS)]
-    metrics = await seeds(tmp_path, own, lambda: vocabulary, known, exploration={"oracle": True})
+    metrics = await seeds(tmp_path, own, lambda: vocabulary, known, exploration={"oracle": True}, min_advantage=0.1)
     assert own.proxy.requests == [] and metrics["trees"]["trajectories"] == len(known)
     for sample in read_samples(tmp_path / "samples.parquet"):
         assert sample.completion_ids[-1] in vocabulary.eos_ids and sample.credit == 1

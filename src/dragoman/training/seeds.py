@@ -70,7 +70,7 @@ def select(episode: Episode, reward: str, settings: SeedsParams) -> list[Sample]
                     continue
         elif sample.credit < settings.min_credit:
             continue
-        elif settings.min_advantage:
+        elif settings.min_advantage and not (sample.forced and len(group) == 1):  # what an oracle says has no siblings
             mean = sum(s.credit for s in group) / len(group)
             if sample.credit - mean < settings.min_advantage:
                 continue
