@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -272,11 +273,17 @@ def free_port() -> int:
         return port
 
 
-def call(url: str, body: dict[str, Any] | None = None) -> Any:
+def call(url: str, body: dict[str, Any] | None = None, tries: int = 20) -> Any:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as response:
-        return json.loads(response.read())
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return json.loads(response.read())
+    except urllib.error.HTTPError as e:
+        if e.code != 503 or not tries:
+            raise
+    time.sleep(0.5)  # Prefect's database is busy, and clients are to try again
+    return call(url, body, tries - 1)
 
 
 def answers(url: str) -> bool:
