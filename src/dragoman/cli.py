@@ -339,7 +339,7 @@ def evaluate(
     from dragoman.world import open_worlds
 
     loaded = _with_settings(_with_llm(load_params(params), llm_url, llm_model), change or [])
-    names = systems.split(",") if systems else list(loaded.compared)
+    names = systems.split(",") if systems else list(loaded.compared(dataset if questions is None else ""))
     _check_systems(names, loaded)
     limit = loaded.evaluate.limit if limit is None and questions is None else limit
     name = corpus.parent.name if corpus else dataset
@@ -383,7 +383,7 @@ def report(
     loaded = load_params(params)
     metrics = {}
     for dataset in loaded.datasets:
-        folders = [Path("results/evaluate") / f"{dataset}-{folder_name(name)}" for name in loaded.compared]
+        folders = [Path("results/evaluate") / f"{dataset}-{folder_name(name)}" for name in loaded.compared(dataset)]
         metrics[dataset] = merge(folders, dataset=dataset, seed=loaded.seed, resamples=loaded.evaluate.bootstrap)
         if out is None:
             print(markdown(metrics[dataset]))

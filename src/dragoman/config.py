@@ -496,7 +496,9 @@ class Params(Section):
     seed: int = 0
     datasets: tuple[str, ...] = ("atlas",)
     evaluated: tuple[str, ...] = ("direct", "standard", "c3po")
-    """The systems of the evaluation matrix; a policy may follow after `@`."""
+    """The systems of the evaluation matrix, untrained."""
+    oracles: tuple[str, ...] = ()
+    """Datasets on which an oracle is evaluated too, in the system that is trained: its questions have `supporting_ids`."""
     policies: tuple[str, ...] = ()
     """Training stages whose policy is evaluated too, in the system that is trained."""
     model: ModelParams = ModelParams()
@@ -546,10 +548,10 @@ class Params(Section):
             raise ValueError(str(e)) from None
         return self
 
-    @property
-    def compared(self) -> tuple[str, ...]:
-        """The systems of the report, by name."""
-        return (*self.evaluated, *(f"{self.train.system}@{policy}" for policy in self.policies))
+    def compared(self, dataset: str) -> tuple[str, ...]:
+        """The systems of the report on a dataset, by name."""
+        told = ("oracle",) if dataset in self.oracles else ()
+        return (*self.evaluated, *(f"{self.train.system}@{policy}" for policy in (*self.policies, *told)))
 
     def system_settings(self, name: str) -> dict[str, Any]:
         return self.systems.get(name, {})

@@ -23,6 +23,7 @@ from dragoman.systems.base import System
 from dragoman.types import Passage
 
 PROBES = 5
+ORACLE = "oracle"  # as a policy: what one who knows the gold passages would do
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -39,10 +40,14 @@ def folder_name(text: str) -> str:
 def policy_model(policy: str, proxy: EngineParams, results: Path = Path("results")) -> EngineParams:
     """The engine settings of a policy: a version of the registry (`champion`, `v3`), a training stage, or a folder.
 
+    Those of the base where the policy is empty, or `oracle`, which asks no model.
+
     Raises:
         UserError: there is no such policy.
     """
-    return proxy.model_copy(update={"model": str(policy_folder(policy, results))}) if policy else proxy
+    if policy in ("", ORACLE):
+        return proxy
+    return proxy.model_copy(update={"model": str(policy_folder(policy, results))})
 
 
 async def open_retriever_checked(index: str, corpus: list[Passage] | None = None) -> CachedRetriever:
@@ -79,9 +84,10 @@ class Worlds:
         system_name, policy = split_name(name)
         system = build(system_name, self.params.system_settings(system_name))
         llm = self.engine(self.params.llm)
-        # a baseline has no role to play: it must not load a proxy that it will never ask
-        proxy = self.engine(policy_model(policy, self.params.proxy)) if system.roles else llm
-        return system, World(llm=llm, proxy=proxy, retriever=self.retriever)
+        # what has no role to play, or is told what to do, must not load a proxy that it will never ask
+        asked = system.roles and policy != ORACLE
+        proxy = self.engine(policy_model(policy, self.params.proxy)) if asked else llm
+        return system, World(llm=llm, proxy=proxy, retriever=self.retriever, oracle=policy == ORACLE)
 
     def open_sampler(self, name: str, teacher: EngineParams | None, *, shots: int) -> tuple[System, World]:
         """The same with a teacher in the proxy's place, where one is given, and with in-context examples."""

@@ -69,7 +69,7 @@ def reproduced(project) -> Path:
     return project
 
 
-SYSTEMS = ["direct", "standard", "c3po", "c3po@sft", "c3po@rl"]
+SYSTEMS = ["direct", "standard", "c3po", "c3po@sft", "c3po@rl", "c3po@oracle"]
 
 
 def test_the_report_compares_the_systems(reproduced):

@@ -214,6 +214,18 @@ async def test_without_gold_passages_the_policy_decides():
     assert [n.text for n in episode.nodes] == ["[No Retrieval]"] and len(proxy.requests) == 1
 
 
+async def test_a_world_of_an_oracle_says_what_it_lacks():
+    proxy = ScriptedEngine(lambda prompt, rng: AssertionError("the oracle was to decide"))
+    world = World(llm=ScriptedEngine(lambda p, r: "x"), proxy=proxy, retriever=ListRetriever(PASSAGES), oracle=True)
+    known = replace(QUESTION, question="What is the capital of Bhutan?", supporting_ids=("bhutan",))
+    episode = await Tree(known, build("c3po"), world).grow()
+    assert episode.trajectories[0].passages == ["bhutan"]
+    with pytest.raises(UserError, match="question q: an oracle needs its supporting_ids"):
+        await Tree(QUESTION, build("c3po"), world).grow()
+    with pytest.raises(UserError, match="the role 'planner' has no oracle"):
+        await Tree(known, build("mujica"), world).grow()
+
+
 def test_names_are_what_a_query_may_be_after_the_question():
     def allowed(query: str, kept: list[Passage]) -> bool:
         grammar = C3PO(queries="names").decide.grammar(question=QUESTION.question, roadmap="", kept=kept)

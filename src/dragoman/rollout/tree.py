@@ -36,12 +36,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class World:
-    """What a system runs in. `engines` overrides the default engine for single roles or asks, by their name."""
+    """What a system runs in. `engines` overrides the default engine for single roles or asks, by their name.
+
+    With `oracle`, every role acts as its oracle says, and the proxy is asked nothing.
+    """
 
     llm: Engine
     proxy: Engine
     retriever: Retriever
     engines: Mapping[str, Engine] = field(default_factory=dict)
+    oracle: bool = False
 
     def engine_of(self, name: str, default: Engine) -> Engine:
         return self.engines.get(name, default)
@@ -265,8 +269,18 @@ class Tree:
         return ids
 
     async def _told(self, role: Role, grammar: Grammar, state: Mapping[str, Any]) -> list[Result]:
-        """What the role's oracle says, as if an engine had said it that reports no tokens; nothing without an oracle."""
-        if not (self.exploration.oracle and role.oracle and self.question.supporting_ids):
+        """What the role's oracle says, as if an engine had said it that reports no tokens; nothing without an oracle.
+
+        Raises:
+            UserError: the world is an oracle's, and there is none.
+        """
+        if not (self.exploration.oracle or self.world.oracle):
+            return []
+        if role.oracle is None or not self.question.supporting_ids:
+            if self.world.oracle and role.oracle is None:
+                raise UserError(f"the role {role.name!r} has no oracle")
+            if self.world.oracle:
+                raise UserError(f"question {self.question.id}: an oracle needs its supporting_ids, and it has none")
             return []
         gold = Gold(frozenset(self.question.supporting_ids), self._find)
         actions = await role.oracle(gold, **state)
