@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.rollout.record import Episode
 from flows.rollout import rollout
 from scripted import make_project, without_times
 
@@ -42,18 +43,21 @@ def ray(project, monkeypatch):
     module.shutdown()
 
 
-async def in_one_and_in_three(runner: str) -> None:
-    await rollout(system="c3po", limit=5, out="whole")
-    await rollout(system="c3po", limit=5, out=runner, shards=3, runner=runner)
-    expected = sorted(without_times(Path("whole")), key=lambda e: e.question["id"])
-    assert len(expected) == 5 and without_times(Path(runner)) == expected
-    assert len(list(Path(runner, "shards").glob("*-of-3/shard.json"))) == 3
+async def roll_out(out: str, **sharding) -> list[Episode]:
+    await rollout(system="c3po", limit=5, out=out, **sharding)
+    return without_times(Path(out))
 
 
 async def test_ray_gives_the_same_episodes(project, ray):
-    await in_one_and_in_three("ray")
+    whole = await roll_out("whole")
+    assert len(whole) == 5
+    assert await roll_out("ray", shards=3, runner="ray") == sorted(whole, key=lambda e: e.question["id"])
+    assert len(list(Path("ray", "shards").glob("*-of-3/shard.json"))) == 3
 
 
 async def test_dask_gives_the_same_episodes(project):
     pytest.importorskip("distributed", reason="dask is not installed")
-    await in_one_and_in_three("dask")
+    whole = await roll_out("whole")
+    assert len(whole) == 5
+    assert await roll_out("dask", shards=3, runner="dask") == sorted(whole, key=lambda e: e.question["id"])
+    assert len(list(Path("dask", "shards").glob("*-of-3/shard.json"))) == 3
