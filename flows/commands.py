@@ -53,9 +53,8 @@ class CommandFailed(Exception):
     @property
     def worth_another_try(self) -> bool:
         stages = [int(found) for line in self.last for found in re.findall(r"exited with (\d+)", line)]  # DVC's words
-        return (
-            BAD_INPUT not in (self.code, *stages) and self.code != -signal.SIGTERM
-        )  # that was us, who asked it to end
+        ended_by_us = self.code == -signal.SIGTERM
+        return BAD_INPUT not in (self.code, *stages) and not ended_by_us
 
 
 def worth_another_try(_: Any, __: TaskRun, state: State) -> bool:

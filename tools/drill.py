@@ -33,6 +33,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from tools.services import answers
+
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
 HOST = "127.0.0.1"
@@ -100,7 +102,8 @@ class Drill:
         return self.dragoman("evaluate", "--systems", "standard", "--out", "results/drill", **more)
 
     def llm(self) -> subprocess.Popen[str]:
-        process = self.start(sys.executable, __file__, "--llm", str(self.llm_port), str(self.folder / "answered"))
+        stand_in = ("-m", "tools.drill", "--llm", str(self.llm_port), str(self.folder / "answered"))
+        process = self.start(sys.executable, *stand_in, PYTHONPATH=str(ROOT))
         until(lambda: answers(f"http://{HOST}:{self.llm_port}/v1/models"), "the LLM's server answers")
         return process
 
@@ -284,14 +287,6 @@ def call(url: str, body: dict[str, Any] | None = None, tries: int = 20) -> Any:
             raise
     time.sleep(0.5)  # Prefect's database is busy, and clients are to try again
     return call(url, body, tries - 1)
-
-
-def answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=2) as response:
-            return bool(response.status == 200)
-    except OSError:
-        return False
 
 
 class LLM(BaseHTTPRequestHandler):

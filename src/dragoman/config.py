@@ -25,8 +25,8 @@ class Section(BaseModel):
 
 S = TypeVar("S", bound=Section)
 Source = Literal["gold", "synthetic"]
-Algorithm = Literal["ppo", "mygo", "grpo"]
 """Whose questions: the dataset's own, or those of stage `synthesize`."""
+Algorithm = Literal["ppo", "mygo", "grpo"]
 
 
 class ModelParams(Section):

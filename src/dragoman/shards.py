@@ -16,14 +16,10 @@ from typing import Any
 
 from dragoman import jsonl
 from dragoman.errors import UserError
-from dragoman.rollout.figures import figures
 from dragoman.rollout.record import Episode
-from dragoman.rollout.samples import samples, write_samples
 from dragoman.rollout.store import EpisodeStore, read_episodes
-from dragoman.rollout.view import write_tree
-from dragoman.training.stages import SAMPLES
+from dragoman.training.stages import write_rollout
 from dragoman.types import Question
-from dragoman.world import folder_name
 
 
 @dataclass(frozen=True)
@@ -123,10 +119,4 @@ def merge(
         for episode in ordered:
             if episode.key not in store.done:
                 store.add(episode)
-    # what `roll_out_questions` leaves
-    metrics = figures(ordered, reward)
-    write_samples(out / SAMPLES, [sample for episode in ordered for sample in samples(episode, reward)])
-    jsonl.write_json(out / "metrics.json", metrics)
-    for episode in ordered[:views]:
-        write_tree(episode, reward, out / "trees" / f"{folder_name(str(episode.question['id']))}.html")
-    return metrics
+    return write_rollout(ordered, reward, out, views)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 import torch
-from toy import SETTINGS, Killed, ToyWorlds, make_run
+from toy import SETTINGS, TWO_ARMS, Killed, ToyWorlds, make_run
 
 from dragoman.config import AdapterParams, ExplorationParams, SeedsParams, SftParams
 from dragoman.engines.local import Vocabulary
@@ -32,18 +32,7 @@ def learner(name, tiny_model, **changes):
 @pytest.mark.timeout(60, func_only=True)  # a loaded machine takes as long to set the model up
 @pytest.mark.parametrize("name", LEARNERS)
 async def test_it_finds_the_better_of_two_arms(tiny_model, worlds, tmp_path, name):
-    exploration = SETTINGS.exploration.model_copy(update={"breadth": (4, 1), "force": 0})
-    run = make_run(
-        name,
-        tiny_model,
-        worlds,
-        tmp_path / "rl",
-        iterations=8,
-        questions=6,
-        exploration=exploration,
-        dev_every=8,
-        epochs=2,
-    )
+    run = make_run(name, tiny_model, worlds, tmp_path / "rl", **TWO_ARMS)
     await run.train()
     assert run.history[-1]["reward"] > 0.8 > run.history[0]["reward"]
     assert run.dev_history[-1]["dev_reward"] == 1.0
@@ -87,12 +76,20 @@ def test_mygo_makes_what_it_learns_likelier(tiny_model, toy_samples):
     assert own.survey(right).old.sum() > before
 
 
-@pytest.mark.parametrize("name", LEARNERS)
-@pytest.mark.parametrize("at", ["roll_out", "release", "learn"])
-async def test_killed_and_started_again_it_comes_to_the_same_numbers(tiny_model, tmp_path, monkeypatch, name, at):
+@pytest.mark.parametrize(
+    ("name", "changes", "at"),
+    [
+        *((name, {"iterations": 2}, at) for name in LEARNERS for at in ("roll_out", "release", "learn")),
+        ("ppo", {"critic": "head"}, "release"),
+        ("ppo", {"critic": "tree"}, "learn"),
+    ],
+)
+async def test_killed_and_started_again_it_comes_to_the_same_numbers(
+    tiny_model, tmp_path, monkeypatch, name, changes, at
+):
     async def train(out, fail_after=None):
         worlds = ToyWorlds()
-        run = make_run(name, tiny_model, worlds, out, iterations=2)
+        run = make_run(name, tiny_model, worlds, out, **changes)
         calls = 0
         target = {"roll_out": run, "release": worlds, "learn": run.learner}[at]
         original = getattr(target, at)

@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 import toy
-from toy import QUESTIONS, SETTINGS, Killed, ToyWorlds
+from toy import QUESTIONS, SETTINGS, TWO_ARMS
 
 from dragoman.training.actions import AllowedTokens, collate, micro_batches, rows, unpack
 from dragoman.training.loop import questions_of
@@ -100,57 +100,11 @@ def make_run(tiny_model, worlds, out, **changes):
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("critic", ["head", "tree"])
 async def test_ppo_finds_the_better_of_two_arms(tiny_model, worlds, tmp_path, critic):
-    exploration = SETTINGS.exploration.model_copy(update={"breadth": (4, 1), "force": 0})
-    run = make_run(
-        tiny_model,
-        worlds,
-        tmp_path / "rl",
-        iterations=8,
-        questions=6,
-        exploration=exploration,
-        dev_every=8,
-        epochs=2,
-        critic=critic,
-    )
+    run = make_run(tiny_model, worlds, tmp_path / "rl", **TWO_ARMS, critic=critic)
     await run.train()
     assert run.history[-1]["reward"] > 0.8  # of distinct leaves: one wrong draw in a tree of four counts as half
     assert run.dev_history[-1]["dev_reward"] == 1.0
     assert run.dev_history[-1]["share_Right"] == 1.0
-
-
-@pytest.mark.parametrize(("at", "critic"), [("rollouts", "head"), ("learning", "tree")])
-async def test_killed_and_started_again_it_comes_to_the_same_numbers(tiny_model, tmp_path, monkeypatch, at, critic):
-    async def train(out, fail_after=None):
-        worlds = ToyWorlds()
-        run = make_run(tiny_model, worlds, out, critic=critic)
-        calls = 0
-        target, name = (worlds, "release") if at == "rollouts" else (run.learner, "learn")
-        original = getattr(target, name)
-
-        def dying(*arguments, **named):
-            nonlocal calls
-            calls += 1
-            if calls == fail_after:
-                raise Killed
-            return original(*arguments, **named)
-
-        monkeypatch.setattr(target, name, dying)
-        try:
-            return await run.train(), run
-        finally:
-            await worlds.close()
-
-    unbroken, whole = await train(tmp_path / "unbroken")
-    with pytest.raises(Killed):
-        await train(tmp_path / "broken", fail_after=2)
-    resumed, rest = await train(tmp_path / "broken")
-    assert resumed == unbroken
-    timed = {"rollout_seconds", "learn_seconds"}
-    assert [{k: v for k, v in row.items() if k not in timed} for row in rest.history] == [
-        {k: v for k, v in row.items() if k not in timed} for row in whole.history
-    ]
-    again, _ = await train(tmp_path / "broken")
-    assert again == unbroken  # finished already
 
 
 async def test_a_policy_is_named_after_its_content_and_tells_where_it_comes_from(tiny_model, worlds, tmp_path):

@@ -93,6 +93,16 @@ SETTINGS = RlParams(
 )
 
 
+TWO_ARMS = {
+    "iterations": 8,
+    "questions": 6,
+    "exploration": SETTINGS.exploration.model_copy(update={"breadth": (4, 1), "force": 0}),
+    "dev_every": 8,
+    "epochs": 2,
+}
+"""With these the better arm is found within a minute."""
+
+
 def make_run(
     name: str,
     model: Path,

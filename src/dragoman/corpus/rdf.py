@@ -92,7 +92,7 @@ def sparql(path: Path, query: str) -> list[str]:
         return ["\t".join(row) for row in ([str(name) for name in found.vars or ()], *rows)]
     except (
         Exception
-    ) as e:  # of pyparsing for the grammar, a bare one for what that cannot see, such as an unknown prefix
+    ) as e:  # pyparsing's for the grammar, a bare one for what that cannot see, such as an unknown prefix
         raise UserError(f"SPARQL: {_one_line(e)[:300]}") from None
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 from dragoman.errors import RetrieverFault, UserError
 from dragoman.retrieval.base import Hit, Retriever
 from dragoman.retrieval.health import check_health
-from dragoman.retrieval.manifest import BUNDLED_ENCODER, METHODS, POOL, RRF_K, Manifest, building
+from dragoman.retrieval.manifest import BUNDLED_ENCODER, METHODS, POOL, RRF_K, SEARCH, Manifest, building
 from dragoman.types import Passage
 
 __all__ = ["Hit", "Manifest", "Method", "Retriever", "build_index", "check_health", "open_retriever"]
@@ -79,14 +79,12 @@ def build_index(
         return lexical(passages, folder)
     if method == "dense":
         return dense(passages, folder)
-    if method == "graph":
-        from dragoman.retrieval.graph import build_graph
-
-        return build_graph(passages, folder, k1=k1, b=b, threads=threads, heap=heap)
-    if method == "ideal":
-        from dragoman.retrieval.ideal import build_ideal
-
-        return build_ideal(passages, folder, k1=k1, b=b, threads=threads, heap=heap)
+    if method in ("graph", "ideal"):  # they search by words; what they make of it is theirs when they are opened
+        with building(folder, method) as work:
+            inner = lexical(passages, work / SEARCH)
+            manifest = Manifest(method, inner.corpus_sha256, inner.passages, {})
+            manifest.write(work)
+        return manifest
 
     from dragoman.retrieval.hybrid import check_fusion
     from dragoman.retrieval.store import PassageStore

@@ -9,41 +9,18 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from dragoman.retrieval.asked import span, well_formed
 from dragoman.retrieval.base import Hit, Retriever
-from dragoman.retrieval.bm25 import BM25Retriever, build_bm25
-from dragoman.retrieval.manifest import Manifest, building, digest
+from dragoman.retrieval.bm25 import BM25Retriever
+from dragoman.retrieval.manifest import SEARCH, Manifest, digest
 from dragoman.retrieval.store import PassageStore
-from dragoman.types import Passage
-
-SEARCH = "bm25"  # the folder of the index inside
-
-
-def build_graph(
-    passages: Iterable[Passage],
-    folder: Path | str,
-    *,
-    k1: float = 0.9,
-    b: float = 0.4,
-    threads: int = 2,
-    heap: str = "2g",
-) -> Manifest:
-    """Index entities into `folder`, replacing an index that is there.
-
-    Args and raises: see `build_bm25`.
-    """
-    with building(Path(folder), "graph") as work:
-        inner = build_bm25(passages, work / SEARCH, k1=k1, b=b, threads=threads, heap=heap)
-        manifest = Manifest("graph", inner.corpus_sha256, inner.passages, {})
-        manifest.write(work)
-    return manifest
 
 
 def open_graph(folder: Path | str, *, threads: int = 2, heap: str = "2g") -> GraphRetriever:
-    """A folder that `build_graph` wrote, opened.
+    """A folder that `build_index` wrote, opened.
 
     Raises:
         UserError: the folder is not a whole graph index, or no Java can be used.

@@ -6,42 +6,20 @@ a system has to search, and gets them in the order in which its query finds them
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from dragoman.errors import UserError
 from dragoman.retrieval.asked import span
 from dragoman.retrieval.base import Hit, Retriever
-from dragoman.retrieval.bm25 import BM25Retriever, build_bm25
-from dragoman.retrieval.manifest import POOL, Manifest, building, digest
+from dragoman.retrieval.bm25 import BM25Retriever
+from dragoman.retrieval.manifest import POOL, SEARCH, Manifest, digest
 from dragoman.retrieval.store import PassageStore
 from dragoman.types import Passage, Question
 
-SEARCH = "bm25"  # the folder of the index inside
-
-
-def build_ideal(
-    passages: Iterable[Passage],
-    folder: Path | str,
-    *,
-    k1: float = 0.9,
-    b: float = 0.4,
-    threads: int = 2,
-    heap: str = "2g",
-) -> Manifest:
-    """Index passages into `folder`, replacing an index that is there.
-
-    Args and raises: see `build_bm25`.
-    """
-    with building(Path(folder), "ideal") as work:
-        inner = build_bm25(passages, work / SEARCH, k1=k1, b=b, threads=threads, heap=heap)
-        manifest = Manifest("ideal", inner.corpus_sha256, inner.passages, {})
-        manifest.write(work)
-    return manifest
-
 
 def open_ideal(folder: Path | str, *, threads: int = 2, heap: str = "2g") -> IdealRetriever:
-    """A folder that `build_ideal` wrote, opened.
+    """A folder that `build_index` wrote, opened.
 
     Raises:
         UserError: the folder is not a whole index of this kind, or no Java can be used.

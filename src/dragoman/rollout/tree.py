@@ -205,8 +205,6 @@ class Tree:
         kinds = grammar.alternatives() if depth <= self.exploration.force else [grammar]
         if depth > 1 and ctx.nodes_left < len(kinds):
             kinds = [grammar]
-        told = await self._told(role, grammar, state)
-        forced = bool(told) or len(kinds) > 1
         constraint = grammar.constraint()
         requests = [
             Request(
@@ -223,10 +221,12 @@ class Tree:
         ]
 
         async def compute() -> dict[str, Any]:
+            told = await self._told(role, grammar, state)
             results = told or await self.world.engine_of(role.name, self.world.proxy).generate(requests)
-            return {"results": [r.to_json() for r in results]}
+            return {"results": [r.to_json() for r in results], "told": bool(told)}
 
         drawn = await self.call(point, compute)
+        forced = len(kinds) > 1 or drawn.get("told", False)
         ids: list[str] = []
         by_action: dict[Any, Node] = {}
         for result in map(Result.from_json, drawn["results"]):
@@ -274,16 +274,14 @@ class Tree:
         Raises:
             UserError: the world is an oracle's, and there is none.
         """
-        if not (self.exploration.oracle or self.world.oracle):
+        known = self.question.supporting_ids
+        if self.world.oracle and role.oracle is None:
+            raise UserError(f"the role {role.name!r} has no oracle")
+        if self.world.oracle and not known:
+            raise UserError(f"question {self.question.id}: an oracle needs its supporting_ids, and it has none")
+        if role.oracle is None or not known or not (self.exploration.oracle or self.world.oracle):
             return []
-        if role.oracle is None or not self.question.supporting_ids:
-            if self.world.oracle and role.oracle is None:
-                raise UserError(f"the role {role.name!r} has no oracle")
-            if self.world.oracle:
-                raise UserError(f"question {self.question.id}: an oracle needs its supporting_ids, and it has none")
-            return []
-        gold = Gold(frozenset(self.question.supporting_ids), self._find)
-        actions = await role.oracle(gold, **state)
+        actions = await role.oracle(Gold(frozenset(known), self._find), **state)
         return [Result((), (Completion(grammar.render(action), (), (), "stop"),), 0, 0) for action in actions]
 
     async def _find(self, query: str, k: int) -> list[str]:

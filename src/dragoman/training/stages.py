@@ -81,12 +81,21 @@ async def roll_out_questions(
                     progress=progress,
                 )
             )
+    return episodes, write_rollout(episodes, reward, out, views)
+
+
+def write_rollout(episodes: Sequence[Episode], reward: str, out: Path, views: int) -> dict[str, Any]:
+    """What a rollout leaves beside its episodes: samples, figures, and an HTML view of the first `views` trees.
+
+    Returns:
+        What `out/metrics.json` holds.
+    """
     metrics = figures(episodes, reward)
     write_samples(out / SAMPLES, [sample for episode in episodes for sample in samples(episode, reward)])
     jsonl.write_json(out / "metrics.json", metrics)
     for episode in episodes[:views]:
         write_tree(episode, reward, out / "trees" / f"{folder_name(str(episode.question['id']))}.html")
-    return episodes, metrics
+    return metrics
 
 
 async def make_seeds(
