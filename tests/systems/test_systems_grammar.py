@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dragoman.systems.c3po import actions
 from dragoman.systems.c3po.actions import Answer, Keep, KeepAll, NoRetrieval, Plan, Search
 from dragoman.systems.grammar import (
+    Alias,
     Form,
     FreeText,
     HallucinatedIndex,
@@ -169,6 +170,21 @@ def test_a_span_s_grammar_parses_what_it_allows_and_more():
 def test_names_are_runs_of_capitalized_words():
     text = "In Albania, the Black Sea Fleet met Lena Holt. It sailed to Asia/Pyongyang (North Korea); hafnium did not."
     assert names(text) == ["Albania", "Black Sea Fleet", "Lena Holt", "Asia/Pyongyang", "North Korea"]
+
+
+@given(lines)
+def test_an_alias_is_what_the_sampler_says_and_any_line_is_understood(query):
+    form = Form(Search, "[Retrieval] {query}", query=Alias(100, name="it", stands_for="capital of Bhutan"))
+    assert form.render(Search("capital of Bhutan")) == "[Retrieval] it"
+    assert re.fullmatch(form.regex, "[Retrieval] it") and not re.fullmatch(form.regex, "[Retrieval] capital of Bhutan")
+    if query != "it":
+        assert form.parse(form.render(Search(query))) == Search(query)
+
+
+def test_what_would_be_read_as_an_alias_cannot_be_said():
+    slot = Alias(100, name="it", stands_for="capital of Bhutan")
+    with pytest.raises(InvalidAction, match="'it' would be read as 'capital of Bhutan'"):
+        slot.render("it")
 
 
 @given(st.text())

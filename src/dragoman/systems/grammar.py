@@ -100,6 +100,32 @@ class Span(Line):
 
 
 @dataclass(frozen=True)
+class Alias(Line):
+    """A line that the sampler may only call by a short name, which costs it fewer tokens than to copy what it stands for.
+
+    The parser is that of a line: a model that runs without constraint may say another one.
+    """
+
+    name: str = ""
+    stands_for: str = ""
+
+    @property
+    def strict(self) -> str:
+        return _escape(self.name)
+
+    def parse(self, text: str) -> str:
+        line = super().parse(text)
+        return self.stands_for if line == self.name else line
+
+    def render(self, value: str) -> str:
+        if value == self.stands_for:
+            return self.name
+        if value == self.name:
+            raise InvalidAction(f"{value!r} would be read as {self.stands_for!r}")
+        return super().render(value)
+
+
+@dataclass(frozen=True)
 class Several:
     """One to `most` values of a `slot`, each but the first after `mark`, as in `Who? [Ask] Where?`. Equal ones are one.
 

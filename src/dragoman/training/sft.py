@@ -163,7 +163,8 @@ def _fine_tune(
             bf16=True,
             use_cpu=not torch.cuda.is_available(),
             gradient_checkpointing=False,
-            train_sampling_strategy="group_by_length",
+            # Rows of equal length need no padding, but then a step is of one role; one row a pass needs none either way.
+            train_sampling_strategy="random" if settings.micro_batch == 1 else "group_by_length",
             save_strategy="epoch",
             logging_steps=1,
             report_to=[],

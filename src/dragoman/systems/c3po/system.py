@@ -19,14 +19,14 @@ from dragoman.systems.answer import answer
 from dragoman.systems.base import Ask, Context, Gold, Outcome, Role, StopReason
 from dragoman.systems.c3po import actions
 from dragoman.systems.c3po.actions import Answer, Keep, KeepAll, NoRetrieval, Plan, Search
-from dragoman.systems.grammar import Line, Span, names, words
+from dragoman.systems.grammar import Alias, Line, Span, names, words
 from dragoman.systems.prompts import load, number, one_line
 from dragoman.types import Passage, Question
 
 QUESTION_RUN, SPAN_WORDS, SPAN_RUN = 30, 40, 6
 """`queries: span` copies the question (30 words of one that is longer), and after the first search also up to 6 words in a
-row of it or of the first 40 of a kept passage; with `queries: phrase` the first search may have a few words of it, too. What
-`queries: names` may ask for after the whole question are the names in these texts."""
+row of it or of the first 40 of a kept passage; with `queries: phrase` the first search may have a few words of it, too. With
+`queries: names` the question is called by a name of its own and not copied, and after it come the names in these texts."""
 
 
 @dataclass(frozen=True)
@@ -207,12 +207,13 @@ class C3PO:
         if self.queries == "free":
             return Line(self.query_chars)
         whole = (question, QUESTION_RUN, QUESTION_RUN)
+        if self.queries == "names":
+            known = self._names(question, kept) if kept else []
+            if not known and (asked := self._whole(question)):
+                return Alias(self.query_chars, name="the question", stands_for=asked)
+            return self._copied(*((name, QUESTION_RUN, QUESTION_RUN) for name in known))
         if not kept and self.queries != "phrase":
             return self._copied(whole)
-        if self.queries == "names":
-            return self._copied(
-                *((name, QUESTION_RUN, QUESTION_RUN) for name in self._names(question, kept) or [question])
-            )
         parts = (question, *(one_line(p, SPAN_WORDS) for p in kept))
         return self._copied(whole, *((text, 1, SPAN_RUN) for text in parts))
 
