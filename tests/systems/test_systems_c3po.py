@@ -223,7 +223,7 @@ async def test_a_world_of_an_oracle_says_what_it_lacks():
     with pytest.raises(UserError, match="question q: an oracle needs its supporting_ids"):
         await Tree(QUESTION, build("c3po"), world).grow()
     with pytest.raises(UserError, match="the role 'planner' has no oracle"):
-        await Tree(known, build("mujica"), world).grow()
+        await Tree(known, build("mujica", {"answers": "planner"}), world).grow()
 
 
 def test_names_are_what_a_query_may_be_after_the_question():

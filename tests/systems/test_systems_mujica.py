@@ -16,7 +16,7 @@ from dragoman.engines.local import Vocabulary
 from dragoman.errors import EngineFault, UserError
 from dragoman.rollout.tree import TREE, Tree, World
 from dragoman.systems import build
-from dragoman.systems.base import StopReason
+from dragoman.systems.base import Gold, StopReason
 from dragoman.systems.grammar import InvalidAction, Line
 from dragoman.systems.mujica import actions
 from dragoman.systems.mujica.actions import Answer, Found, Nothing, Subquestions
@@ -69,6 +69,38 @@ async def run(plans: list[str], said: dict[str, str] = SAID, passages=PASSAGES, 
 def prompts(episode, role: str) -> list[str]:
     """What a role was shown, first turn first."""
     return [node.prompt[-1][1] for node in episode.nodes if node.role == role]
+
+
+async def test_the_oracle_asks_for_what_is_missing_and_workers_say_what_leads_on():
+    passages = [
+        Passage("osse", "Osse Viaduct", "The Osse Viaduct was opened in 1902. It was drawn by Edith Marlowe."),
+        Passage("who", "Edith Marlowe", "Edith Marlowe was born in Perth."),
+        *(Passage(f"noise{i}", f"Noise {i}", f"nothing number {i}") for i in range(3)),
+    ]
+    proxy = ScriptedEngine(lambda prompt, rng: AssertionError("the oracle was to decide"))
+    llm = ScriptedEngine(lambda prompt, rng: "Perth")
+    world = World(llm=llm, proxy=proxy, retriever=ListRetriever(passages), oracle=True)
+    asked = "Where was the architect of the Osse Viaduct born?"
+    question = Question("q", asked, ("Perth",), supporting_ids=("osse", "who"))
+    episode = await Tree(question, build("mujica", {"k": 1, "queries": "span"}), world).grow()
+    assert [node.text for node in episode.nodes] == [
+        "[Ask] Where was the architect of the Osse Viaduct born",
+        "[1] Osse Viaduct It was drawn by Edith Marlowe",
+        "[Ask] Edith Marlowe",
+        "[1] Edith Marlowe was born in Perth",
+        "[Answer]",
+    ]
+    assert episode.trajectories[0].passages == ["osse", "who"]
+
+
+async def test_the_oracle_s_worker_says_nothing_of_passages_that_are_not_gold():
+    async def find(query: str, k: int) -> list[str]:
+        return []
+
+    role = build("mujica").worker
+    gold = Gold(frozenset({"who"}), find)
+    assert await role.oracle(gold, question="?", subquestion="?", passages=PASSAGES[:2]) == [Nothing()]
+    assert build("mujica", {"environment": "graph"}).worker.oracle is None
 
 
 async def test_a_plan_of_two_rounds():

@@ -11,20 +11,21 @@ the start which ones the question is about.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain, zip_longest
-from typing import Literal
+from typing import Any, Literal
 
 from dragoman.errors import UserError
 from dragoman.systems.answer import answer
-from dragoman.systems.base import Context, Outcome, Role, StopReason
-from dragoman.systems.grammar import Line, OneOf, Span
+from dragoman.systems.base import Context, Gold, Outcome, Role, StopReason
+from dragoman.systems.grammar import Line, OneOf, Span, names, words
 from dragoman.systems.mujica import actions
-from dragoman.systems.mujica.actions import Answer, Nothing, Subquestions
+from dragoman.systems.mujica.actions import Answer, Found, Nothing, Subquestions
 from dragoman.systems.prompts import load, number, one_line
 from dragoman.types import Passage, Question
 
@@ -117,6 +118,7 @@ class Mujica:
             view=self._view,
             max_tokens=self.max_questions * self.question_tokens + self._thought_tokens,
             shots=self.shots,
+            oracle=self._oracle_planner if self._gold_is_known else None,
         )
 
     @cached_property
@@ -146,6 +148,7 @@ class Mujica:
             },
             max_tokens=self.sentence_tokens + self._thought_tokens,
             shots=self.shots,
+            oracle=self._oracle_worker if self._gold_is_known else None,
         )
 
     async def run(self, question: Question, ctx: Context) -> Outcome:
@@ -206,6 +209,44 @@ class Mujica:
         reply = await ctx.act(self.worker, question=question, subquestion=subquestion, passages=found)
         return ("", []) if isinstance(reply, Nothing) else (reply.sentence, [found[i - 1] for i in reply.ids])
 
+    @property
+    def _gold_is_known(self) -> bool:
+        """An oracle knows which passages are gold: not which entities, and not what the planner should answer."""
+        return self.environment == "text" and self.answers == "llm"
+
+    async def _oracle_planner(self, gold: Gold, question: str, state: State) -> list[Any]:
+        """The question while it finds a gold passage that is missing; then for each the name, or the word, that does first."""
+        missing = gold.ids - {passage.id for passage in state.kept}
+        asked = {fact.question for fact in state.facts}
+        whole = _copied(question, self.query_chars)
+        texts = [text for text, _, _ in self._runs(question, state)]
+        parts = [[part for text in texts for part in split(text)] for split in (names, words)]
+        for queries in ([whole], *parts):
+            fresh = (q for q in dict.fromkeys(queries) if q not in asked and len(q) <= self.query_chars)
+            found = {q: list(await gold.find(q, self.k)) for q in fresh}
+            finding = [{q: ids.index(id) for q, ids in found.items() if id in ids} for id in sorted(missing)]
+            best = dict.fromkeys(min(places, key=places.__getitem__) for places in finding if places)
+            if best:
+                return [Subquestions(tuple(best)[: self.max_questions])]
+        return [Answer()]
+
+    async def _oracle_worker(
+        self, gold: Gold, question: str, subquestion: str, passages: Sequence[Passage]
+    ) -> list[Any]:
+        """The gold passages, and of their sentences the one with the name that finds what is missing first."""
+        kept = {i: passage for i, passage in enumerate(passages, start=1) if passage.id in gold.ids}
+        missing = gold.ids - {passage.id for passage in passages}
+
+        async def rank(sentence: str) -> float:
+            found = [await gold.find(name, self.k) for name in names(sentence)]
+            return min((i for ids in found for i, id in enumerate(ids) if id in missing), default=math.inf)
+
+        if not kept:
+            return [Nothing()]
+        sentences = [s for passage in kept.values() for s in _sentences(passage, self.proxy_words)]
+        ranks = {sentence: await rank(sentence) for sentence in sentences}
+        return [Found(tuple(kept), _copied(min(ranks, key=ranks.__getitem__), self.sentence_chars))]
+
     def _view(self, question: str, state: State) -> dict[str, str]:
         if self.split:
             lines = [f"{fact.question} -> {fact.answer or 'nothing found'}" for fact in state.facts]
@@ -256,6 +297,11 @@ def topic_entities(question: Question) -> tuple[str, ...]:
     asked = f" {_folded(question.question)} "
     ends = dict.fromkeys(end for subject, _, obj in question.triples for end in (subject, obj))
     return tuple(end for end in ends if f" {_folded(end)} " in asked)
+
+
+def _copied(text: str, chars: int) -> str:
+    """A whole text as `queries: span` copies it."""
+    return " ".join(words(text)[:WHOLE_RUN])[:chars].rstrip()
 
 
 def _folded(text: str) -> str:
