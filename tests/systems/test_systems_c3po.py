@@ -226,6 +226,26 @@ async def test_a_world_of_an_oracle_says_what_it_lacks():
         await Tree(known, build("mujica", {"answers": "planner"}), world).grow()
 
 
+async def test_a_filter_may_keep_by_title():
+    question = replace(QUESTION, question="What is the capital of Bhutan?", supporting_ids=("bhutan",))
+    texts, passages = await told(question, select="titles")
+    assert (texts, passages) == (["[Retrieval] the question", "Action: [Bhutan]"], ["bhutan"])
+    role = C3PO(select="titles").filter
+    untitled = [Passage("a", "", "Thimphu has no traffic lights."), Passage("b", "Bhutan", "A country.")]
+    shown = role.view(question="?", objective="", passages=untitled)["passages"]
+    assert shown == "- Thimphu has no traffic lights: Thimphu has no traffic lights.\n- Bhutan: A country."
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"select": "letters"}, "select 'letters': choose numbers or titles"),
+     ({"select": "titles", "thoughts": True}, "too small to write thoughts")],
+)  # fmt: skip
+def test_a_selection_that_cannot_be_is_refused(settings, message):
+    with pytest.raises(UserError, match=message):
+        C3PO(**settings)
+
+
 def test_names_are_what_a_query_may_be_after_the_question():
     def allowed(query: str, kept: list[Passage]) -> bool:
         grammar = C3PO(queries="names").decide.grammar(question=QUESTION.question, roadmap="", kept=kept)

@@ -19,6 +19,7 @@ from dragoman.systems.grammar import (
     Line,
     OneOf,
     Span,
+    Titles,
     names,
 )
 
@@ -61,10 +62,30 @@ def test_decision_maker_without_thoughts(query):
 @given(filters)
 def test_filter(case):
     n, action = case
-    check_round_trip(actions.information_filter(n, THOUGHTS), action)
-    check_round_trip(actions.information_filter(n, None), Keep(action.ids))
-    check_round_trip(actions.information_filter(n, THOUGHTS), KeepAll(action.thought))
-    check_round_trip(actions.information_filter(n, None), KeepAll())
+    for ids in (Indices(n), Titles.of([f"Tower {i}" for i in range(n)])):
+        check_round_trip(actions.information_filter(ids, THOUGHTS), action)
+        check_round_trip(actions.information_filter(ids, None), Keep(action.ids))
+        check_round_trip(actions.information_filter(ids, THOUGHTS), KeepAll(action.thought))
+        check_round_trip(actions.information_filter(ids, None), KeepAll())
+
+
+@given(st.lists(st.text(max_size=30), max_size=6), st.data())
+def test_any_texts_make_titles_to_select_by(texts, data):
+    titles = Titles.of(texts)
+    assert len(titles.titles) == len(texts)
+    action = Keep(data.draw(selections(len(texts))))
+    check_round_trip(actions.information_filter(titles, None), action)
+
+
+def test_titles_are_told_apart_and_unknown_ones_refused():
+    titles = Titles.of(["Bhutan", "", "bhutan", "all", "Thimphu; its [old] town"])
+    assert titles.titles == ("Bhutan", "(2)", "bhutan (3)", "all (4)", "Thimphu its old town")
+    grammar = actions.information_filter(titles, None)
+    assert grammar.parse("Action: [thimphu its old town;Bhutan ]") == Keep((1, 5))
+    assert grammar.parse("Action: [all]") == KeepAll()
+    with pytest.raises(HallucinatedIndex, match="no passage has the title 'Tibet'"):
+        grammar.parse("Action: [Bhutan; Tibet]")
+    assert not re.fullmatch(titles.strict, "bhutan (3); Bhutan")
 
 
 @given(st.integers(0, 7).flatmap(lambda n: st.tuples(st.just(n), st.permutations(range(1, 9)))))
@@ -86,7 +107,7 @@ def test_the_sampler_can_select_sets_only(case):
     ],
 )
 def test_the_parser_forgives_white_space_and_order(text, ids):
-    grammar = actions.information_filter(3, None)
+    grammar = actions.information_filter(Indices(3), None)
     if ids is None:
         with pytest.raises(InvalidAction):
             grammar.parse(text)
@@ -96,9 +117,9 @@ def test_the_parser_forgives_white_space_and_order(text, ids):
 
 def test_an_index_that_is_not_there_is_told_apart():
     with pytest.raises(HallucinatedIndex, match="3 passages"):
-        actions.information_filter(3, None).parse("Action: [4]")
+        actions.information_filter(Indices(3), None).parse("Action: [4]")
     with pytest.raises(HallucinatedIndex):
-        OneOf(actions.information_filter(0, None)).parse("Action: [1]")
+        OneOf(actions.information_filter(Indices(0), None)).parse("Action: [1]")
 
 
 @pytest.mark.parametrize("query", ["", "  ", "two\nlines", "a  b", " a", "[LLM]", "x" * 201])

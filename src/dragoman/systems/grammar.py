@@ -197,6 +197,47 @@ class Indices:
         return ", ".join(map(str, value))
 
 
+@dataclass(frozen=True)
+class Titles:
+    """A selection out of 1..n as in `Indices`, said with a title for each: `Bhutan; Thimphu`.
+
+    A small model copies a title where it cannot say which number stood before it. `of` makes titles fit: different from
+    each other and without what separates them.
+    """
+
+    titles: tuple[str, ...]
+
+    @classmethod
+    def of(cls, texts: Sequence[str], max_words: int = 8) -> Titles:
+        fit = {"all": ""}  # which is an action of its own
+        for i, text in enumerate(texts, start=1):
+            title = " ".join(words(text.replace(";", " "))[:max_words])
+            if not title or title.casefold() in fit:
+                title = f"{title} ({i})".strip()
+            fit[title.casefold()] = title
+        return cls(tuple(fit.values())[1:])
+
+    @property
+    def strict(self) -> str:
+        said = [_escape(title) for title in self.titles]
+        return "(?:" + "|".join(t + "".join(f"(?:; {u})?" for u in said[i:]) for i, t in enumerate(said, 1)) + ")?"
+
+    @property
+    def lenient(self) -> str:
+        return r"[^\[\]\n]*"
+
+    def parse(self, text: str) -> tuple[int, ...]:
+        places = {title.casefold(): i for i, title in enumerate(self.titles, start=1)}
+        said = [" ".join(part.split()) for part in text.split(";") if part.strip()]
+        if unknown := [title for title in said if title.casefold() not in places]:
+            raise HallucinatedIndex(f"no passage has the title {unknown[0][:80]!r}")
+        return tuple(sorted({places[title.casefold()] for title in said}))
+
+    def render(self, value: tuple[int, ...]) -> str:
+        Indices(len(self.titles)).render(value)  # the same selections are allowed
+        return "; ".join(self.titles[i - 1] for i in value)
+
+
 class Grammar(Protocol):
     """What a role may say."""
 

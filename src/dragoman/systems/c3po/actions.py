@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dragoman.errors import UserError
-from dragoman.systems.grammar import Form, Indices, Line, OneOf
+from dragoman.systems.grammar import Form, Indices, Line, OneOf, Titles
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,7 @@ def router(queries: Sequence[Line], only: str = "") -> OneOf:
     return OneOf(*(form for name, kind in forms.items() if only in ("", name) for form in kind))
 
 
-def information_filter(n: int, thought: Line | None) -> OneOf:
-    ids = Indices(n)
+def information_filter(ids: Indices | Titles, thought: Line | None) -> OneOf:
     if thought is None:
         return OneOf(Form(KeepAll, "Action: [all]"), Form(Keep, "Action: [{ids}]", ids=ids))
     return OneOf(

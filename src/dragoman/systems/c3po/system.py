@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +19,7 @@ from dragoman.systems.answer import answer
 from dragoman.systems.base import Ask, Context, Gold, Outcome, Role, StopReason
 from dragoman.systems.c3po import actions
 from dragoman.systems.c3po.actions import Answer, Keep, KeepAll, NoRetrieval, Plan, Search
-from dragoman.systems.grammar import Alias, Line, Span, names, words
+from dragoman.systems.grammar import Alias, Indices, Line, Span, Titles, names, words
 from dragoman.systems.prompts import load, number, one_line
 from dragoman.types import Passage, Question
 
@@ -51,6 +51,8 @@ class C3PO:
     """`free` queries; or copied ones, for models too small to phrase one: `span`, the question, then words of it or of what was
     kept; `phrase`, the same with a few words of the question from the first search on; or `names`, the question, then names in it
     and in what was kept."""
+    select: str = "numbers"
+    """What the filter says of the passages that it keeps: their `numbers`, or for models too small to count their `titles`."""
     query_chars: int = 240
     thought_chars: int = 400
     action_tokens: int = 96
@@ -61,6 +63,10 @@ class C3PO:
         actions.router([Line()], self.strategy)  # refuses a strategy that does not exist
         if self.queries not in ("free", "span", "phrase", "names"):
             raise UserError(f"queries {self.queries!r}: choose free, span, phrase or names")
+        if self.select not in ("numbers", "titles"):
+            raise UserError(f"select {self.select!r}: choose numbers or titles")
+        if self.select == "titles" and self.thoughts:
+            raise UserError("select: titles is for models too small to write thoughts; leave one of the two out")
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -82,12 +88,14 @@ class C3PO:
     def filter(self) -> Role:
         return Role(
             "filter",
-            load(__package__, "filter_with_thought" if self.thoughts else "filter"),
-            grammar=lambda question, objective, passages: actions.information_filter(len(passages), self._thought),
+            load(__package__, self._filter_prompt),
+            grammar=lambda question, objective, passages: actions.information_filter(
+                self._selection(passages), self._thought
+            ),
             view=lambda question, objective, passages: {
                 "question": question,
                 "objective": f"Objective of this step: {objective}\n" if objective else "",
-                "passages": number(passages, self.proxy_words),
+                "passages": self._shown(passages),
             },
             max_tokens=self._tokens,
             shots=self.shots,
@@ -158,6 +166,26 @@ class C3PO:
             return []
         keep = await ctx.act(self.filter, question=question.question, objective=objective, passages=found)
         return found if isinstance(keep, KeepAll) else [found[i - 1] for i in keep.ids]
+
+    @property
+    def _filter_prompt(self) -> str:
+        if self.select == "titles":
+            return "filter_by_title"
+        return "filter_with_thought" if self.thoughts else "filter"
+
+    def _selection(self, passages: Sequence[Passage]) -> Indices | Titles:
+        """What there is to select from; a passage without a title is called by its first words."""
+        if self.select == "numbers":
+            return Indices(len(passages))
+        return Titles.of([passage.title or passage.text for passage in passages])
+
+    def _shown(self, passages: Sequence[Passage]) -> str:
+        """The passages as the filter sees them."""
+        if self.select == "numbers":
+            return number(passages, self.proxy_words)
+        titles = Titles.of([passage.title or passage.text for passage in passages]).titles
+        named = (replace(passage, title=title) for passage, title in zip(passages, titles, strict=True))
+        return "\n".join(f"- {one_line(passage, self.proxy_words)}" for passage in named)
 
     def _first_queries(self, question: str) -> list[Line]:
         """The kinds of query that a search may open with."""
