@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 from dragoman.engines.base import Engine, Grammar, Request
 from dragoman.engines.transformers import TransformersEngine
+from dragoman.engines.vllm import bind_threads
 
 SAMPLE = Request(prompt=(("user", "Name a colour."),), max_tokens=10, temperature=1.0)
 
@@ -72,3 +75,21 @@ def test_a_model_that_vllm_cannot_run_is_a_user_error(vllm_engine: Engine, tiny:
 
     with pytest.raises(UserError, match="vllm cannot load"):
         VllmEngine(tiny, dtype="float32", kv_cache_gib=0.1, max_num_seqs=0)
+
+
+@pytest.mark.parametrize("setting", ["auto", "nobind"])
+def test_each_thread_of_a_machine_that_is_used_whole_keeps_a_core(setting, monkeypatch):
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", setting)
+    cores = os.sched_getaffinity(0)
+    seen: dict[str, set[int]] = {}
+
+    def engine_thread() -> None:
+        bind_threads()
+        seen["bound"] = os.sched_getaffinity(0)
+
+    thread = threading.Thread(target=engine_thread)
+    thread.start()
+    thread.join()
+    whole = setting == "auto" and "OMP_NUM_THREADS" not in os.environ
+    assert seen["bound"] == ({min(cores)} if whole else cores)
+    assert os.sched_getaffinity(0) == cores  # nobody else's

@@ -10,10 +10,12 @@ Two things are not left to vLLM:
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import gc
 import itertools
 import os
+import sys
 import threading
 import warnings
 from pathlib import Path
@@ -108,6 +110,30 @@ def _grammar_processor(vocabulary: Vocabulary) -> type:
     return GrammarProcessor
 
 
+def bind_threads() -> None:
+    """Keep each OpenMP thread of the calling thread on a core of its own.
+
+    vLLM does so in processes of its own alone. Left to the kernel, both threads of a machine of two cores share one of
+    them for minutes whenever anything else runs, and each waits for the other. Nothing is bound where there are fewer
+    threads than cores, which then may be meant for other processes, or with `VLLM_CPU_OMP_THREADS_BIND=nobind`.
+    """
+    import torch
+
+    libraries = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*"))  # vLLM's kernels use torch's
+    if os.environ.get("VLLM_CPU_OMP_THREADS_BIND") == "nobind" or not libraries or sys.platform != "linux":
+        return
+    openmp = ctypes.CDLL(str(libraries[0]))
+    cores = sorted(os.sched_getaffinity(0))
+    if openmp.omp_get_max_threads() != len(cores):
+        return
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+    def bind(_: Any) -> None:
+        os.sched_setaffinity(0, {cores[openmp.omp_get_thread_num()]})  # 0 is the thread that asks
+
+    openmp.GOMP_parallel(bind, None, len(cores), 0)
+
+
 class VllmEngine(LocalEngine):
     """Runs a Hugging Face folder with vLLM, on the device that vLLM chooses.
 
@@ -176,6 +202,8 @@ class VllmEngine(LocalEngine):
             with _TURNS, torch.random.fork_rng(devices=[]), warnings.catch_warnings(action="ignore"):
                 self._engine = LLMEngine.from_engine_args(arguments)
                 _ALIVE.add(self)
+            if on_cpu:
+                bind_threads()
         except ValueError as e:
             raise UserError(f"vllm cannot load {self._folder}: {' '.join(str(e).split())}") from e
         finally:

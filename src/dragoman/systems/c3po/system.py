@@ -150,7 +150,8 @@ class C3PO:
                 case Search(query=query, thought=thought):
                     page = asked[query]  # the same query again means: show me more
                     asked[query] += 1
-                    found = await self._search(ctx, question, query, objective=thought or query, page=page)
+                    part = "" if query == self._whole(question.question) else query
+                    found = await self._search(ctx, question, query, objective=thought or part, page=page)
                     kept += [p for p in found if p.id not in {q.id for q in kept}]
             if len(kept) >= self.max_documents:
                 return kept[: self.max_documents], StopReason.DOCUMENT_LIMIT
