@@ -77,19 +77,23 @@ def test_a_model_that_vllm_cannot_run_is_a_user_error(vllm_engine: Engine, tiny:
         VllmEngine(tiny, dtype="float32", kv_cache_gib=0.1, max_num_seqs=0)
 
 
+@pytest.mark.skipif("OMP_NUM_THREADS" in os.environ, reason="the number of threads is not that of the cores")
 @pytest.mark.parametrize("setting", ["auto", "nobind"])
 def test_each_thread_of_a_machine_that_is_used_whole_keeps_a_core(setting, monkeypatch):
     monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", setting)
     cores = os.sched_getaffinity(0)
-    seen: dict[str, set[int]] = {}
+    helpers: list[set[int]] = []
 
     def engine_thread() -> None:
+        before = set(Path("/proc/self/task").iterdir())
         bind_threads()
-        seen["bound"] = os.sched_getaffinity(0)
+        helpers.extend(os.sched_getaffinity(int(t.name)) for t in set(Path("/proc/self/task").iterdir()) - before)
+        helpers.append(os.sched_getaffinity(0))
 
     thread = threading.Thread(target=engine_thread)
     thread.start()
     thread.join()
-    whole = setting == "auto" and "OMP_NUM_THREADS" not in os.environ
-    assert seen["bound"] == ({min(cores)} if whole else cores)
-    assert os.sched_getaffinity(0) == cores  # nobody else's
+    *bound, own = helpers
+    assert own == os.sched_getaffinity(0) == cores  # who asks goes where there is room
+    assert all(len(core) == 1 for core in bound)
+    assert len(set.union(set(), *bound)) == len(bound) == (len(cores) - 1 if setting == "auto" else 0)

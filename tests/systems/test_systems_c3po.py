@@ -169,14 +169,15 @@ def test_a_strategy_that_does_not_exist_is_refused():
         C3PO(strategy="Guess")
 
 
-async def told(question: Question, **settings) -> tuple[list[str], list[str]]:
+async def told(question: Question, passages=PASSAGES, **settings) -> tuple[list[str], list[str]]:
     """What the oracle does for a question, and the passages it keeps."""
     proxy = ScriptedEngine(lambda prompt, rng: AssertionError("the oracle was to decide"))
-    world = World(llm=ScriptedEngine(lambda prompt, rng: "x"), proxy=proxy, retriever=ListRetriever(PASSAGES))
+    world = World(llm=ScriptedEngine(lambda prompt, rng: "x"), proxy=proxy, retriever=ListRetriever(passages))
     system = build("c3po", {"queries": "names", **settings})
     episode = await Tree(question, system, world, exploration=Exploration(oracle=True)).grow()
     (trajectory,) = episode.trajectories
     nodes = {n.id: n for n in episode.nodes}
+    assert all(re.fullmatch(n.grammar["regex"], n.text) for n in episode.nodes), "the policy could never say that"
     assert all(n.forced and not n.completion_ids for n in episode.nodes) and proxy.requests == []
     return [nodes[i].text for i in trajectory.nodes], trajectory.passages
 
@@ -199,6 +200,16 @@ async def test_the_oracle_goes_on_with_the_name_that_leads_to_what_is_missing():
         "Action: [LLM]",
     ]
     assert passages == ["bhutan", "ngultrum"]
+
+
+@pytest.mark.parametrize(("queries", "found"), [("names", []), ("free", ["bhutan"])])
+async def test_the_oracle_says_nothing_that_the_policy_cannot(queries, found):
+    # the question shares more words with the other passages than with the one its name finds
+    others = [Passage(f"x{i}", "Noise", "which of these is it that") for i in range(3)]
+    asked = "Which of these is it that Thimphu"
+    question = replace(QUESTION, question=asked, supporting_ids=("bhutan",))
+    texts, passages = await told(question, [*others, *PASSAGES], k=1, queries=queries)
+    assert passages == found and texts[-1] == "Action: [LLM]"
 
 
 async def test_the_oracle_answers_when_no_query_leads_on():

@@ -86,6 +86,8 @@ def test_titles_are_told_apart_and_unknown_ones_refused():
     with pytest.raises(HallucinatedIndex, match="no passage has the title 'Tibet'"):
         grammar.parse("Action: [Bhutan; Tibet]")
     assert not re.fullmatch(titles.strict, "bhutan (3); Bhutan")
+    assert Titles.of(["不丹的首都是廷布。" * 50]).titles == (("不丹的首都是廷布。" * 50)[:60],)
+    assert Titles.of([]).strict == ""
 
 
 @given(st.integers(0, 7).flatmap(lambda n: st.tuples(st.just(n), st.permutations(range(1, 9)))))
@@ -198,7 +200,8 @@ def test_an_alias_is_what_the_sampler_says_and_any_line_is_understood(query):
     form = Form(Search, "[Retrieval] {query}", query=Alias(100, name="it", stands_for="capital of Bhutan"))
     assert form.render(Search("capital of Bhutan")) == "[Retrieval] it"
     assert re.fullmatch(form.regex, "[Retrieval] it") and not re.fullmatch(form.regex, "[Retrieval] capital of Bhutan")
-    if query != "it":
+    assert form.parse("[Retrieval] It.") == Search("capital of Bhutan")
+    if not query.lower().startswith("it"):
         assert form.parse(form.render(Search(query))) == Search(query)
 
 

@@ -91,6 +91,7 @@ async def test_the_oracle_asks_for_what_is_missing_and_workers_say_what_leads_on
         "[Answer]",
     ]
     assert episode.trajectories[0].passages == ["osse", "who"]
+    assert all(re.fullmatch(node.grammar["regex"], node.text) for node in episode.nodes)
 
 
 async def test_the_oracle_s_worker_says_nothing_of_passages_that_are_not_gold():

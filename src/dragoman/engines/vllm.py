@@ -111,25 +111,31 @@ def _grammar_processor(vocabulary: Vocabulary) -> type:
 
 
 def bind_threads() -> None:
-    """Keep each OpenMP thread of the calling thread on a core of its own.
+    """Keep each OpenMP thread that helps the calling thread on a core of its own; the calling thread stays free.
 
     vLLM does so in processes of its own alone. Left to the kernel, both threads of a machine of two cores share one of
     them for minutes whenever anything else runs, and each waits for the other. Nothing is bound where there are fewer
-    threads than cores, which then may be meant for other processes, or with `VLLM_CPU_OMP_THREADS_BIND=nobind`.
+    threads than cores, which then may be meant for other processes, nor where `VLLM_CPU_OMP_THREADS_BIND` says otherwise
+    (`nobind`, or cores, which vLLM then has to bind).
     """
     import torch
 
     libraries = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*"))  # vLLM's kernels use torch's
-    if os.environ.get("VLLM_CPU_OMP_THREADS_BIND") == "nobind" or not libraries or sys.platform != "linux":
+    automatic = os.environ.get("VLLM_CPU_OMP_THREADS_BIND", "auto") == "auto"
+    preloaded = "libiomp" in os.environ.get("LD_PRELOAD", "")  # another OpenMP, with threads of its own
+    if not automatic or preloaded or not libraries or sys.platform != "linux":
         return
     openmp = ctypes.CDLL(str(libraries[0]))
     cores = sorted(os.sched_getaffinity(0))
     if openmp.omp_get_max_threads() != len(cores):
         return
 
+    first = os.getpid() % len(cores)  # so that two processes do not choose the same ones
+
     @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
     def bind(_: Any) -> None:
-        os.sched_setaffinity(0, {cores[openmp.omp_get_thread_num()]})  # 0 is the thread that asks
+        if number := openmp.omp_get_thread_num():
+            os.sched_setaffinity(0, {cores[(first + number) % len(cores)]})  # 0 is the thread that asks
 
     openmp.GOMP_parallel(bind, None, len(cores), 0)
 

@@ -103,7 +103,7 @@ class Span(Line):
 class Alias(Line):
     """A line that the sampler may only call by a short name, which costs it fewer tokens than to copy what it stands for.
 
-    The parser is that of a line: a model that runs without constraint may say another one.
+    The parser is that of a line: a model that runs without constraint may say another one, or end the name with a full stop.
     """
 
     name: str = ""
@@ -115,14 +115,17 @@ class Alias(Line):
 
     def parse(self, text: str) -> str:
         line = super().parse(text)
-        return self.stands_for if line == self.name else line
+        return self.stands_for if self._is_name(line) else line
 
     def render(self, value: str) -> str:
         if value == self.stands_for:
             return self.name
-        if value == self.name:
+        if self._is_name(value):
             raise InvalidAction(f"{value!r} would be read as {self.stands_for!r}")
         return super().render(value)
+
+    def _is_name(self, text: str) -> bool:
+        return text.rstrip(".!?\"'").casefold() == self.name.casefold()
 
 
 @dataclass(frozen=True)
@@ -208,10 +211,10 @@ class Titles:
     titles: tuple[str, ...]
 
     @classmethod
-    def of(cls, texts: Sequence[str], max_words: int = 8) -> Titles:
+    def of(cls, texts: Sequence[str], max_words: int = 8, max_chars: int = 60) -> Titles:
         fit = {"all": ""}  # which is an action of its own
         for i, text in enumerate(texts, start=1):
-            title = " ".join(words(text.replace(";", " "))[:max_words])
+            title = " ".join(words(text.replace(";", " "))[:max_words])[:max_chars].rstrip()
             if not title or title.casefold() in fit:
                 title = f"{title} ({i})".strip()
             fit[title.casefold()] = title
@@ -220,6 +223,8 @@ class Titles:
     @property
     def strict(self) -> str:
         said = [_escape(title) for title in self.titles]
+        if not said:
+            return ""
         return "(?:" + "|".join(t + "".join(f"(?:; {u})?" for u in said[i:]) for i, t in enumerate(said, 1)) + ")?"
 
     @property
@@ -345,6 +350,14 @@ class FreeText:
 
     def render(self, action: str) -> str:
         return action
+
+
+def can_say(slot: Slot, value: Any) -> bool:
+    """Whether the sampler could come to say this value."""
+    try:
+        return re.fullmatch(slot.strict, slot.render(value)) is not None
+    except InvalidAction:
+        return False
 
 
 def names(text: str) -> list[str]:

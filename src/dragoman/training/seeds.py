@@ -119,7 +119,7 @@ def for_proxy(
 ) -> list[Sample]:
     """The same actions as the proxy would take them: without the sampler's examples, in the proxy's own tokens.
 
-    Only needed for a teacher or for in-context examples; samples of the proxy itself keep the engine's token ids.
+    Only needed for a teacher, an oracle or in-context examples; else samples keep the engine's token ids and logprobs.
     """
     nodes = {(e.key, n.id): n for e in episodes for n in e.nodes}
     end = min(vocabulary.eos_ids)

@@ -113,7 +113,7 @@ async def make_seeds(
 ) -> dict[str, Any]:
     """Grow trees, keep what is worth imitating, and write it to `out/samples.parquet`.
 
-    `vocabulary` opens the proxy's, which is needed when the samples come from another model or saw examples. `sources` tells,
+    `vocabulary` opens the proxy's, which is needed when the samples come from another model, from an oracle, or saw examples. `sources` tells,
     by a question's id, where it is from; the figures then say what each source gave.
 
     Raises:

@@ -19,7 +19,7 @@ from dragoman.systems.answer import answer
 from dragoman.systems.base import Ask, Context, Gold, Outcome, Role, StopReason
 from dragoman.systems.c3po import actions
 from dragoman.systems.c3po.actions import Answer, Keep, KeepAll, NoRetrieval, Plan, Search
-from dragoman.systems.grammar import Alias, Indices, Line, Span, Titles, names, words
+from dragoman.systems.grammar import Alias, Indices, Line, Span, Titles, can_say, names, words
 from dragoman.systems.prompts import load, number, one_line
 from dragoman.types import Passage, Question
 
@@ -27,6 +27,8 @@ QUESTION_RUN, SPAN_WORDS, SPAN_RUN = 30, 40, 6
 """`queries: span` copies the question (30 words of one that is longer), and after the first search also up to 6 words in a
 row of it or of the first 40 of a kept passage; with `queries: phrase` the first search may have a few words of it, too. With
 `queries: names` the question is called by a name of its own and not copied, and after it come the names in these texts."""
+TITLE_TOKENS = 24
+"""What a title may cost where the filter selects by title."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class C3PO:
                 "objective": f"Objective of this step: {objective}\n" if objective else "",
                 "passages": self._shown(passages),
             },
-            max_tokens=self._tokens,
+            max_tokens=max(self._tokens, TITLE_TOKENS * self.k) if self.select == "titles" else self._tokens,
             shots=self.shots,
             oracle=self._oracle_filter,
         )
@@ -175,17 +177,18 @@ class C3PO:
         return "filter_with_thought" if self.thoughts else "filter"
 
     def _selection(self, passages: Sequence[Passage]) -> Indices | Titles:
-        """What there is to select from; a passage without a title is called by its first words."""
+        """What there is to select from."""
         if self.select == "numbers":
             return Indices(len(passages))
-        return Titles.of([passage.title or passage.text for passage in passages])
+        return _titles(passages)
 
     def _shown(self, passages: Sequence[Passage]) -> str:
         """The passages as the filter sees them."""
         if self.select == "numbers":
             return number(passages, self.proxy_words)
-        titles = Titles.of([passage.title or passage.text for passage in passages]).titles
-        named = (replace(passage, title=title) for passage, title in zip(passages, titles, strict=True))
+        named = (
+            replace(passage, title=title) for passage, title in zip(passages, _titles(passages).titles, strict=True)
+        )
         return "\n".join(f"- {one_line(passage, self.proxy_words)}" for passage in named)
 
     def _first_queries(self, question: str) -> list[Line]:
@@ -197,7 +200,8 @@ class C3PO:
     async def _oracle_router(self, gold: Gold, question: str) -> list[Any]:
         """One search if it finds all there is to find, else a plan."""
         query = self._whole(question)
-        return [Search(query) if gold.ids <= set(await gold.find(query, self.k)) else Plan()]
+        sayable = any(can_say(line, query) for line in self._first_queries(question))
+        return [Search(query) if sayable and gold.ids <= set(await gold.find(query, self.k)) else Plan()]
 
     async def _oracle_filter(self, gold: Gold, question: str, objective: str, passages: Sequence[Passage]) -> list[Any]:
         """The gold passages and no other."""
@@ -213,12 +217,13 @@ class C3PO:
 
         if not missing:
             return [Answer()]
-        whole = self._whole(question)
-        ranks = {whole: await rank(whole)}
-        if ranks[whole] == math.inf:
-            ranks |= {name: await rank(name) for name in self._names(question, kept)}
-        best = min(ranks, key=ranks.__getitem__)
-        return [Search(best) if ranks[best] < math.inf else Answer()]
+        query = self._query(question, kept)
+        for queries in ([self._whole(question)], self._names(question, kept)):
+            ranks = {q: await rank(q) for q in queries if can_say(query, q)}
+            best = min(ranks, key=ranks.__getitem__, default="")
+            if ranks.get(best, math.inf) < math.inf:
+                return [Search(best)]
+        return [Answer()]
 
     def _whole(self, question: str) -> str:
         """The question as a query."""
@@ -256,3 +261,8 @@ class C3PO:
     @property
     def _tokens(self) -> int:
         return self.action_tokens + (self.thought_chars // 3 if self.thoughts else 0)
+
+
+def _titles(passages: Sequence[Passage]) -> Titles:
+    """A title for each; one that has none is called by its first words."""
+    return Titles.of([passage.title or passage.text for passage in passages])

@@ -23,7 +23,7 @@ from typing import Any, Literal
 from dragoman.errors import UserError
 from dragoman.systems.answer import answer
 from dragoman.systems.base import Context, Gold, Outcome, Role, StopReason
-from dragoman.systems.grammar import Line, OneOf, Span, names, words
+from dragoman.systems.grammar import Line, OneOf, Span, can_say, names, words
 from dragoman.systems.mujica import actions
 from dragoman.systems.mujica.actions import Answer, Found, Nothing, Subquestions
 from dragoman.systems.prompts import load, number, one_line
@@ -217,13 +217,16 @@ class Mujica:
     async def _oracle_planner(self, gold: Gold, question: str, state: State) -> list[Any]:
         """The question while it finds a gold passage that is missing; then for each the name, or the word, that does first."""
         missing = gold.ids - {passage.id for passage in state.kept}
+        if not missing:
+            return [Answer()]
         asked = {fact.question for fact in state.facts}
+        subquestion = self._subquestion(question, state)
         whole = _copied(question, self.query_chars)
         texts = [text for text, _, _ in self._runs(question, state)]
         parts = [[part for text in texts for part in split(text)] for split in (names, words)]
         for queries in ([whole], *parts):
-            fresh = (q for q in dict.fromkeys(queries) if q not in asked and len(q) <= self.query_chars)
-            found = {q: list(await gold.find(q, self.k)) for q in fresh}
+            sayable = (q for q in dict.fromkeys(queries) if q not in asked and can_say(subquestion, q))
+            found = {q: list(await gold.find(q, self.k)) for q in sayable}
             finding = [{q: ids.index(id) for q, ids in found.items() if id in ids} for id in sorted(missing)]
             best = dict.fromkeys(min(places, key=places.__getitem__) for places in finding if places)
             if best:
@@ -241,11 +244,10 @@ class Mujica:
             found = [await gold.find(name, self.k) for name in names(sentence)]
             return min((i for ids in found for i, id in enumerate(ids) if id in missing), default=math.inf)
 
-        if not kept:
-            return [Nothing()]
-        sentences = [s for passage in kept.values() for s in _sentences(passage, self.proxy_words)]
-        ranks = {sentence: await rank(sentence) for sentence in sentences}
-        return [Found(tuple(kept), _copied(min(ranks, key=ranks.__getitem__), self.sentence_chars))]
+        read = (s for passage in kept.values() for s in _sentences(passage, self.proxy_words))
+        copied = (_copied(sentence, self.sentence_chars) for sentence in read)
+        ranks = {sentence: await rank(sentence) for sentence in copied if can_say(self._sentence(passages), sentence)}
+        return [Found(tuple(kept), min(ranks, key=ranks.__getitem__))] if ranks else [Nothing()]
 
     def _view(self, question: str, state: State) -> dict[str, str]:
         if self.split:
@@ -257,10 +259,12 @@ class Mujica:
         return {"question": question, "known": known, "most": str(self.max_questions), "candidates": start}
 
     def _plan(self, question: str, state: State) -> OneOf:
-        whole = [(text, WHOLE_RUN, WHOLE_RUN) for text in (question, *state.candidates)]
-        subquestion = self._text(self.query_chars, [*whole, *self._runs(question, state)])
         ending = self._answer(question, state) if self.answers == "planner" else None
-        return actions.planner(subquestion, self.max_questions, ending, self._thought)
+        return actions.planner(self._subquestion(question, state), self.max_questions, ending, self._thought)
+
+    def _subquestion(self, question: str, state: State) -> Line:
+        whole = [(text, WHOLE_RUN, WHOLE_RUN) for text in (question, *state.candidates)]
+        return self._text(self.query_chars, [*whole, *self._runs(question, state)])
 
     def _answer(self, question: str, state: State) -> Line:
         return self._text(self.query_chars, [("yes", 1, 1), ("no", 1, 1), *self._runs(question, state)])
