@@ -1,6 +1,7 @@
 """C-3PO's control flow, with a scripted proxy and LLM and a small list to search."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -69,6 +70,7 @@ async def test_multi_step_reasoning():
     assert [c.name for c in sorted(episode.calls, key=lambda c: c.started) if c.kind == "ask"] == ["roadmap", "answer"]
     last = episode.nodes[-1].prompt[-1][1]
     assert "1. find the country" in last and "[2] Ngultrum" in last
+    assert "Searches so far: country capital Thimphu; currency Bhutan" in last
     objective = next(n for n in episode.nodes if n.role == "filter").prompt[-1][1]
     assert "Objective of this step: country capital Thimphu" in objective
     assert len(llm.requests) == 2
@@ -202,14 +204,30 @@ async def test_the_oracle_goes_on_with_the_name_that_leads_to_what_is_missing():
     assert passages == ["bhutan", "ngultrum"]
 
 
-@pytest.mark.parametrize(("queries", "found"), [("names", []), ("free", ["bhutan"])])
-async def test_the_oracle_says_nothing_that_the_policy_cannot(queries, found):
+async def test_the_oracle_names_what_the_question_does_not_find():
     # the question shares more words with the other passages than with the one its name finds
     others = [Passage(f"x{i}", "Noise", "which of these is it that") for i in range(3)]
-    asked = "Which of these is it that Thimphu"
-    question = replace(QUESTION, question=asked, supporting_ids=("bhutan",))
+    question = replace(QUESTION, question="Which of these is it that Thimphu", supporting_ids=("bhutan",))
+    texts, passages = await told(question, [*others, *PASSAGES], k=1)
+    assert texts == [
+        "[Planning]",
+        "Action: [Retrieval] the question",
+        "Action: []",
+        "Action: [Retrieval] Thimphu",
+        "Action: [1]",
+        "Action: [LLM]",
+    ]
+    assert passages == ["bhutan"]
+
+
+@pytest.mark.parametrize(("queries", "found"), [("span", []), ("free", ["bhutan"])])
+async def test_the_oracle_says_nothing_that_the_policy_cannot(queries, found):
+    others = [Passage(f"x{i}", "Noise", "which of these is it that") for i in range(3)]
+    question = replace(QUESTION, question="Which of these is it that Thimphu", supporting_ids=("bhutan",))
     texts, passages = await told(question, [*others, *PASSAGES], k=1, queries=queries)
-    assert passages == found and texts[-1] == "Action: [LLM]"
+    first = ["[Planning]", "Action: [Retrieval] Which of these is it that Thimphu", "Action: []"]
+    assert texts[:3] == first and texts[-1] == "Action: [LLM]"
+    assert passages == found  # with nothing kept a span is the whole question again; only who phrases freely may name
 
 
 async def test_the_oracle_answers_when_no_query_leads_on():
@@ -257,18 +275,46 @@ def test_a_selection_that_cannot_be_is_refused(settings, message):
         C3PO(**settings)
 
 
-def test_names_are_what_a_query_may_be_after_the_question():
-    def allowed(query: str, kept: list[Passage]) -> bool:
-        grammar = C3PO(queries="names").decide.grammar(question=QUESTION.question, roadmap="", kept=kept)
+def test_a_search_under_a_plan_may_be_the_question_or_a_name():
+    def allowed(query: str, kept: Sequence[Passage] = ()) -> bool:
+        grammar = C3PO(queries="names").decide.grammar(question=QUESTION.question, roadmap="", kept=kept, asked=())
         return bool(re.fullmatch(grammar.constraint().regex, f"Action: [Retrieval] {query}"))
 
-    assert allowed("the question", []) and not allowed("Thimphu", [])
+    assert allowed("the question") and allowed("Thimphu") and not allowed("Bhutan") and not allowed("capital")
     kept = [Passage("b", "Bhutan", "Thimphu is the capital of Bhutan. Its neighbours are India and China.")]
-    assert all(allowed(name, kept) for name in ("Thimphu", "Bhutan", "India", "China"))
-    assert not any(allowed(other, kept) for other in ("Its", "capital", "Which", "India and China", "the question"))
-    nameless = C3PO(queries="names").decide.grammar(
-        question="what is it?", roadmap="", kept=[Passage("x", "", "a thing")]
-    )
-    assert re.fullmatch(nameless.constraint().regex, "Action: [Retrieval] the question")
+    assert all(allowed(name, kept) for name in ("Thimphu", "Bhutan", "India", "China", "the question"))
+    assert not any(allowed(other, kept) for other in ("Its", "capital", "Which", "India and China"))
+
+
+def test_with_names_nothing_is_asked_twice_as_long_as_there_is_something_else():
+    def allowed(query: str, *asked: str, question: str = "Of which country is Thimphu the capital?") -> bool:
+        kept = [Passage("b", "Bhutan", "Bhutan has " + "Very " * 40 + "long names.")]
+        grammar = C3PO(queries="names").decide.grammar(question=question, roadmap="", kept=kept, asked=asked)
+        return bool(re.fullmatch(grammar.constraint().regex, f"Action: [Retrieval] {query}"))
+
+    whole = "Of which country is Thimphu the capital"
+    assert allowed("Bhutan", whole, "Thimphu") and not allowed("the question", whole)
+    assert not allowed("Thimphu", "Thimphu") and not allowed("Bhutan", whole, "Bhutan")
+    assert allowed("the question", whole, "Thimphu", "Bhutan")  # its next page
+    assert allowed("the question", question="Thimphu?") and not allowed("Thimphu", question="Thimphu?")
+    assert allowed("Bhutan", question="?") and not allowed("anything", question="?")
+    nameless = C3PO(queries="names").decide.grammar(question="what is it?", roadmap="", kept=[], asked=["what is it"])
     assert nameless.parse("Action: [Retrieval] the question") == Search("what is it")
     assert re.fullmatch(C3PO(queries="names").router.grammar(question="?").constraint().regex, "[Retrieval] anything")
+
+
+def test_what_was_asked_is_shown_by_the_name_it_was_asked_by():
+    shown = C3PO(queries="names").decide.view(question="Who is he?", roadmap="", kept=[], asked=["Who is he", "Bhutan"])
+    assert shown["searches"] == "the question; Bhutan"
+    assert C3PO().decide.view(question="Who?", roadmap="", kept=[], asked=[])["searches"] == "(none)"
+
+
+def test_the_filter_may_be_shown_less_of_a_passage_than_the_others():
+    passages = [Passage("a", "A", "one two three four")]
+    system = C3PO(proxy_words=3, filter_words=2)
+    assert system.filter.view(question="?", objective="", passages=passages)["passages"] == "[1] A: one two ..."
+    assert (
+        system.decide.view(question="?", roadmap="", kept=passages, asked=[])["passages"] == "[1] A: one two three ..."
+    )
+    whole = C3PO(proxy_words=3).filter.view(question="?", objective="", passages=passages)["passages"]
+    assert whole == "[1] A: one two three ..."

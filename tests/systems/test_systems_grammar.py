@@ -50,13 +50,13 @@ def test_router(action):
 
 @given(decisions)
 def test_decision_maker_with_thoughts(action):
-    check_round_trip(actions.decision_maker(Line(), THOUGHTS), action)
+    check_round_trip(actions.decision_maker([Line()], THOUGHTS), action)
 
 
 @given(lines)
 def test_decision_maker_without_thoughts(query):
     for action in (Search(query), Answer()):
-        check_round_trip(actions.decision_maker(Line(), None), action)
+        check_round_trip(actions.decision_maker([Line()], None), action)
 
 
 @given(filters)

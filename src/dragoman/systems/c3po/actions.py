@@ -70,13 +70,14 @@ def information_filter(ids: Indices | Titles, thought: Line | None) -> OneOf:
     )
 
 
-def decision_maker(query: Line, thought: Line | None) -> OneOf:
+def decision_maker(queries: Sequence[Line], thought: Line | None) -> OneOf:
+    """Another search or the answer. There may be several kinds of query."""
     if thought is None:
         return OneOf(
-            Form(Search, "Action: [Retrieval] {query}", query=query),
+            *(Form(Search, "Action: [Retrieval] {query}", query=query) for query in queries),
             Form(Answer, "Action: [LLM]"),
         )
     return OneOf(
-        Form(Search, "Thought: {thought}\nAction: [Retrieval] {query}", thought=thought, query=query),
+        *(Form(Search, "Thought: {thought}\nAction: [Retrieval] {query}", thought=thought, query=q) for q in queries),
         Form(Answer, "Thought: {thought}\nAction: [LLM]", thought=thought),
     )

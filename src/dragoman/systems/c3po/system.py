@@ -8,7 +8,6 @@ hands over to the LLM or a limit is met.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,7 +25,10 @@ from dragoman.types import Passage, Question
 QUESTION_RUN, SPAN_WORDS, SPAN_RUN = 30, 40, 6
 """`queries: span` copies the question (30 words of one that is longer), and after the first search also up to 6 words in a
 row of it or of the first 40 of a kept passage; with `queries: phrase` the first search may have a few words of it, too. With
-`queries: names` the question is called by a name of its own and not copied, and after it come the names in these texts."""
+`queries: names` the question is called by a name of its own and not copied; under a plan there are also the names in it and in
+what the proxy sees of kept passages, each once; when all have been asked the question's next page is left."""
+ITSELF = "the question"
+"""What a policy with `queries: names` calls it."""
 TITLE_TOKENS = 24
 """What a title may cost where the filter selects by title."""
 
@@ -49,10 +51,12 @@ class C3PO:
     """Each passage is cut to this many words in the LLM's prompt."""
     proxy_words: int = 100
     """And to this many in the proxy's."""
+    filter_words: int = 0
+    """The filter alone may see fewer of them: five passages make its prompt by far the longest. 0: as many as the others."""
     queries: str = "free"
     """`free` queries; or copied ones, for models too small to phrase one: `span`, the question, then words of it or of what was
-    kept; `phrase`, the same with a few words of the question from the first search on; or `names`, the question, then names in it
-    and in what was kept."""
+    kept; `phrase`, the same with a few words of the question from the first search on; or `names`, the question and, under
+    a plan, names in it and in what was kept."""
     select: str = "numbers"
     """What the filter says of the passages that it keeps: their `numbers`, or for models too small to count their `titles`."""
     query_chars: int = 240
@@ -109,11 +113,14 @@ class C3PO:
         return Role(
             "decide",
             load(__package__, "decide_with_thought" if self.thoughts else "decide"),
-            grammar=lambda question, roadmap, kept: actions.decision_maker(self._query(question, kept), self._thought),
-            view=lambda question, roadmap, kept: {
+            grammar=lambda question, roadmap, kept, asked: actions.decision_maker(
+                self._queries(question, kept, asked), self._thought
+            ),
+            view=lambda question, roadmap, kept, asked: {
                 "question": question,
                 "roadmap": roadmap,
                 "passages": number(kept, self.proxy_words),
+                "searches": "; ".join(self._called(query, question) for query in asked) or "(none)",
             },
             max_tokens=self._tokens,
             shots=self.shots,
@@ -143,15 +150,15 @@ class C3PO:
         """The multi-step reasoning strategy: roadmap, then retrieval-filter loop (eq. 13 to 15)."""
         roadmap = await ctx.ask(self.roadmap, question=question.question)
         kept: list[Passage] = []
-        asked: Counter[str] = Counter()
+        asked: list[str] = []
         depth = 1  # the router's decision
         while depth + 2 <= self.max_depth:  # a search costs two decisions: the query and the selection
-            match await ctx.act(self.decide, question=question.question, roadmap=roadmap, kept=kept):
+            match await ctx.act(self.decide, question=question.question, roadmap=roadmap, kept=kept, asked=[*asked]):
                 case Answer():
                     return kept, StopReason.ANSWERED
                 case Search(query=query, thought=thought):
-                    page = asked[query]  # the same query again means: show me more
-                    asked[query] += 1
+                    page = asked.count(query)  # the same query again means: show me more
+                    asked.append(query)
                     part = "" if query == self._whole(question.question) else query
                     found = await self._search(ctx, question, query, objective=thought or part, page=page)
                     kept += [p for p in found if p.id not in {q.id for q in kept}]
@@ -184,18 +191,24 @@ class C3PO:
 
     def _shown(self, passages: Sequence[Passage]) -> str:
         """The passages as the filter sees them."""
+        shown = self.filter_words or self.proxy_words
         if self.select == "numbers":
-            return number(passages, self.proxy_words)
+            return number(passages, shown)
         named = (
             replace(passage, title=title) for passage, title in zip(passages, _titles(passages).titles, strict=True)
         )
-        return "\n".join(f"- {one_line(passage, self.proxy_words)}" for passage in named)
+        return "\n".join(f"- {one_line(passage, shown)}" for passage in named)
 
     def _first_queries(self, question: str) -> list[Line]:
-        """The kinds of query that a search may open with."""
-        if self.queries != "phrase":
-            return [self._query(question)]
-        return [self._copied((question, QUESTION_RUN, QUESTION_RUN)), self._copied((question, 1, SPAN_RUN))]
+        """The kinds of query that a search without a plan may be."""
+        if self.queries == "free":
+            return [Line(self.query_chars)]
+        if self.queries == "names" and (whole := self._whole(question)):
+            return [Alias(self.query_chars, name=ITSELF, stands_for=whole)]
+        sources = [(question, QUESTION_RUN, QUESTION_RUN)]
+        if self.queries == "phrase":
+            sources.append((question, 1, SPAN_RUN))
+        return [self._copied(source) for source in sources]
 
     async def _oracle_router(self, gold: Gold, question: str) -> list[Any]:
         """One search if it finds all there is to find, else a plan."""
@@ -207,8 +220,13 @@ class C3PO:
         """The gold passages and no other."""
         return [Keep(tuple(i for i, passage in enumerate(passages, start=1) if passage.id in gold.ids))]
 
-    async def _oracle_decide(self, gold: Gold, question: str, roadmap: str, kept: Sequence[Passage]) -> list[Any]:
-        """The question as long as it finds something that is missing, then the name that finds it first; else the answer."""
+    async def _oracle_decide(
+        self, gold: Gold, question: str, roadmap: str, kept: Sequence[Passage], asked: Sequence[str]
+    ) -> list[Any]:
+        """The question, then the name that finds first what is missing, and the answer when nothing is or none does.
+
+        The question comes first even where it finds nothing: that it does not is something that a policy cannot foresee.
+        """
         missing = gold.ids - {passage.id for passage in kept}
 
         async def rank(query: str) -> float:
@@ -217,13 +235,14 @@ class C3PO:
 
         if not missing:
             return [Answer()]
-        query = self._query(question, kept)
-        for queries in ([self._whole(question)], self._names(question, kept)):
-            ranks = {q: await rank(q) for q in queries if can_say(query, q)}
-            best = min(ranks, key=ranks.__getitem__, default="")
-            if ranks.get(best, math.inf) < math.inf:
-                return [Search(best)]
-        return [Answer()]
+        sayable = self._queries(question, kept, asked)
+        queries = [self._whole(question), *self._names(question, kept)]
+        new = [q for q in queries if q not in asked and any(can_say(line, q) for line in sayable)]
+        if not asked and new[:1] == queries[:1]:
+            return [Search(queries[0])]
+        ranks = {query: await rank(query) for query in new}
+        best = min(ranks, key=ranks.__getitem__, default="")
+        return [Search(best) if ranks.get(best, math.inf) < math.inf else Answer()]
 
     def _whole(self, question: str) -> str:
         """The question as a query."""
@@ -234,22 +253,25 @@ class C3PO:
         known = {word.lower() for word in words(question)}
         others = [name for passage in kept for name in names(one_line(passage, self.proxy_words))]
         new = (name for name in others if not known >= set(name.lower().split()))
-        return list(dict.fromkeys([*names(question), *new]))
+        every = dict.fromkeys([*names(question), *new])
+        return [name for name in every if len(name) <= self.query_chars and len(name.split()) <= QUESTION_RUN]
 
-    def _query(self, question: str, kept: Sequence[Passage] = ()) -> Line:
-        """What a search under a plan may ask for, or the router where there is one kind of query."""
-        if self.queries == "free":
-            return Line(self.query_chars)
-        whole = (question, QUESTION_RUN, QUESTION_RUN)
+    def _called(self, query: str, question: str) -> str:
+        """A query as the decision maker reads of it later."""
+        return ITSELF if self.queries == "names" and query == self._whole(question) else query
+
+    def _queries(self, question: str, kept: Sequence[Passage], asked: Sequence[str]) -> list[Line]:
+        """The kinds of query that the next search under a plan may be."""
         if self.queries == "names":
-            known = self._names(question, kept) if kept else []
-            if not known and (asked := self._whole(question)):
-                return Alias(self.query_chars, name="the question", stands_for=asked)
-            return self._copied(*((name, QUESTION_RUN, QUESTION_RUN) for name in known))
-        if not kept and self.queries != "phrase":
-            return self._copied(whole)
+            whole = self._whole(question)
+            fresh = [name for name in self._names(question, kept) if name not in (*asked, whole)]
+            itself = self._first_queries(question) if whole and whole not in asked else []
+            named = [self._copied(*((name, QUESTION_RUN, QUESTION_RUN) for name in fresh))] if fresh else []
+            return [*itself, *named] or self._first_queries(question)
+        if self.queries == "free" or (self.queries == "span" and not kept):
+            return self._first_queries(question)
         parts = (question, *(one_line(p, SPAN_WORDS) for p in kept))
-        return self._copied(whole, *((text, 1, SPAN_RUN) for text in parts))
+        return [self._copied((question, QUESTION_RUN, QUESTION_RUN), *((text, 1, SPAN_RUN) for text in parts))]
 
     def _copied(self, *sources: tuple[str, int, int]) -> Span:
         return Span(self.query_chars, sources)
