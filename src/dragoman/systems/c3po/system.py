@@ -153,7 +153,7 @@ class C3PO:
         asked: list[str] = []
         depth = 1  # the router's decision
         while depth + 2 <= self.max_depth:  # a search costs two decisions: the query and the selection
-            match await ctx.act(self.decide, question=question.question, roadmap=roadmap, kept=kept, asked=[*asked]):
+            match await ctx.act(self.decide, question=question.question, roadmap=roadmap, kept=kept, asked=asked):
                 case Answer():
                     return kept, StopReason.ANSWERED
                 case Search(query=query, thought=thought):
@@ -236,10 +236,11 @@ class C3PO:
         if not missing:
             return [Answer()]
         sayable = self._queries(question, kept, asked)
-        queries = [self._whole(question), *self._names(question, kept)]
+        whole = self._whole(question)
+        queries = [whole, *self._names(question, kept)]
         new = [q for q in queries if q not in asked and any(can_say(line, q) for line in sayable)]
-        if not asked and new[:1] == queries[:1]:
-            return [Search(queries[0])]
+        if not asked and whole in new:
+            return [Search(whole)]
         ranks = {query: await rank(query) for query in new}
         best = min(ranks, key=ranks.__getitem__, default="")
         return [Search(best) if ranks.get(best, math.inf) < math.inf else Answer()]
