@@ -2,7 +2,7 @@
 
 - few-shot, warm-up, MyGO and GRPO from the same warm-up: EM and F1 on the test questions, with intervals (table 1);
 - MyGO and GRPO: trajectories and minutes up to the first dev score that both have reached (table 7);
-- the plan as a graph and as a chain: EM and F1, calls and seconds a question, one question at a time (section 4.2.2).
+- the warm-up's plan as a graph and as a chain: EM and F1, calls and seconds a question, one question at a time (section 4.2.2).
 
 It runs the commands that docs/training.md names, and prints them. Each goes on where it was when it has been cut short.
 
@@ -31,16 +31,12 @@ DATASET = "atlas"
 REWARD = "f1"  # for all environments (section 4.1)
 ALGORITHMS = ("mygo", "grpo")
 SHOTS = 4
-SEEDS = {
-    "questions": 100,
-    "solutions": 8,
-    "min_credit": 0.3,
-    "min_advantage": 0.1,
-    "first": "all",
-    # on text an oracle; on the graph chance, under the grammar, which finds more there than the model's own likelihood
-    "exploration": {"oracle": True, "force": 2, "breadth": [1, 4, 1], "temperature": 2},
-}
-"""Of the warm-up, whatever the profile has: what earned an F1 of 1."""
+SYSTEM = {"answers": "planner"}
+"""The paper's planner answers, from what its workers said."""
+SEEDS = {"questions": 150, "solutions": 1, "min_reward": 1, "max_share": 1, "exploration": {"oracle": True}}
+"""Of the warm-up, whatever the profile has: what earned an F1 of 1, with the oracle in the place of few-shot sampling."""
+RL = {"iterations": 3, "questions": 16, "epochs": 1, "price": 0, "dev_questions": 50, "dev_every": 1}
+"""Of MyGO and GRPO alike; the rest is the profile's."""
 
 
 def dragoman(*arguments: str | Path) -> None:
@@ -53,7 +49,9 @@ def write_params(folder: Path, **evaluate: Any) -> Path:
     """The project's settings for Mujica and its reward, in a folder of their own, with the profiles beside them."""
     params = yaml.safe_load(Path("params.yaml").read_text(encoding="utf-8"))
     params["train"] |= {"system": "mujica", "dataset": DATASET, "reward": REWARD}
+    params["systems"]["mujica"] = {**(params["systems"].get("mujica") or {}), **SYSTEM}
     params["seeds"] = SEEDS
+    params["rl"] = RL
     params["evaluate"] = {**(params.get("evaluate") or {}), **evaluate}
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copytree("conf", folder / "conf", dirs_exist_ok=True)
@@ -106,14 +104,15 @@ def compare_algorithms(out: Path) -> None:
 
 def compare_plans(out: Path, common: list[str], limit: list[str], iterations: int, questions: int) -> None:
     """A chain may ask as many subquestions in all as the graph may."""
+    policy = f"mujica@{out / 'sft'}"
     shapes = {"graph": (iterations, questions), "chain": (iterations * questions, 1)}
     rows = ["| plan | EM | F1 | calls | s/question |\n|---|---|---|---|---|"]
     for shape, (rounds, each) in shapes.items():
-        settings = {"shots": SHOTS, "max_iterations": rounds, "max_questions": each}
+        settings = {"max_iterations": rounds, "max_questions": each}
         changes = [word for name, value in settings.items() for word in ("--set", f"mujica.{name}={value}")]
         folder = out / f"evaluate-{shape}"
-        dragoman("evaluate", *common, *limit, "--systems", "mujica", *changes, "--out", folder)
-        found = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))["systems"]["mujica"]
+        dragoman("evaluate", *common, *limit, "--systems", policy, *changes, "--out", folder)
+        found = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))["systems"][policy]
         scores = " | ".join("{mean:.3f} [{low:.3f}, {high:.3f}]".format(**found[name]) for name in ("em", "f1"))
         rows.append(f"| {shape} | {scores} | {found['calls']:.2f} | {found['seconds']:.2f} |")
     print("\n".join(rows) + "\n")

@@ -101,7 +101,53 @@ async def test_the_oracle_s_worker_says_nothing_of_passages_that_are_not_gold():
     role = build("mujica").worker
     gold = Gold(frozenset({"who"}), find)
     assert await role.oracle(gold, question="?", subquestion="?", passages=PASSAGES[:2]) == [Nothing()]
-    assert build("mujica", {"environment": "graph"}).worker.oracle is None
+
+
+async def test_the_oracle_of_a_planner_that_answers_has_each_worker_say_what_it_then_says():
+    passages = [
+        Passage("osse", "Osse Viaduct", "The Osse Viaduct is of stone. It was opened in 1902."),
+        Passage("tarn", "Tarn Bridge", "The Tarn Bridge is of iron. It was opened in 1871."),
+        Passage("ilse", "Ilse Brandt", "Ilse Brandt drew a bridge."),
+    ]
+    triples = (("Osse Viaduct", "opened", "1902"), ("Tarn Bridge", "opened", "1871"))
+    asked = "Which was opened first, the Tarn Bridge or the Osse Viaduct?"
+    question = Question("q", asked, ("Tarn Bridge",), supporting_ids=("osse", "tarn"), triples=triples)
+    settings = {"k": 2, "queries": "span", "answers": "planner"}
+    assert await told(question, passages, settings) == [
+        "[Ask] Osse Viaduct\n[Ask] Tarn Bridge",
+        "[1] Osse Viaduct It was opened in 1902",
+        "[1] Tarn Bridge It was opened in 1871",
+        "[Answer] Tarn Bridge",
+    ]
+    assert await told(question, passages, settings | {"max_iterations": 1, "max_questions": 1}) == [
+        "[Ask] Osse Viaduct",
+        "[1] Osse Viaduct It was opened in 1902",
+        "[Answer] Tarn Bridge",  # the last word, with its own prompt
+    ]
+
+
+async def test_an_answer_that_nobody_has_said_is_not_the_oracle_s():
+    question = Question("q", "Who drew the Osse Viaduct?", ("Ilse Brandt",), supporting_ids=("osse",))
+    passages = [Passage("osse", "Osse Viaduct", "The Osse Viaduct is of stone.")]
+    *_, last = await told(question, passages, {"queries": "span", "answers": "planner"})
+    assert last == "[Answer] no"
+
+
+async def test_an_oracle_that_cannot_say_what_to_do_is_refused():
+    question = Question("q", "Who?", ("x",), supporting_ids=("osse",))
+    with pytest.raises(UserError, match="question q: the oracle of 'planner' cannot say"):
+        await told(question, PASSAGES, {"environment": "graph"})
+
+
+async def told(question: Question, passages: list[Passage], settings: dict[str, object]) -> list[str]:
+    """What the oracle says of a question, all of which the sampler could come to say, first turn first."""
+    nobody = ScriptedEngine(lambda prompt, rng: AssertionError("the oracle was to decide"))
+    world = World(llm=nobody, proxy=nobody, retriever=ListRetriever(passages), oracle=True)
+    episode = await Tree(question, build("mujica", settings), world).grow()
+    assert all(re.fullmatch(node.grammar["regex"], node.text) for node in episode.nodes)
+    (trajectory,) = episode.trajectories
+    texts = {node.id: node.text for node in episode.nodes}
+    return [texts[step] for step in trajectory.steps if step in texts]
 
 
 async def test_a_plan_of_two_rounds():

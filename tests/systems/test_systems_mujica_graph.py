@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -68,6 +69,22 @@ async def test_a_question_is_answered_along_its_triples(graph):
     assert "capital: Tokyo. named after of: Nihonium. country of: Tokyo." in second
     worker = next(node for node in episode.nodes if node.role == "worker")
     assert "knowledge graph" in worker.prompt[0][1]
+
+
+async def test_the_oracle_follows_the_triples(graph):
+    nobody = ScriptedEngine(lambda prompt, rng: AssertionError("the oracle was to decide"))
+    world = World(llm=nobody, proxy=nobody, retriever=graph, oracle=True)
+    question = replace(QUESTION, supporting_ids=("a passage of text",))
+    system = Mujica(environment="graph", candidates="gold", queries="span", answers="planner", k=1)
+    episode = await Tree(question, system, world).grow()
+    assert [node.text for node in episode.nodes] == [
+        "[Ask] Nihonium",
+        "[1] Nihonium named after Japan",
+        "[Ask] Japan",
+        "[1] Japan capital Tokyo",
+        "[Answer] Tokyo",
+    ]
+    assert all(re.fullmatch(node.grammar["regex"], node.text) for node in episode.nodes)
 
 
 async def test_entities_are_linked_by_a_search_for_the_question(graph):

@@ -274,14 +274,20 @@ class Tree:
         Raises:
             UserError: the world is an oracle's, and there is none.
         """
-        known = self.question.supporting_ids
+        question = self.question
+        known = question.supporting_ids
         if self.world.oracle and role.oracle is None:
             raise UserError(f"the role {role.name!r} has no oracle")
         if self.world.oracle and not known:
-            raise UserError(f"question {self.question.id}: an oracle needs its supporting_ids, and it has none")
+            raise UserError(f"question {question.id}: an oracle needs its supporting_ids, and it has none")
         if role.oracle is None or not known or not (self.exploration.oracle or self.world.oracle):
             return []
-        actions = await role.oracle(Gold(frozenset(known), self._find), **state)
+        gold = Gold(frozenset(known), self._find, question.answers, question.triples)
+        actions = await role.oracle(gold, **state)
+        if self.world.oracle and not actions:
+            raise UserError(
+                f"question {question.id}: the oracle of {role.name!r} cannot say what to do from what is known of it"
+            )
         return [Result((), (Completion(grammar.render(action), (), (), "stop"),), 0, 0) for action in actions]
 
     async def _find(self, query: str, k: int) -> list[str]:

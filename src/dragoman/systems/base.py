@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from dragoman.systems.grammar import Action, Grammar
 from dragoman.systems.prompts import Messages, Prompt
-from dragoman.types import Passage, Question
+from dragoman.types import Passage, Question, Triple
 
 T = TypeVar("T")
 
@@ -58,6 +58,9 @@ class Gold:
     """Its gold passages."""
     find: Callable[[str, int], Awaitable[Sequence[str]]]
     """The ids of the k passages that a query would find, best first."""
+    answers: tuple[str, ...] = ()
+    triples: tuple[Triple, ...] = ()
+    """The facts behind the answer, where they are known."""
 
 
 @dataclass(frozen=True)

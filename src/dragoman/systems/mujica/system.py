@@ -118,7 +118,7 @@ class Mujica:
             view=self._view,
             max_tokens=self.max_questions * self.question_tokens + self._thought_tokens,
             shots=self.shots,
-            oracle=self._oracle_planner if self._gold_is_known else None,
+            oracle=self._oracle_planner,
         )
 
     @cached_property
@@ -130,6 +130,7 @@ class Mujica:
             grammar=lambda question, state: actions.conclusion(self._answer(question, state)),
             view=self._view,
             max_tokens=self.question_tokens,
+            oracle=self._oracle_conclusion,
         )
 
     @cached_property
@@ -148,7 +149,7 @@ class Mujica:
             },
             max_tokens=self.sentence_tokens + self._thought_tokens,
             shots=self.shots,
-            oracle=self._oracle_worker if self._gold_is_known else None,
+            oracle=self._oracle_worker,
         )
 
     async def run(self, question: Question, ctx: Context) -> Outcome:
@@ -209,45 +210,73 @@ class Mujica:
         reply = await ctx.act(self.worker, question=question, subquestion=subquestion, passages=found)
         return ("", []) if isinstance(reply, Nothing) else (reply.sentence, [found[i - 1] for i in reply.ids])
 
-    @property
-    def _gold_is_known(self) -> bool:
-        """An oracle knows which passages are gold: not which entities, and not what the planner should answer."""
-        return self.environment == "text" and self.answers == "llm"
+    def _gold_ids(self, gold: Gold) -> frozenset[str]:
+        """The passages of text, or the entities that head the facts behind the answer; an entity's name is its id."""
+        return gold.ids if self.environment == "text" else frozenset(subject for subject, _, _ in gold.triples)
 
     async def _oracle_planner(self, gold: Gold, question: str, state: State) -> list[Any]:
-        """The question while it finds a gold passage that is missing; then for each the name, or the word, that does first."""
-        missing = gold.ids - {passage.id for passage in state.kept}
-        if not missing:
-            return [Answer()]
+        """For each gold passage that is missing the name, or else the word, that finds it first; then the end.
+
+        The LLM answers from passages, so where it does the whole question comes first while that finds any. A planner that
+        answers knows no more than a sentence of each worker, so it asks for one thing at a time.
+        """
+        ids = self._gold_ids(gold)
+        if not ids:
+            return []
+        missing = ids - {passage.id for passage in state.kept}
         asked = {fact.question for fact in state.facts}
         subquestion = self._subquestion(question, state)
-        whole = _copied(question, self.query_chars)
         texts = [text for text, _, _ in self._runs(question, state)]
-        parts = [[part for text in texts for part in split(text)] for split in (names, words)]
-        for queries in ([whole], *parts):
-            sayable = (q for q in dict.fromkeys(queries) if q not in asked and can_say(subquestion, q))
+        named, worded = ([part for text in texts for part in split(text)] for split in (names, words))
+        parts = ([*state.candidates, *named], worded)
+        whole = [_copied(question, self.query_chars)]
+        for queries in (whole, *parts) if self.answers == "llm" else (*parts, whole):
+            sayable = (q for q in dict.fromkeys(queries) if missing and q not in asked and can_say(subquestion, q))
             found = {q: list(await gold.find(q, self.k)) for q in sayable}
-            finding = [{q: ids.index(id) for q, ids in found.items() if id in ids} for id in sorted(missing)]
+            finding = [{q: hits.index(id) for q, hits in found.items() if id in hits} for id in sorted(missing)]
             best = dict.fromkeys(min(places, key=places.__getitem__) for places in finding if places)
             if best:
                 return [Subquestions(tuple(best)[: self.max_questions])]
-        return [Answer()]
+        return [Answer()] if self.answers == "llm" else await self._oracle_conclusion(gold, question, state)
+
+    async def _oracle_conclusion(self, gold: Gold, question: str, state: State) -> list[Any]:
+        """The answer, if what is known has it."""
+        line = self._answer(question, state)
+        copied = (_copied(text, self.query_chars) for text in gold.answers)
+        return [Answer(next((text for text in copied if can_say(line, text)), "no"))]
 
     async def _oracle_worker(
         self, gold: Gold, question: str, subquestion: str, passages: Sequence[Passage]
     ) -> list[Any]:
-        """The gold passages, and of their sentences the one with the name that finds what is missing first."""
-        kept = {i: passage for i, passage in enumerate(passages, start=1) if passage.id in gold.ids}
-        missing = gold.ids - {passage.id for passage in passages}
+        """The gold passages and one sentence of them; where the planner answers, the sentence's passage alone.
 
-        async def rank(sentence: str) -> float:
-            found = [await gold.find(name, self.k) for name in names(sentence)]
-            return min((i for ids in found for i, id in enumerate(ids) if id in missing), default=math.inf)
+        Of the sentences the one that tells most of what the question does not, then the one with the name that finds what
+        is missing first.
+        """
+        ids = self._gold_ids(gold)
+        if not ids:
+            return []
+        kept = {i: passage for i, passage in enumerate(passages, start=1) if passage.id in ids}
+        missing = ids - {passage.id for passage in passages}
+        facts = {*gold.answers, *(end for subject, _, obj in gold.triples for end in (subject, obj))}
+        relations = {relation for _, relation, _ in gold.triples}
 
-        read = (s for passage in kept.values() for s in _sentences(passage, self.proxy_words))
-        copied = (_copied(sentence, self.sentence_chars) for sentence in read)
-        ranks = {sentence: await rank(sentence) for sentence in copied if can_say(self._sentence(passages), sentence)}
-        return [Found(tuple(kept), min(ranks, key=ranks.__getitem__))] if ranks else [Nothing()]
+        async def rank(i: int, sentence: str) -> tuple[float, ...]:
+            found = [await gold.find(name, self.k) for name in names(sentence)] if missing else []
+            leads = min((place for hits in found for place, id in enumerate(hits) if id in missing), default=math.inf)
+            told = [fact for fact in facts if _says(sentence, fact)]
+            new = [fact for fact in told if not _says(question, fact)]
+            related = [relation for relation in relations if _says(sentence, relation)]
+            return -len(new), leads, -len(told) - len(related), i
+
+        line = self._sentence(passages)
+        read = [(i, s) for i, passage in kept.items() for s in _sentences(passage, self.proxy_words)]
+        copied = ((i, _copied(sentence, self.sentence_chars)) for i, sentence in read)
+        ranks = {(i, sentence): await rank(i, sentence) for i, sentence in copied if can_say(line, sentence)}
+        if not ranks:
+            return [Nothing()]
+        best, sentence = min(ranks, key=ranks.__getitem__)
+        return [Found(tuple(kept) if self.answers == "llm" else (best,), sentence)]
 
     def _view(self, question: str, state: State) -> dict[str, str]:
         if self.split:
@@ -298,14 +327,18 @@ def topic_entities(question: Question) -> tuple[str, ...]:
     """
     if not question.triples:
         raise UserError(f"question {question.id}: gold candidates are taken from its triples, and it has none")
-    asked = f" {_folded(question.question)} "
     ends = dict.fromkeys(end for subject, _, obj in question.triples for end in (subject, obj))
-    return tuple(end for end in ends if f" {_folded(end)} " in asked)
+    return tuple(end for end in ends if _says(question.question, end))
 
 
 def _copied(text: str, chars: int) -> str:
     """A whole text as `queries: span` copies it."""
     return " ".join(words(text)[:WHOLE_RUN])[:chars].rstrip()
+
+
+def _says(text: str, name: str) -> bool:
+    """Whether the words of a name stand in a text, one after the other."""
+    return f" {_folded(name)} " in f" {_folded(text)} "
 
 
 def _folded(text: str) -> str:
@@ -316,4 +349,4 @@ def _sentences(passage: Passage, words: int) -> list[str]:
     """The sentences of a passage's first words, each with the title in it: `Its capital is Tirana` says nothing alone."""
     text = " ".join(passage.text.split()[:words])
     sentences = re.split(r"(?<=[.!?;])\s+", text)
-    return [s if passage.title.lower() in s.lower() else f"{passage.title}: {s}" for s in sentences]
+    return [s if _says(s, passage.title) else f"{passage.title}: {s}" for s in sentences]
