@@ -30,6 +30,7 @@ from dragoman.retrieval.base import Hit
 from dragoman.rollout.tree import Tree, World
 from dragoman.serving.metrics import Metrics
 from dragoman.serving.models import Models, Opened
+from dragoman.serving.run import KEEP_ALIVE_S
 from dragoman.serving.server import create_app
 from dragoman.serving.service import Service
 from dragoman.systems import build
@@ -90,7 +91,8 @@ def serve(listener: socket.socket, seconds: float, concurrency: int, ready: Even
         settings = ServeParams(models=(SYSTEM,), concurrency=concurrency, queue=concurrency)
         async with Models(settings.models, lambda name: opened(name, seconds), None) as models:
             app = create_app(Service(models, settings, Metrics()))
-            server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False))
+            config = uvicorn.Config(app, log_level="error", access_log=False, timeout_keep_alive=KEEP_ALIVE_S)
+            server = uvicorn.Server(config)
             ready.set()
             await server.serve(sockets=[listener])
 
@@ -112,6 +114,8 @@ async def endpoint(seconds: float, concurrency: int) -> AsyncIterator[str]:
         try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
+            if process.exitcode is not None:
+                print(f"the endpoint has ended by itself, with exit code {process.exitcode}")
             process.terminate()
             process.join()
 

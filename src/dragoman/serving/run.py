@@ -24,6 +24,10 @@ from dragoman.world import open_retriever_checked
 
 log = logging.getLogger(__name__)
 
+KEEP_ALIVE_S = 75
+"""How long an idle connection is kept. uvicorn's 5 s is what clients keep theirs, too (httpx), so that either may close one
+while the other puts a request on it."""
+
 
 @asynccontextmanager
 async def open_service(params: Params, index: str, champion: Champion | None) -> AsyncIterator[Service]:
@@ -61,6 +65,7 @@ async def run_server(
             port=port,
             log_level="warning",
             access_log=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=int(params.serve.deadline_s) + 1,
         )
         log.info("http://%s:%d/v1 serves %s; /docs describes it", host, port, ", ".join(params.serve.models))
