@@ -33,9 +33,17 @@ ALGORITHMS = ("mygo", "grpo")
 SHOTS = 4
 SYSTEM = {"answers": "planner"}
 """The paper's planner answers, from what its workers said."""
-SEEDS = {"questions": 150, "solutions": 1, "min_reward": 1, "max_share": 1, "exploration": {"oracle": True}}
-"""Of the warm-up, whatever the profile has: what earned an F1 of 1, with the oracle in the place of few-shot sampling."""
-RL = {"iterations": 3, "questions": 16, "epochs": 1, "price": 0, "dev_questions": 50, "dev_every": 1}
+SEEDS = {"questions": 300, "solutions": 1, "min_reward": 1, "max_share": 1, "exploration": {"oracle": True}}
+"""Of the warm-up: what earned an F1 of 1, with the oracle in the place of few-shot sampling."""
+RL = {
+    "iterations": 3,
+    "questions": 24,
+    "epochs": 1,
+    "price": 0,
+    "dev_questions": 50,
+    "dev_every": 1,
+    "mygo": {"attempts": 8},
+}
 """Of MyGO and GRPO alike; the rest is the profile's."""
 
 
@@ -46,12 +54,12 @@ def dragoman(*arguments: str | Path) -> None:
 
 
 def write_params(folder: Path, **evaluate: Any) -> Path:
-    """The project's settings for Mujica and its reward, in a folder of their own, with the profiles beside them."""
+    """The project's settings with those above, in a folder of their own, with the profiles beside them."""
     params = yaml.safe_load(Path("params.yaml").read_text(encoding="utf-8"))
     params["train"] |= {"system": "mujica", "dataset": DATASET, "reward": REWARD}
     params["systems"]["mujica"] = {**(params["systems"].get("mujica") or {}), **SYSTEM}
-    params["seeds"] = SEEDS
-    params["rl"] = RL
+    params["seeds"] = {**(params.get("seeds") or {}), **SEEDS}
+    params["rl"] = {**(params.get("rl") or {}), **RL}
     params["evaluate"] = {**(params.get("evaluate") or {}), **evaluate}
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copytree("conf", folder / "conf", dirs_exist_ok=True)

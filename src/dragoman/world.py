@@ -82,7 +82,10 @@ class Worlds:
             UserError: no such system or policy, or a model that is not there.
         """
         system_name, policy = split_name(name)
-        system = build(system_name, self.params.system_settings(system_name))
+        settings = self.params.system_settings(system_name)
+        if policy == ORACLE and "thoughts" in settings:
+            settings = settings | {"thoughts": False}  # an oracle knows what to do, and has nothing to say about it
+        system = build(system_name, settings)
         llm = self.engine(self.params.llm)
         # what has no role to play, or is told what to do, must not load a proxy that it will never ask
         asked = system.roles and policy != ORACLE

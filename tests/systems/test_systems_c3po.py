@@ -251,8 +251,21 @@ async def test_a_world_of_an_oracle_says_what_it_lacks():
     assert episode.trajectories[0].passages == ["bhutan"]
     with pytest.raises(UserError, match="question q: an oracle needs its supporting_ids"):
         await Tree(QUESTION, build("c3po"), world).grow()
-    with pytest.raises(UserError, match="the role 'planner' has no oracle"):
-        await Tree(known, build("mujica", {"answers": "planner"}), world).grow()
+    with pytest.raises(UserError, match="the oracle of 'filter' cannot act here, where it writes no thoughts"):
+        await Tree(known, build("c3po", {"thoughts": True}), world).grow()
+
+
+async def test_a_role_without_an_oracle_is_named():
+    class Untold:
+        roles = (replace(C3PO().router, oracle=None),)
+
+        async def run(self, question, ctx):
+            await ctx.act(self.roles[0], question=question.question)
+
+    engine = ScriptedEngine(lambda prompt, rng: AssertionError("the oracle was to decide"))
+    world = World(llm=engine, proxy=engine, retriever=ListRetriever(PASSAGES), oracle=True)
+    with pytest.raises(UserError, match="the role 'router' has no oracle"):
+        await Tree(replace(QUESTION, supporting_ids=("bhutan",)), Untold(), world).grow()
 
 
 async def test_a_filter_may_keep_by_title():

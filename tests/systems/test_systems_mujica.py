@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dragoman.engines.base import Request
 from dragoman.engines.local import Vocabulary
 from dragoman.errors import EngineFault, UserError
-from dragoman.rollout.tree import TREE, Tree, World
+from dragoman.rollout.tree import TREE, Exploration, Tree, World
 from dragoman.systems import build
 from dragoman.systems.base import Gold, StopReason
 from dragoman.systems.grammar import InvalidAction, Line
@@ -122,21 +122,32 @@ async def test_the_oracle_of_a_planner_that_answers_has_each_worker_say_what_it_
     assert await told(question, passages, settings | {"max_iterations": 1, "max_questions": 1}) == [
         "[Ask] Osse Viaduct",
         "[1] Osse Viaduct It was opened in 1902",
-        "[Answer] Tarn Bridge",  # the last word, with its own prompt
+        "[Answer] no",  # one of the two is not known
     ]
 
 
 async def test_an_answer_that_nobody_has_said_is_not_the_oracle_s():
     question = Question("q", "Who drew the Osse Viaduct?", ("Ilse Brandt",), supporting_ids=("osse",))
     passages = [Passage("osse", "Osse Viaduct", "The Osse Viaduct is of stone.")]
-    *_, last = await told(question, passages, {"queries": "span", "answers": "planner"})
-    assert last == "[Answer] no"
+    for queries in ("span", "free"):
+        *_, last = await told(question, passages, {"queries": queries, "answers": "planner"})
+        assert last == "[Answer] no"
 
 
 async def test_an_oracle_that_cannot_say_what_to_do_is_refused():
     question = Question("q", "Who?", ("x",), supporting_ids=("osse",))
-    with pytest.raises(UserError, match="question q: the oracle of 'planner' cannot say"):
+    with pytest.raises(UserError, match="question q: what is known of it does not tell the oracle of 'planner'"):
         await told(question, PASSAGES, {"environment": "graph"})
+
+
+async def test_without_gold_triples_a_graph_s_roles_act_as_the_policy_says():
+    says = ["[Ask] Osse", "[Nothing]", "[Answer] it"]
+    engine = ScriptedEngine(lambda prompt, rng: says.pop(0))
+    world = World(llm=engine, proxy=engine, retriever=ListRetriever(PASSAGES))
+    question = Question("q", "Who?", ("x",), supporting_ids=("osse",))
+    system = build("mujica", {"environment": "graph", "answers": "planner", "max_iterations": 1, "k": 1})
+    episode = await Tree(question, system, world, exploration=Exploration(oracle=True)).grow()
+    assert not any(node.forced for node in episode.nodes) and episode.trajectories[0].answer == "it"
 
 
 async def told(question: Question, passages: list[Passage], settings: dict[str, object]) -> list[str]:

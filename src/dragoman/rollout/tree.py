@@ -272,7 +272,7 @@ class Tree:
         """What the role's oracle says, as if an engine had said it that reports no tokens; nothing without an oracle.
 
         Raises:
-            UserError: the world is an oracle's, and there is none.
+            UserError: the world is an oracle's, and there is none, or it does not know what to do; or it has to write a thought.
         """
         question = self.question
         known = question.supporting_ids
@@ -286,9 +286,13 @@ class Tree:
         actions = await role.oracle(gold, **state)
         if self.world.oracle and not actions:
             raise UserError(
-                f"question {question.id}: the oracle of {role.name!r} cannot say what to do from what is known of it"
+                f"question {question.id}: what is known of it does not tell the oracle of {role.name!r} what to do"
             )
-        return [Result((), (Completion(grammar.render(action), (), (), "stop"),), 0, 0) for action in actions]
+        try:
+            texts = [grammar.render(action) for action in actions]
+        except InvalidAction as e:
+            raise UserError(f"the oracle of {role.name!r} cannot act here, where it writes no thoughts: {e}") from None
+        return [Result((), (Completion(text, (), (), "stop"),), 0, 0) for text in texts]
 
     async def _find(self, query: str, k: int) -> list[str]:
         (hits,) = await self.world.retriever_of(self.question).search([query], k, 0)

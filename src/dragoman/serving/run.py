@@ -25,8 +25,8 @@ from dragoman.world import open_retriever_checked
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 75
-"""How long an idle connection is kept. uvicorn's 5 s is what clients keep theirs, too (httpx), so that either may close one
-while the other puts a request on it."""
+"""How long an idle connection is kept. uvicorn's default of 5 s is also httpx's, so that one side may close a connection just as
+the other sends on it."""
 
 
 @asynccontextmanager

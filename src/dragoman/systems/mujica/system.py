@@ -228,7 +228,8 @@ class Mujica:
         subquestion = self._subquestion(question, state)
         texts = [text for text, _, _ in self._runs(question, state)]
         named, worded = ([part for text in texts for part in split(text)] for split in (names, words))
-        parts = ([*state.candidates, *named], worded)
+        start = [_copied(name, self.query_chars) for name in state.candidates]
+        parts = ([*start, *named], worded)
         whole = [_copied(question, self.query_chars)]
         for queries in (whole, *parts) if self.answers == "llm" else (*parts, whole):
             sayable = (q for q in dict.fromkeys(queries) if missing and q not in asked and can_say(subquestion, q))
@@ -240,18 +241,29 @@ class Mujica:
         return [Answer()] if self.answers == "llm" else await self._oracle_conclusion(gold, question, state)
 
     async def _oracle_conclusion(self, gold: Gold, question: str, state: State) -> list[Any]:
-        """The answer, if what is known has it."""
-        line = self._answer(question, state)
+        """The answer, if what is known has it. One that stands in the question, or a yes or no, takes all that is gold."""
+        ids, line = self._gold_ids(gold), self._answer(question, state)
+        if not ids:
+            return []
+        everything = ids <= {passage.id for passage in state.kept}
+        _, *known = (text for text, _, _ in self._runs(question, state))
+
+        def is_known(text: str) -> bool:
+            among_choices = text in ("yes", "no") or _says(question, text)
+            return everything if among_choices else any(_says(said, text) for said in known)
+
         copied = (_copied(text, self.query_chars) for text in gold.answers)
-        return [Answer(next((text for text in copied if can_say(line, text)), "no"))]
+        answers = [text.lower() if text.lower() in ("yes", "no") else text for text in copied]
+        wrong = "yes" if "no" in answers else "no"  # what earns nothing is not imitated
+        return [Answer(next((text for text in answers if is_known(text) and can_say(line, text)), wrong))]
 
     async def _oracle_worker(
         self, gold: Gold, question: str, subquestion: str, passages: Sequence[Passage]
     ) -> list[Any]:
         """The gold passages and one sentence of them; where the planner answers, the sentence's passage alone.
 
-        Of the sentences the one that tells most of what the question does not, then the one with the name that finds what
-        is missing first.
+        Of the sentences the one that tells the most facts that the question does not, and among equals the one with a name
+        that finds what is missing, the earlier the better.
         """
         ids = self._gold_ids(gold)
         if not ids:
@@ -348,5 +360,5 @@ def _folded(text: str) -> str:
 def _sentences(passage: Passage, words: int) -> list[str]:
     """The sentences of a passage's first words, each with the title in it: `Its capital is Tirana` says nothing alone."""
     text = " ".join(passage.text.split()[:words])
-    sentences = re.split(r"(?<=[.!?;])\s+", text)
+    sentences = re.split(r"(?<!\bSt\.)(?<=[.!?;])\s+", text)  # St. John's is one name
     return [s if _says(s, passage.title) else f"{passage.title}: {s}" for s in sentences]
