@@ -95,13 +95,18 @@ def compare_policies(environment: str, out: Path, common: list[str], limit: list
 
 
 def compare_algorithms(out: Path) -> None:
-    """Trajectories and minutes up to the highest dev score that every algorithm has reached."""
+    """Trajectories and minutes up to the highest dev score that every algorithm has reached; in all, where one never rose."""
     dev = {a: _rows(out / a / "dev.csv") for a in ALGORITHMS}
     target = min(max(row["dev_reward"] for row in rows) for rows in dev.values())
-    print(f"up to a dev {REWARD} of {target:.3f}, from one of {dev[ALGORITHMS[0]][0]['dev_reward']:.3f}")
+    start = max(rows[0]["dev_reward"] for rows in dev.values())
+    if target > start:
+        print(f"up to a dev {REWARD} of {target:.3f}, from one of {start:.3f}")
+    else:
+        print(f"whole runs: not every algorithm has come above the warm-up's dev {REWARD}, {start:.3f}")
     print("| algorithm | iterations | trajectories sampled | learnt from | minutes |\n|---|---|---|---|---|")
     for algorithm, rows in dev.items():
-        iterations = int(next(row["iteration"] for row in rows if row["dev_reward"] >= target))
+        reached = (row["iteration"] for row in rows if row["dev_reward"] >= target > start)
+        iterations = int(next(reached, rows[-1]["iteration"]))
         history = _rows(out / algorithm / "history.csv")[:iterations]
         sampled = sum(row["trajectories"] for row in history)
         learnt = sum(row["passed"] if "passed" in row else row["trajectories"] for row in history)
