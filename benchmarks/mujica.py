@@ -91,7 +91,9 @@ def compare_policies(environment: str, out: Path, common: list[str], limit: list
     dragoman("evaluate", *common, *limit, "--systems", trained, "--out", out / "evaluate")
     folders = [out / "evaluate-few-shot", out / "evaluate"]
     print(f"\n{environment}: `mujica` is few-shot ({SHOTS} examples), `@.../sft` the warm-up")
-    print(markdown(merge(folders, dataset=f"{DATASET} as {environment}", seed=0, resamples=2000)))
+    table = markdown(merge(folders, dataset=f"{DATASET} as {environment}", seed=0, resamples=2000))
+    (out / "table.md").write_text(table.strip() + "\n", encoding="utf-8")
+    print(table)
 
 
 def compare_algorithms(out: Path) -> None:
