@@ -91,8 +91,10 @@ def compare_policies(environment: str, out: Path, common: list[str], limit: list
     dragoman("evaluate", *common, *limit, "--systems", trained, "--out", out / "evaluate")
     folders = [out / "evaluate-few-shot", out / "evaluate"]
     print(f"\n{environment}: `mujica` is few-shot ({SHOTS} examples), `@.../sft` the warm-up")
-    table = markdown(merge(folders, dataset=f"{DATASET} as {environment}", seed=0, resamples=2000))
-    (out / "table.md").write_text(table.strip() + "\n", encoding="utf-8")
+    table = markdown(merge(folders, dataset=f"{DATASET} as {environment}", seed=0, resamples=2000)).strip() + "\n"
+    if kept := [algorithm for algorithm in ALGORITHMS if _version(out / algorithm) == _version(out / "sft")]:
+        table += f"\nThe warm-up's policy, weight for weight, is what is kept of: {', '.join(kept)}.\n"
+    (out / "table.md").write_text(table, encoding="utf-8")
     print(table)
 
 
@@ -131,6 +133,11 @@ def compare_plans(out: Path, common: list[str], limit: list[str], iterations: in
         scores = " | ".join("{mean:.3f} [{low:.3f}, {high:.3f}]".format(**found[name]) for name in ("em", "f1"))
         rows.append(f"| {shape} | {scores} | {found['calls']:.2f} | {found['seconds']:.2f} |")
     print("\n".join(rows) + "\n")
+
+
+def _version(stage: Path) -> str:
+    version: str = json.loads((stage / "policy.json").read_text(encoding="utf-8"))["version"]
+    return version
 
 
 def _rows(path: Path) -> list[dict[str, float]]:
