@@ -15,23 +15,23 @@ from benchmarks.ratios import Sample, report
 from benchmarks.scheduler import seconds
 from dragoman.config import load_params
 from dragoman.corpus import load_questions
-from dragoman.rollout.tree import Exploration
-from dragoman.world import open_worlds
+from dragoman.rollout.exploration import Exploration
+from dragoman.runtime import open_runtime
 
 
 async def measure(system: str, n: int, repeats: int, concurrency: int) -> list[Sample]:
     params = load_params()
     questions = load_questions("data/atlas/dev.jsonl", limit=n)
     samples = []
-    async with open_worlds(params, "data/index/atlas") as worlds:
-        opened = {name: worlds.open(name) for name in ("standard", system)}
-        for name, (built, world) in opened.items():  # warm up
-            await seconds(questions[:2], built, world, Exploration(), 2, seed=0, name=name)
+    async with open_runtime(params, "data/index/atlas") as runtime:
+        opened = {name: runtime.open(name) for name in ("standard", system)}
+        for name, (built, backends) in opened.items():  # warm up
+            await seconds(questions[:2], built, backends, Exploration(), 2, seed=0, name=name)
         for repeat in range(repeats):
             order = list(opened.items())[:: 1 if repeat % 2 == 0 else -1]
             took = {
-                name: await seconds(questions, built, world, Exploration(), concurrency, seed=0, name=name)
-                for name, (built, world) in order
+                name: await seconds(questions, built, backends, Exploration(), concurrency, seed=0, name=name)
+                for name, (built, backends) in order
             }
             samples.append(Sample(repeat, {name: took[name] for name in opened}))
     return samples

@@ -18,16 +18,17 @@ from pathlib import Path
 
 from benchmarks.ratios import Sample, report
 from dragoman.config import load_params
+from dragoman.core.types import Question
 from dragoman.corpus import load_questions
 from dragoman.engines.base import Engine, Request, Result
+from dragoman.rollout.backends import Backends
+from dragoman.rollout.exploration import TREE, Exploration
 from dragoman.rollout.figures import figures
 from dragoman.rollout.record import Episode
 from dragoman.rollout.scheduler import roll_out
 from dragoman.rollout.store import EpisodeStore
-from dragoman.rollout.tree import TREE, Exploration, World
+from dragoman.runtime import open_runtime
 from dragoman.systems.base import System
-from dragoman.types import Question
-from dragoman.world import open_worlds
 
 
 class Around:
@@ -94,7 +95,7 @@ class LockStep(Around):
 async def seconds(
     questions: Sequence[Question],
     system: System,
-    world: World,
+    backends: Backends,
     exploration: Exploration,
     concurrency: int,
     seed: int,
@@ -102,12 +103,12 @@ async def seconds(
     episodes: list[Episode] | None = None,
 ) -> float:
     """Wall clock of a rollout that starts with nothing in the engines' prefix caches. Adds what it made to `episodes`."""
-    await world.llm.forget()
-    await world.proxy.forget()
+    await backends.llm.forget()
+    await backends.proxy.forget()
     with tempfile.TemporaryDirectory() as folder, EpisodeStore(Path(folder)) as store:
         started = time.perf_counter()
         made = await roll_out(
-            questions, name, system, world, store, exploration=exploration, concurrency=concurrency, seed=seed
+            questions, name, system, backends, store, exploration=exploration, concurrency=concurrency, seed=seed
         )
         took = time.perf_counter() - started
     if episodes is not None:
@@ -122,18 +123,20 @@ async def measure(n: int, repeats: int, tree: bool) -> tuple[list[Sample], list[
     exploration = TREE if tree else Exploration(temperature=1.0)
     samples: list[Sample] = []
     episodes: list[Episode] = []
-    async with open_worlds(params, "data/index/atlas") as worlds:
-        system, world = worlds.open("c3po")
-        await seconds(questions[:4], system, world, exploration, 4, seed=-1)  # warm up
+    async with open_runtime(params, "data/index/atlas") as runtime:
+        system, backends = runtime.open("c3po")
+        await seconds(questions[:4], system, backends, exploration, 4, seed=-1)  # warm up
         for repeat in range(repeats):
-            lock, single = LockStep(world.llm), OneAtATime(world.llm)
-            stepped_world = replace(world, llm=lock, proxy=lock)
-            single_world = replace(world, llm=single, proxy=single)
+            lock, single = LockStep(backends.llm), OneAtATime(backends.llm)
+            stepped_world = replace(backends, llm=lock, proxy=lock)
+            single_world = replace(backends, llm=single, proxy=single)
             samples.append(
                 Sample(
                     repeat,
                     {
-                        "scheduler": await seconds(questions, system, world, exploration, n, repeat, episodes=episodes),
+                        "scheduler": await seconds(
+                            questions, system, backends, exploration, n, repeat, episodes=episodes
+                        ),
                         "lock-step": await seconds(questions, system, stepped_world, exploration, n, repeat),
                         "one at a time": await seconds(questions, system, single_world, exploration, 1, repeat),
                     },

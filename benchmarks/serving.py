@@ -25,17 +25,18 @@ import uvicorn
 
 from benchmarks.ratios import Sample, report
 from dragoman.config import ServeParams
+from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Completion, Request, Result
 from dragoman.retrieval.base import Hit
-from dragoman.rollout.tree import Tree, World
+from dragoman.rollout.backends import Backends
+from dragoman.rollout.tree import Tree
+from dragoman.runtime import split_name
 from dragoman.serving.metrics import Metrics
 from dragoman.serving.models import Models, Opened
 from dragoman.serving.run import KEEP_ALIVE_S
 from dragoman.serving.server import create_app
 from dragoman.serving.service import Service
 from dragoman.systems import build
-from dragoman.types import Passage, Question
-from dragoman.world import split_name
 
 SYSTEM = "c3po"
 
@@ -81,7 +82,7 @@ def opened(name: str, seconds: float) -> Opened:
         pass
 
     engine = Instant(seconds)
-    return Opened(build(split_name(name)[0]), World(engine, engine, Fixed()), "0", close)
+    return Opened(build(split_name(name)[0]), Backends(engine, engine, Fixed()), "0", close)
 
 
 def serve(listener: socket.socket, seconds: float, concurrency: int, ready: Event) -> None:
@@ -123,7 +124,7 @@ async def endpoint(seconds: float, concurrency: int) -> AsyncIterator[str]:
 async def in_process(question: str, seconds: float) -> float:
     model = opened(SYSTEM, seconds)
     started = time.perf_counter()
-    await Tree(Question("q", question), model.system, model.world).grow(system_name=SYSTEM)
+    await Tree(Question("q", question), model.system, model.backends).grow(system_name=SYSTEM)
     return time.perf_counter() - started
 
 

@@ -13,7 +13,7 @@ os.environ.pop("MLFLOW_TRACKING_URI", None)  # a developer's own server is not f
 @pytest.fixture(scope="session")
 def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built-in model, fetched once for all tests."""
-    from dragoman.model import fetch_model
+    from dragoman.engines.fetch import fetch_model
 
     folder = tmp_path_factory.mktemp("smollm2") / "model"
     fetch_model("smollm2", folder)

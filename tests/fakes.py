@@ -7,10 +7,10 @@ import hashlib
 import random
 from collections.abc import Callable, Sequence
 
+from dragoman.core.types import Passage
 from dragoman.engines.base import Completion, Request, Result
 from dragoman.retrieval.base import Hit
 from dragoman.synthesis.plan import Plan
-from dragoman.types import Passage
 
 
 def drawn(plan: Plan, rng: random.Random) -> dict[str, str]:

@@ -10,12 +10,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from dragoman import cli, world
+from dragoman import cli, runtime
+from dragoman.core.types import Passage
+from dragoman.rollout.backends import Backends
 from dragoman.rollout.record import Episode
 from dragoman.rollout.store import read_episodes
-from dragoman.rollout.tree import World
 from dragoman.systems import build
-from dragoman.types import Passage
 from fakes import ListRetriever, ScriptedEngine
 
 
@@ -30,11 +30,11 @@ def script(prompt: str, rng: Any) -> str:
 
 
 @asynccontextmanager
-async def open_worlds(params: Any, index: str, corpus: Any = None) -> AsyncIterator[Any]:
-    def open(name: str) -> tuple[Any, World]:
+async def open_runtime(params: Any, index: str, corpus: Any = None) -> AsyncIterator[Any]:
+    def open(name: str) -> tuple[Any, Backends]:
         engine = ScriptedEngine(script)
         retriever = ListRetriever([Passage("p", "P", "number")])
-        return build("c3po", {"max_depth": 2}), World(llm=engine, proxy=engine, retriever=retriever)
+        return build("c3po", {"max_depth": 2}), Backends(llm=engine, proxy=engine, retriever=retriever)
 
     yield SimpleNamespace(open=open)
 
@@ -66,6 +66,6 @@ def without_times(folder: Path) -> list[Episode]:
 
 
 if __name__ == "__main__":
-    world.open_worlds = open_worlds
+    runtime.open_runtime = open_runtime
     sys.argv[0] = "dragoman"
     cli.main()

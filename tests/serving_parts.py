@@ -13,18 +13,18 @@ import httpx
 import uvicorn
 
 from dragoman.config import ServeParams
+from dragoman.core.types import Passage
 from dragoman.engines.base import Request, Result
 from dragoman.retrieval.base import Hit
+from dragoman.rollout.backends import Backends
 from dragoman.rollout.record import Episode
-from dragoman.rollout.tree import World
+from dragoman.runtime import split_name
 from dragoman.serving.keys import Keys
 from dragoman.serving.metrics import Metrics
 from dragoman.serving.models import Models, Opened
 from dragoman.serving.server import create_app
 from dragoman.serving.service import Service
 from dragoman.systems import build
-from dragoman.types import Passage
-from dragoman.world import split_name
 from fakes import ListRetriever, Script, ScriptedEngine
 
 PASSAGES = [
@@ -121,8 +121,8 @@ class Parts:
             if system.roles:
                 await proxy.close()
 
-        world = World(llm=self.llm, proxy=proxy, retriever=self.retriever)
-        return Opened(system, world, (policy or "base") if system.roles else None, close)
+        backends = Backends(llm=self.llm, proxy=proxy, retriever=self.retriever)
+        return Opened(system, backends, (policy or "base") if system.roles else None, close)
 
     @asynccontextmanager
     async def app(self) -> AsyncIterator[Any]:

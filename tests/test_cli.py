@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from command import run
-from dragoman import jsonl
-from dragoman.doctor import FAULTS, fault_table
+from dragoman.core import files
+from dragoman.pipeline.doctor import FAULTS, fault_table
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = ["doctor", "model", "corpus", "index", "search", "evaluate", "report", "ask", "serve-retriever"]
@@ -32,11 +32,11 @@ def project(tmp_path, monkeypatch) -> Path:
         "llm: {retries: 1, connect_timeout_s: 0.5, read_timeout_s: 0.5, structured: none}\n"
         "systems: {standard: {k: 2}, direct: {}}"
     )
-    jsonl.write(
+    files.write(
         tmp_path / "corpus.jsonl",
         [{"id": f"p{i}", "title": f"Town {i}", "text": f"Town {i} lies on river {i * 7}."} for i in range(12)],
     )
-    jsonl.write(
+    files.write(
         tmp_path / "questions.jsonl",
         [
             {"id": f"q{i}", "question": f"On which river lies town {i}?", "answers": [f"river {i * 7}"], "type": "x"}
@@ -210,7 +210,7 @@ def test_a_servers_fault_is_recorded_for_each_question_and_tried_again(project, 
     server.close()
     assert code == 1 and "every question failed" in err
     assert 4 <= server.seen <= 4 * 2  # retried within bounds
-    for _, row in jsonl.read("out/predictions.jsonl"):
+    for _, row in files.read("out/predictions.jsonl"):
         assert row["stop"] == "engine_fault" and row["scores"]["cover_em"] is None
         assert server.url in row["error"] and reason in row["error"]
     metrics = json.loads(Path("out/metrics.json").read_text())
@@ -220,7 +220,7 @@ def test_a_servers_fault_is_recorded_for_each_question_and_tried_again(project, 
 def test_a_server_that_is_not_there(project, capsys):
     code, _, err = evaluate(capsys, "http://127.0.0.1:9/v1")
     assert code == 1 and "every question failed" in err
-    assert "127.0.0.1:9" in next(jsonl.read("out/predictions.jsonl"))[1]["error"]
+    assert "127.0.0.1:9" in next(files.read("out/predictions.jsonl"))[1]["error"]
 
 
 def test_a_429_that_passes_costs_nothing(project, capsys):

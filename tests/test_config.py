@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from dragoman.config import load_params
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
 
 ROOT = Path(__file__).parents[1]
 PROFILES = sorted(p.stem for p in (ROOT / "conf").glob("*.yaml"))

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from dragoman.config import ExplorationParams, GuardParams, Params, RlParams, SeedsParams, load_params, parse_params
-from dragoman.errors import UserError
-from dragoman.rollout.tree import TREE, Exploration
+from dragoman.core.errors import UserError
+from dragoman.rollout.exploration import TREE, Exploration
 
 ROOT = Path(__file__).parents[1]
 PROFILES = ["cpu", "gpu", "paper", "smoke"]

@@ -123,7 +123,7 @@ def seconds(duration: str) -> int:
 @pytest.fixture(scope="module")
 def routes() -> dict[str, set[str]]:
     """The paths that each of our servers answers."""
-    from dragoman.retrieval.server import create_app as retriever
+    from dragoman.retrieval.http.server import create_app as retriever
     from dragoman.serving.metrics import Metrics
     from dragoman.serving.server import create_app as endpoint
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dragoman import model
-from dragoman.errors import UserError
-from dragoman.model import fetch_model, weights_sha256
+from dragoman.core.errors import UserError
+from dragoman.engines import fetch as model
+from dragoman.engines.fetch import fetch_model, weights_sha256
 from tiny import make_tiny
 
 

@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 
 from command import run as command
-from dragoman import jsonl, promotion, registry, tracking
+from dragoman import tracking
 from dragoman.config import CostParams, EvaluateParams, PromoteParams, parse_params
-from dragoman.errors import EngineFault, UserError
-from dragoman.rollout.tree import World
+from dragoman.core import files
+from dragoman.core.errors import EngineFault, UserError
+from dragoman.core.types import Passage, Question
+from dragoman.pipeline import promote as promotion
+from dragoman.registry import versions as registry
+from dragoman.registry.policy import publish
+from dragoman.rollout.backends import Backends
 from dragoman.systems import build
-from dragoman.training.policy import publish
-from dragoman.types import Passage, Question
 from fakes import ListRetriever, ScriptedEngine
 from test_registry import trained
 from tiny import make_tiny
@@ -41,7 +44,7 @@ class ScriptedWorlds:
 
         engine = ScriptedEngine(answer)
         engine.fingerprint = f"scripted {name}"  # as models of different weights have
-        return build("standard"), World(llm=engine, proxy=engine, retriever=self.retriever)
+        return build("standard"), Backends(llm=engine, proxy=engine, retriever=self.retriever)
 
 
 @pytest.fixture
@@ -51,13 +54,13 @@ def project(tmp_path, monkeypatch, empty_store):
     shutil.copytree(empty_store, "mlruns")
     for i in (1, 2, 3):
         registry.register(trained(tmp_path, f"s{i}", bytes([i])))
-    jsonl.write_json("results/validate/metrics.json", {"files": 1, "rows": 9, "expectations": 20, "failed": 0})
+    files.write_json("results/validate/metrics.json", {"files": 1, "rows": 9, "expectations": 20, "failed": 0})
     return tmp_path
 
 
-async def gate(number: int, worlds, **settings) -> promotion.Decision:
+async def gate(number: int, runtime, **settings) -> promotion.Decision:
     return await promotion.promote(
-        registry.find(f"v{number}"), QUESTIONS, worlds, PromoteParams(**settings), EVALUATION,
+        registry.find(f"v{number}"), QUESTIONS, runtime, PromoteParams(**settings), EVALUATION,
         dataset="d", seed=0, out=Path("results/promote"),
     )  # fmt: skip
 
@@ -123,46 +126,46 @@ async def test_data_must_have_passed_validation(project, validation, reason):
     path = Path("results/validate/metrics.json")
     path.unlink()
     if validation is not None:
-        jsonl.write_json(path, validation)
+        files.write_json(path, validation)
     decision = await gate(1, ScriptedWorlds({"standard": 10, "c3po@v1": 30}))
     assert not decision.promoted and len(decision.reasons) == 1 and reason in decision.reasons[0]
 
 
 async def test_each_part_of_the_data_must_have_passed(project):
-    worlds = ScriptedWorlds({"standard": 10, "c3po@v1": 30})
-    jsonl.write_json("results/validate/synthetic/metrics.json", {"failed": 1, "expectations": 5})
-    assert "1 of 25 expectations not met" in (await gate(1, worlds)).reasons[0]
-    jsonl.write_json("results/validate/synthetic/metrics.json", {"failed": 0, "expectations": 5})
-    assert (await gate(1, worlds)).promoted
+    runtime = ScriptedWorlds({"standard": 10, "c3po@v1": 30})
+    files.write_json("results/validate/synthetic/metrics.json", {"failed": 1, "expectations": 5})
+    assert "1 of 25 expectations not met" in (await gate(1, runtime)).reasons[0]
+    files.write_json("results/validate/synthetic/metrics.json", {"failed": 0, "expectations": 5})
+    assert (await gate(1, runtime)).promoted
 
 
 async def test_a_first_challenger_may_cost_more_than_the_baseline_up_to_the_absolute_limit(project):
-    worlds = ScriptedWorlds({"standard": 10, "c3po@v1": 30})
-    refused = await gate(1, worlds, max_cost=CostParams(calls=0.5))
+    runtime = ScriptedWorlds({"standard": 10, "c3po@v1": 30})
+    refused = await gate(1, runtime, max_cost=CostParams(calls=0.5))
     assert [c.name for c in refused.checks] == ["gain in cover_em", "questions", "failed", "calls", "data"]
-    assert (await gate(1, worlds, max_cost_ratio=0.1)).promoted
+    assert (await gate(1, runtime, max_cost_ratio=0.1)).promoted
 
 
 async def test_a_rollback_while_the_challenger_is_judged_stops_the_promotion(project):
     registry.promote(registry.find("v1"), None)
     registry.promote(registry.find("v2"), registry.find("v1"))
-    worlds = ScriptedWorlds({"c3po@v2": 20, "c3po@v3": 32})
-    opened = worlds.open
+    runtime = ScriptedWorlds({"c3po@v2": 20, "c3po@v3": 32})
+    opened = runtime.open
 
     def open_and_roll_back(name):
         if name == "c3po@v3" and aliases()["champion"] == "v2":
             promotion.rollback()
         return opened(name)
 
-    worlds.open = open_and_roll_back
-    decision = await gate(3, worlds)
+    runtime.open = open_and_roll_back
+    decision = await gate(3, runtime)
     assert not decision.promoted
     assert "v3 was compared with the champion v2, and the champion is v1 by now" in decision.reasons[0]
     assert aliases() == {"champion": "v1", "previous": "v2", "challenger": "v3"}
 
 
 async def test_a_promotion_refuses_to_run_beside_another(project):
-    code = "import sys, time; from dragoman import registry\nwith registry.locked(name='promote'): print('in', flush=True); time.sleep(60)"
+    code = "import sys, time; from dragoman.registry import versions as registry\nwith registry.locked(name='promote'): print('in', flush=True); time.sleep(60)"
     other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     try:
         assert other.stdout.readline() == b"in\n"
@@ -237,11 +240,11 @@ def test_the_command_with_a_real_model_and_a_real_index(
     )
     shutil.copytree(tiny_model, "data/model")
     passages = [{"id": f"p{i}", "title": f"Town {i}", "text": f"Town {i} lies on river {i * 7}."} for i in range(8)]
-    jsonl.write("data/atlas/corpus.jsonl", passages)
+    files.write("data/atlas/corpus.jsonl", passages)
     asked = [
         {"id": f"q{i}", "question": f"On which river lies town {i}?", "answers": [f"river {i * 7}"]} for i in (1, 2)
     ]
-    jsonl.write("data/atlas/test.jsonl", asked)
+    files.write("data/atlas/test.jsonl", asked)
     make_tiny(tmp_path / "made", smollm2, seed=1)
     publish(tmp_path / "made", Path("results/sft"), {"stage": "sft", "system": "c3po", "base": "tiny"})
     code, _, err = command(capsys, "index")

@@ -16,11 +16,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from command import run
-from dragoman import jsonl, quality
+from dragoman import quality
 from dragoman.config import ValidateParams, parse_params
-from dragoman.errors import UserError
+from dragoman.core import files
+from dragoman.core.errors import UserError
+from dragoman.core.stats import chi_square
+from dragoman.core.types import Passage
 from dragoman.quality import validate
-from dragoman.quality.artifacts import chi_square
 from dragoman.quality.checkpoint import Checkpoints
 from dragoman.quality.lines import PassageRow, read_lines
 from dragoman.retrieval.manifest import Manifest
@@ -28,7 +30,6 @@ from dragoman.retrieval.store import write_passages
 from dragoman.rollout.record import Episode, Node, Trajectory
 from dragoman.rollout.samples import samples, write_samples
 from dragoman.synthesis.plan import load_plan
-from dragoman.types import Passage
 from fakes import drawn
 
 LIMITS = ValidateParams(max_sample_tokens=100)
@@ -65,7 +66,7 @@ def make_sound(root: Path) -> Path:
     """A project with a file of each kind, all of it in order."""
     plan, rng = load_plan(), random.Random(0)
     passages = [Passage(f"p{i}", f"Town {i}", f"Town {i} lies on a river.") for i in range(sum(SIZES.values()))]
-    jsonl.write(root / CORPUS, map(dataclasses.asdict, passages))
+    files.write(root / CORPUS, map(dataclasses.asdict, passages))
     first = 0
     for split, size in SIZES.items():
         rows = [
@@ -73,16 +74,16 @@ def make_sound(root: Path) -> Path:
             | {"supporting_ids": [f"p{i}"], "categories": drawn(plan, rng), "difficulty": None}
             for i in range(first, first + size)
         ]
-        jsonl.write(root / "data/mine" / f"{split}.jsonl", rows)
+        files.write(root / "data/mine" / f"{split}.jsonl", rows)
         first += size
     index = (root / INDEX).parent
     index.mkdir(parents=True)
     Manifest("bm25", write_passages(passages, index), len(passages), {}).write(index)
     # the first was tried again, and its last line counts
     episodes = [episode("k0", "engine_fault"), *(episode(f"k{i}") for i in range(4))]
-    jsonl.write(root / EPISODES, (e.model_dump(mode="json") for e in episodes))
+    files.write(root / EPISODES, (e.model_dump(mode="json") for e in episodes))
     write_samples(root / SAMPLES, [s for e in episodes[1:] for s in samples(e, "em")])
-    jsonl.write_json(root / "data/model/manifest.json", {"source": "smollm2", "sha256": "0"})  # not of an index
+    files.write_json(root / "data/model/manifest.json", {"source": "smollm2", "sha256": "0"})  # not of an index
     return root
 
 
@@ -129,7 +130,7 @@ def lines(edit: Callable[[list[Any]], Any]) -> Spoil:
 
     def spoil(path: Path) -> None:
         edit(rows := rows_of(path))
-        path.write_text("".join((r if isinstance(r, str) else jsonl.dumps(r)) + "\n" for r in rows))
+        path.write_text("".join((r if isinstance(r, str) else files.dumps(r)) + "\n" for r in rows))
 
     return spoil
 
@@ -152,7 +153,7 @@ def sample(number: int, **changes: Any) -> Spoil:
 
 
 def manifest(**changes: Any) -> Spoil:
-    return lambda path: jsonl.write_json(path, json.loads(path.read_text()) | changes)
+    return lambda path: files.write_json(path, json.loads(path.read_text()) | changes)
 
 
 def raw(content: bytes) -> Spoil:
@@ -368,12 +369,12 @@ def test_what_lacks_its_corpus_is_said_to_be_unchecked(sound, tmp_path, caplog):
 
 
 def test_questions_of_people_may_share_passages_and_name_what_chunks_were_cut_from(sound, tmp_path):
-    jsonl.write(
+    files.write(
         tmp_path / "corpus.jsonl", [{"id": "p#0", "title": "", "text": "a b"}, {"id": "p#1", "title": "", "text": "c"}]
     )
     for split in ("train", "test"):
         row = {"id": "q", "question": f"Which {split}?", "answers": ["a"], "supporting_ids": ["p"]}
-        jsonl.write(tmp_path / f"{split}.jsonl", [row])
+        files.write(tmp_path / f"{split}.jsonl", [row])
     assert validate([tmp_path], tmp_path / "out", LIMITS)["metrics"]["failed"] == 0
 
 

@@ -15,12 +15,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dragoman import registry, tracking
+from dragoman import tracking
 from dragoman.config import EngineParams
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
+from dragoman.registry import versions as registry
+from dragoman.registry.policy import publish
+from dragoman.runtime import policy_model
 from dragoman.serving.champion import Registered
-from dragoman.training.policy import publish
-from dragoman.world import policy_model
 
 
 def trained(project: Path, stage: str, weights: bytes, parent: str = "") -> Path:

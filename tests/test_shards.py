@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from command import run
-from dragoman import shards, world
-from dragoman.errors import UserError
+from dragoman import runtime
+from dragoman.core.errors import UserError
+from dragoman.core.types import Question
+from dragoman.rollout import shards
 from dragoman.rollout.samples import read_samples
-from dragoman.shards import Shard
-from dragoman.types import Question
-from scripted import make_project, open_worlds, without_times
+from dragoman.rollout.shards import Shard
+from scripted import make_project, open_runtime, without_times
 
 TREE = ("rollout", "--system", "c3po", "--tree", "--limit", "7")
 DRAWS = ("rollout", "--system", "c3po", "--samples", "2", "--seed", "5")
@@ -21,7 +22,7 @@ DRAWS = ("rollout", "--system", "c3po", "--samples", "2", "--seed", "5")
 
 @pytest.fixture
 def project(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setattr(world, "open_worlds", open_worlds)
+    monkeypatch.setattr(runtime, "open_runtime", open_runtime)
     monkeypatch.chdir(make_project(tmp_path))
     return tmp_path
 
@@ -80,7 +81,7 @@ def test_a_shard_that_was_cut_short_is_not_finished(project, capsys, monkeypatch
     async def fail(*arguments, **more):
         raise UserError("the disk is full")
 
-    monkeypatch.setattr("dragoman.training.stages.roll_out_questions", fail)
+    monkeypatch.setattr("dragoman.pipeline.rollout.roll_out_questions", fail)
     assert run(capsys, *TREE, "--out", "in-2", "--shard", "2/2")[0] == 2
     code, _, err = run(capsys, *TREE, "--out", "in-2", "--merge", "2")
     assert code == 2 and "2-of-2: not finished" in err

@@ -3,11 +3,11 @@
 import pytest
 
 from dragoman import tracking
+from dragoman.core.types import Passage, Question
+from dragoman.rollout.backends import Backends
 from dragoman.rollout.scheduler import roll_out
 from dragoman.rollout.store import EpisodeStore
-from dragoman.rollout.tree import World
 from dragoman.systems import build
-from dragoman.types import Passage, Question
 from fakes import ListRetriever, ScriptedEngine
 
 QUESTIONS = [Question(f"q{i}", f"Question {i}?", ("x",)) for i in range(3)]
@@ -22,13 +22,13 @@ async def episodes(tmp_path):
             return "Action: [LLM]" if "[1]" in prompt.split("Facts so far")[1] else "Action: [Retrieval] a town"
         return "Action: [1]"
 
-    world = World(
+    backends = Backends(
         llm=ScriptedEngine(lambda prompt, rng: "x"),
         proxy=ScriptedEngine(proxy),
         retriever=ListRetriever([Passage("p", "P", "a town")]),
     )
     with EpisodeStore(tmp_path / "episodes") as store:
-        return await roll_out(QUESTIONS, "c3po", build("c3po"), world, store)
+        return await roll_out(QUESTIONS, "c3po", build("c3po"), backends, store)
 
 
 def test_a_run_with_its_traces(tmp_path, episodes):

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from dragoman.config import EngineParams, IndexParams, Params, load_params
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
 
 if TYPE_CHECKING:
-    from dragoman.corpus.sources import Asked
+    from dragoman.pipeline.questions import Asked
 
 app = typer.Typer(
     help="Train a small proxy between a retriever and a language model, and see what it gains.",
@@ -77,7 +77,7 @@ def doctor(
 
     Example: dragoman doctor
     """
-    from dragoman.doctor import FAULTS, examine, fault_table
+    from dragoman.pipeline.doctor import FAULTS, examine, fault_table
 
     if markdown:
         print(fault_table(FAULTS), end="")
@@ -101,7 +101,7 @@ def model(
 
     Example: dragoman model --source smollm2 --out data/model
     """
-    from dragoman.model import fetch_model
+    from dragoman.engines.fetch import fetch_model
 
     manifest = fetch_model(source or load_params(params).model.source, out)
     print(f"{out}: {manifest['source']}, {manifest['parameters'] / 1e6:.0f} M parameters")
@@ -120,7 +120,7 @@ def corpus(
     Example: dragoman corpus --source my_docs/ --out data/mine
     """
     from dragoman.config import CorpusParams
-    from dragoman.corpus.prepare import prepare
+    from dragoman.pipeline.corpus import prepare
 
     if source is None:
         loaded = load_params(params)
@@ -189,12 +189,13 @@ def synthesize(
     Example: dragoman synthesize --corpus my_docs/ --n 200 --backend grounded --out data/mine
     Example: dragoman synthesize --corpus c.jsonl --out data/c --backend engine --llm-url http://localhost:8000/v1 --llm-model m
     """
-    from dragoman.config import SynthesizeParams, parse_section
+    from dragoman.config import SynthesizeParams
+    from dragoman.core.settings import parse_section
     from dragoman.corpus import chunk as cut
-    from dragoman.corpus.sources import SYNTHETIC
     from dragoman.corpus.triples import read_triples
+    from dragoman.pipeline.questions import SYNTHETIC
+    from dragoman.pipeline.synthesize import TRIPLES, run
     from dragoman.synthesis.plan import BUILT_IN
-    from dragoman.synthesis.stage import TRIPLES, run
 
     if show_plan:
         print((plan or BUILT_IN).read_text(encoding="utf-8"), end="")
@@ -247,7 +248,7 @@ def validate(
     Example: dragoman validate
     Example: dragoman validate data/mine data/index/mine --out results/validate-mine
     """
-    from dragoman.corpus.sources import SYNTHETIC
+    from dragoman.pipeline.questions import SYNTHETIC
     from dragoman.quality import validate as run_validation
     from dragoman.synthesis.plan import load_plan
 
@@ -336,7 +337,7 @@ def evaluate(
     """
     from dragoman.evaluation.evaluate import evaluate as run_evaluation
     from dragoman.evaluation.report import markdown
-    from dragoman.world import open_worlds
+    from dragoman.runtime import open_runtime
 
     loaded = _with_settings(_with_llm(load_params(params), llm_url, llm_model), change or [])
     names = systems.split(",") if systems else list(loaded.compared(dataset if questions is None else ""))
@@ -349,11 +350,11 @@ def evaluate(
     )
 
     async def run() -> dict[str, Any]:
-        async with open_worlds(loaded, target, passages) as worlds:
+        async with open_runtime(loaded, target, passages) as runtime:
             return await run_evaluation(
                 names,
                 asked.questions,
-                worlds,
+                runtime,
                 dataset=name,
                 settings=loaded.evaluate,
                 seed=loaded.seed if seed is None else seed,
@@ -376,9 +377,9 @@ def report(
 
     Example: dragoman report --out results/report
     """
+    from dragoman.core.text import folder_name
     from dragoman.evaluation.evaluate import merge
     from dragoman.evaluation.report import markdown, write_joint_report
-    from dragoman.world import folder_name
 
     loaded = load_params(params)
     metrics = {}
@@ -410,7 +411,7 @@ def ask(
     Example: dragoman ask "Which currency is used in the country whose capital is Thimphu?" --system c3po --trace
     """
     from dragoman.evaluation.ask import ask_one, show_answer, show_step
-    from dragoman.world import open_worlds
+    from dragoman.runtime import open_runtime
 
     loaded = _with_llm(load_params(params), llm_url, llm_model)
     _check_systems([system], loaded)
@@ -418,9 +419,9 @@ def ask(
         raise UserError("the question is empty")
 
     async def run() -> None:
-        async with open_worlds(loaded, index or f"data/index/{dataset}") as worlds:
+        async with open_runtime(loaded, index or f"data/index/{dataset}") as runtime:
             observe = (lambda event: print(show_step(event), flush=True)) if trace else (lambda event: None)
-            outcome = await ask_one(question, system, worlds, observe=observe)
+            outcome = await ask_one(question, system, runtime, observe=observe)
             print(show_answer(outcome))
             if outcome.stop.is_fault:
                 raise UserError(f"no answer ({outcome.stop}): {outcome.error}")
@@ -457,10 +458,10 @@ def rollout(
     Example: dragoman rollout --system c3po@sft --samples 4 --questions dev.jsonl --out results/samples
     Example: dragoman rollout --tree --shard 1/2; dragoman rollout --tree --shard 2/2; dragoman rollout --tree --merge 2
     """
-    from dragoman import shards
-    from dragoman.rollout.tree import Exploration
-    from dragoman.training.stages import roll_out_questions
-    from dragoman.world import open_worlds
+    from dragoman.pipeline.rollout import roll_out_questions
+    from dragoman.rollout import shards
+    from dragoman.rollout.exploration import Exploration
+    from dragoman.runtime import open_runtime
 
     loaded = _with_settings(load_params(params), change or [])
     name = system or loaded.train.system
@@ -483,14 +484,14 @@ def rollout(
 
     async def run() -> dict[str, Any]:
         mine = part.part(asked.questions) if part else asked.questions
-        async with open_worlds(loaded, target, passages) as worlds:
-            played, world = worlds.open(name)
+        async with open_runtime(loaded, target, passages) as runtime:
+            played, backends = runtime.open(name)
             if part:
                 part.begin(out)
             episodes, metrics = await roll_out_questions(
                 name,
                 played,
-                world,
+                backends,
                 mine,
                 exploration=exploration,
                 draws=draws,
@@ -537,8 +538,8 @@ def seeds(
     Example: dragoman seeds --questions train.jsonl --corpus corpus.jsonl --limit 50 --out results/my-seeds
     """
     from dragoman.engines.local import Vocabulary
-    from dragoman.training.stages import make_seeds, record
-    from dragoman.world import open_worlds
+    from dragoman.pipeline.train import make_seeds, record
+    from dragoman.runtime import open_runtime
 
     loaded = _with_settings(load_params(params), change or [])
     name = system or loaded.train.system
@@ -549,12 +550,12 @@ def seeds(
     )
 
     async def run() -> dict[str, Any]:
-        async with open_worlds(loaded, target, passages) as worlds:
-            played, world = worlds.open_sampler(name, loaded.seeds.teacher, shots=loaded.seeds.shots)
+        async with open_runtime(loaded, target, passages) as runtime:
+            played, backends = runtime.open_sampler(name, loaded.seeds.teacher, shots=loaded.seeds.shots)
             return await make_seeds(
                 name,
                 played,
-                world,
+                backends,
                 asked.questions,
                 loaded.seeds,
                 lambda: Vocabulary(Path(loaded.proxy.model), None),
@@ -599,10 +600,10 @@ def sft(
     Example: dragoman sft
     Example: dragoman sft --samples my-seeds/samples.parquet --questions dev.jsonl --corpus corpus.jsonl --out results/mine
     """
+    from dragoman.pipeline.train import file_hash, record
     from dragoman.rollout.samples import read_samples
+    from dragoman.runtime import open_runtime
     from dragoman.training.sft import train
-    from dragoman.training.stages import file_hash, record
-    from dragoman.world import open_worlds
 
     loaded = _with_settings(load_params(params), change or [])
     name = system or loaded.train.system
@@ -621,12 +622,12 @@ def sft(
     )
 
     async def run() -> dict[str, Any]:
-        async with open_worlds(loaded, target, passages) as worlds:
+        async with open_runtime(loaded, target, passages) as runtime:
             return await train(
                 name,
                 batch,
                 asked.questions,
-                worlds,
+                runtime,
                 loaded.sft,
                 base=Path(loaded.proxy.model),
                 reward=loaded.train.reward,
@@ -673,11 +674,11 @@ def rl(
     Example: dragoman rl --system mujica --algorithm mygo --policy results/mujica-sft --out results/mujica-mygo
     Example: dragoman rl --questions train.jsonl --dev dev.jsonl --corpus corpus.jsonl --policy results/mine --out results/rl2
     """
-    from dragoman.registry import policy_folder
+    from dragoman.pipeline import train as stages
+    from dragoman.registry.versions import policy_folder
+    from dragoman.runtime import open_runtime
     from dragoman.synthesis.difficulty import curriculum
     from dragoman.synthesis.journal import digest
-    from dragoman.training import stages
-    from dragoman.world import open_worlds
 
     loaded = _with_settings(load_params(params), change or [])
     name = system or loaded.train.system
@@ -700,12 +701,12 @@ def rl(
         data["curriculum"] = digest(sorted(ranks.items()))
 
     async def run() -> dict[str, Any]:
-        async with open_worlds(loaded, target, passages) as worlds:
+        async with open_runtime(loaded, target, passages) as runtime:
             return await run_type(
                 name,
                 learnt.questions,
                 chosen_by.questions,
-                worlds,
+                runtime,
                 settings,
                 warm_up=warm_up,
                 reward=loaded.train.reward,
@@ -744,7 +745,7 @@ def ablate(
 
     Example: dragoman ablate only-retrieval
     """
-    from dragoman.evaluation.ablations import ablation
+    from dragoman.systems.c3po.ablations import ablation
 
     chosen = ablation(variant)
     loaded = load_params(params)
@@ -814,7 +815,7 @@ def register(params: ParamsFile = PARAMS) -> None:
 
     Example: dragoman register
     """
-    from dragoman import registry
+    from dragoman.registry import versions as registry
 
     for version in registry.register_stages(load_params(params).policies):
         print(f"{version.name} {version.policy} {version.stage} {version.folder}")
@@ -836,11 +837,11 @@ def promote(
     Example: dragoman promote
     Example: dragoman promote sft
     """
-    from dragoman import registry
     from dragoman.corpus import load_questions
-    from dragoman.promotion import opponent
-    from dragoman.promotion import promote as run_gate
-    from dragoman.world import open_worlds
+    from dragoman.pipeline.promote import opponent
+    from dragoman.pipeline.promote import promote as run_gate
+    from dragoman.registry import versions as registry
+    from dragoman.runtime import open_runtime
 
     loaded = load_params(params)
     settings = loaded.promote
@@ -860,11 +861,11 @@ def promote(
     passages = _passages(Path("data") / dataset / "corpus.jsonl")
 
     async def run() -> Any:
-        async with open_worlds(loaded, f"data/index/{dataset}", passages) as worlds:
+        async with open_runtime(loaded, f"data/index/{dataset}", passages) as runtime:
             return await run_gate(
                 challenger,
                 asked,
-                worlds,
+                runtime,
                 settings,
                 loaded.evaluate,
                 dataset=dataset,
@@ -886,7 +887,7 @@ def rollback() -> None:
 
     Example: dragoman rollback
     """
-    from dragoman.promotion import rollback as run_rollback
+    from dragoman.pipeline.promote import rollback as run_rollback
 
     champion, gone = run_rollback()
     print(f"champion: {champion.name} ({champion.policy}); previous: {gone.name} ({gone.policy})")
@@ -903,7 +904,7 @@ def lineage(
     Example: dragoman lineage
     Example: dragoman lineage champion
     """
-    from dragoman import registry
+    from dragoman.registry import versions as registry
 
     if version is None:
         for v in registry.history():
@@ -930,7 +931,7 @@ def compare(
     Example: dragoman compare champion challenger
     Example: dragoman compare v1 v3 --evaluate
     """
-    from dragoman import registry
+    from dragoman.registry import versions as registry
 
     first, second = registry.find(a), registry.find(b)
     rows = registry.differences(first, second)
@@ -963,7 +964,7 @@ def serve_retriever(
 
     from dragoman.retrieval import open_retriever
     from dragoman.retrieval.base import PerQuestion
-    from dragoman.retrieval.server import create_app
+    from dragoman.retrieval.http.server import create_app
 
     retriever = open_retriever(index)
     if isinstance(retriever, PerQuestion):
@@ -1046,7 +1047,7 @@ def _inputs(
     sources: Sequence[str] = ("gold",),
 ) -> tuple[Asked, str, list[Any] | None]:
     """Questions, the index to search, and the passages to probe it with: of a dataset, or of files."""
-    from dragoman.corpus.sources import load_mixed, question_file
+    from dragoman.pipeline.questions import load_mixed, question_file
 
     if limit is not None and limit < 1:
         raise UserError(f"--limit {limit}: must be at least 1")
@@ -1068,14 +1069,14 @@ def _inputs(
 
 def _held_out(params: Params) -> Path:
     """The questions of the promotion gate."""
-    from dragoman.corpus.sources import question_file
+    from dragoman.pipeline.questions import question_file
 
     settings, learnt = params.promote, params.train.dataset
     return question_file(settings.questions, settings.dataset or learnt, settings.split, learnt)
 
 
 def _build_index(passages: list[Any], target: Path, settings: IndexParams) -> None:
-    from dragoman.progress import bar
+    from dragoman.core.progress import bar
     from dragoman.retrieval import build_index
 
     embedded = 0
@@ -1135,8 +1136,8 @@ def _with_settings(params: Params, changes: list[str]) -> Params:
 
 def _check_systems(names: list[str], params: Params) -> None:
     """Refuse unknown systems and policies before anything slow is done."""
+    from dragoman.runtime import policy_model, split_name
     from dragoman.systems import build
-    from dragoman.world import policy_model, split_name
 
     for name in names:
         system, policy = split_name(name)

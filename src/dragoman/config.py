@@ -8,22 +8,17 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
+from dragoman.core.settings import Section, parse_section, read_yaml
 
 if TYPE_CHECKING:
-    from dragoman.rollout.tree import Exploration
+    from dragoman.rollout.exploration import Exploration
 
 
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
-
-
-S = TypeVar("S", bound=Section)
 Source = Literal["gold", "synthetic"]
 """Whose questions: the dataset's own, or those of stage `synthesize`."""
 Algorithm = Literal["ppo", "mygo", "grpo"]
@@ -150,7 +145,7 @@ class SynthesizeParams(Section):
     """Write without a model, with one, or with one and then without for what is still wanted."""
     plan: str | None = None
     """A YAML file that says what the questions are to be like; None takes the built-in one (`dragoman synthesize --help`)."""
-    shares: dict[str, Annotated[float, Field(gt=0, lt=1)]] = {"train": 0.7, "dev": 0.08, "test": 0.22}
+    shares: dict[str, Annotated[float, Field(gt=0, lt=1)]] = Field({"train": 0.7, "dev": 0.08, "test": 0.22})
     """Of questions and of passages: no split asks about another's. The paper has 3,500 to train on and 1,000 to test with."""
     engine: EngineParams | None = None
     """What writes; None takes the frozen LLM."""
@@ -219,7 +214,7 @@ class ExplorationParams(Section):
         return values
 
     def build(self) -> Exploration:
-        from dragoman.rollout.tree import Exploration
+        from dragoman.rollout.exploration import Exploration
 
         return Exploration(**self.model_dump())
 
@@ -502,11 +497,11 @@ class Params(Section):
     policies: tuple[str, ...] = ()
     """Training stages whose policy is evaluated too, in the system that is trained."""
     model: ModelParams = ModelParams()
-    corpus: dict[str, CorpusParams] = {"atlas": CorpusParams()}
+    corpus: dict[str, CorpusParams] = Field({"atlas": CorpusParams()})
     index: IndexParams = IndexParams()
     llm: EngineParams = EngineParams()
     proxy: EngineParams = EngineParams()
-    systems: dict[str, dict[str, Any]] = {}
+    systems: dict[str, dict[str, Any]] = Field({})
     """Settings of each system, by its name: the fields of its class."""
     synthesize: SynthesizeParams = SynthesizeParams()
     train: TrainParams = TrainParams()
@@ -577,34 +572,6 @@ def load_params(path: Path | str = "params.yaml", *, profile: str | None = None)
 
 def parse_params(values: dict[str, Any], *, origin: str) -> Params:
     return parse_section(Params, values, origin=origin)
-
-
-def parse_section(section: type[S], values: dict[str, Any], *, origin: str) -> S:
-    """Values as a section, or a UserError that names the origin and every key that is refused."""
-    try:
-        return section.model_validate(values)
-    except ValidationError as e:
-        faults = []
-        for error in e.errors():
-            key = ".".join(map(str, error["loc"]))
-            what = "unknown key" if error["type"] == "extra_forbidden" else error["msg"].removeprefix("Value error, ")
-            faults.append(f"{key}: {what}" if key else what)
-        raise UserError(f"{origin}: " + "; ".join(faults)) from None
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        hint = "; run from the project's folder, or name the file with --params" if path.name == "params.yaml" else ""
-        raise UserError(f"{path}: no such file{hint}")
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except yaml.YAMLError as e:
-        mark = getattr(e, "problem_mark", None)
-        where = f":{mark.line + 1}" if mark else ""
-        raise UserError(f"{path}{where}: not valid YAML ({getattr(e, 'problem', e)})") from None
-    if not isinstance(values, dict):
-        raise UserError(f"{path}: expected a mapping of sections, found {type(values).__name__}")
-    return values
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

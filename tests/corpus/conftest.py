@@ -3,7 +3,7 @@
 import pytest
 
 from dragoman.corpus import build_atlas, load_corpus, load_questions
-from dragoman.corpus.facts import gather
+from dragoman.corpus.atlas.build import gather
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,9 @@ import sys
 import pytest
 
 import dragoman.corpus
+from dragoman.core.errors import UserError
+from dragoman.core.text import has
 from dragoman.corpus import build_atlas, load_corpus
-from dragoman.corpus.facts import has
-from dragoman.errors import UserError
 
 FILES = {"corpus.jsonl", "train.jsonl", "dev.jsonl", "test.jsonl", "triples.tsv", "provenance.json"}
 BUILD = (

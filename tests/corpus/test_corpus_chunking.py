@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage
 from dragoman.corpus.chunking import chunk
-from dragoman.errors import UserError
-from dragoman.types import Passage
 
 SENTENCES = [
     "The ngultrum is the currency of Bhutan, and Thimphu is its capital.",

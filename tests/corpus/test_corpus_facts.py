@@ -1,7 +1,8 @@
 import pytest
 
-from dragoman.corpus import facts as f
-from dragoman.corpus.facts import fold, key, other_names, rounded, settled_by_hand
+from dragoman.core.text import fold, key
+from dragoman.corpus.atlas import facts as f
+from dragoman.corpus.atlas.facts import other_names, rounded, settled_by_hand
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage, Question
 from dragoman.corpus.loaders import load_corpus, load_questions
-from dragoman.errors import UserError
-from dragoman.types import Passage, Question
 
 
 def write(path: Path, *rows: object) -> Path:

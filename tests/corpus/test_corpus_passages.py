@@ -2,11 +2,11 @@ import statistics
 
 import pytest
 
-from dragoman.corpus import facts as f
-from dragoman.corpus.facts import has
-from dragoman.corpus.passages import choose, render
-from dragoman.corpus.writers import listing
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
+from dragoman.core.text import has
+from dragoman.corpus.atlas import facts as f
+from dragoman.corpus.atlas.passages import choose, render
+from dragoman.corpus.atlas.sentences import listing
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,12 @@ from collections import Counter
 
 import pytest
 
-from dragoman.corpus.facts import ALIAS, LINKS, has, settled_by_hand
-from dragoman.corpus.passages import choose, render
-from dragoman.corpus.questions import SHARES, make, number, split_clusters
-from dragoman.corpus.verification import TripleIndex, verify
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
+from dragoman.core.text import has
+from dragoman.corpus.atlas.facts import ALIAS, LINKS, settled_by_hand
+from dragoman.corpus.atlas.passages import choose, render
+from dragoman.corpus.atlas.questions import SHARES, make, number, split_clusters
+from dragoman.corpus.atlas.verify import TripleIndex, verify
 
 CHAINS = ("single_hop", "compositional", "inference")
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dragoman.core.errors import UserError
 from dragoman.corpus import load_corpus
 from dragoman.corpus.rdf import as_rdf, iri, named, sparql
 from dragoman.corpus.triples import read_triples
-from dragoman.errors import UserError
 
 RDF = """\
 <http://x.org/Q790> <http://www.w3.org/2000/01/rdf-schema#label> "Haïti"@fr .

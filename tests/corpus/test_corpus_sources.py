@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman.corpus.sources import load_mixed, question_file
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
+from dragoman.pipeline.questions import load_mixed, question_file
 
 
 def written(folder, name, count, *, prefix=None):

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage
 from dragoman.corpus import load_corpus
 from dragoman.corpus.triples import entity_passages, read_triples
-from dragoman.errors import UserError
-from dragoman.types import Passage
 
 TSV = "Haiti\tcapital\tPort-au-Prince\nHaiti\tborders\tDominican Republic\n\nHinche\tcountry\tHaiti\n"
 

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from dragoman.corpus.verification import TripleIndex, verify
-from dragoman.types import Question
+from dragoman.core.types import Question
+from dragoman.corpus.atlas.verify import TripleIndex, verify
 
 BHUTAN = [
     ("Bhutan", "capital", "Thimphu"),

@@ -14,8 +14,8 @@ import uvicorn
 from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse
 
+from dragoman.core.errors import EngineFault
 from dragoman.engines.base import Engine, Grammar, Request, Result
-from dragoman.errors import EngineFault
 
 
 @contextmanager

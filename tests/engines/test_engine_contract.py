@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dragoman.core.errors import EngineFault
 from dragoman.engines.base import Completion, Engine, Grammar, Request, Result
-from dragoman.errors import EngineFault
 
 if TYPE_CHECKING:
     import torch

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from dragoman import engines
+from dragoman.core.errors import EngineFault, UserError
 from dragoman.engines import EnginePool, open_engine
 from dragoman.engines.base import Request, Result
 from dragoman.engines.local import fingerprint, seed_of
-from dragoman.errors import EngineFault, UserError
 
 
 def test_the_fingerprint_follows_weights_tokenizer_and_precision(tiny: Path, other_tiny: Path, tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_the_fingerprint_follows_weights_tokenizer_and_precision(tiny: Path, oth
 
 
 def test_the_fingerprint_takes_the_hash_of_the_manifest(tiny: Path, tmp_path: Path) -> None:
-    from dragoman.model import weights_sha256
+    from dragoman.engines.fetch import weights_sha256
 
     folder = tmp_path / "fetched"
     shutil.copytree(tiny, folder)

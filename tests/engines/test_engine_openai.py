@@ -15,10 +15,10 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from openai_stub import serving
 from starlette.requests import Request as HttpRequest
 
+from dragoman.core.errors import EngineFault, UserError
 from dragoman.engines import openai
 from dragoman.engines.base import Grammar, Request
 from dragoman.engines.openai import OpenAIEngine
-from dragoman.errors import EngineFault, UserError
 
 ASK = Request(prompt=(("user", "Hello?"),), max_tokens=5)
 

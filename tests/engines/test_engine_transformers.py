@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.core.errors import EngineFault, UserError
 from dragoman.engines.base import Grammar, Request
 from dragoman.engines.transformers import TransformersEngine
-from dragoman.errors import EngineFault, UserError
 
 SAMPLE = Request(prompt=(("user", "Name a colour."),), max_tokens=10, temperature=1.0)
 

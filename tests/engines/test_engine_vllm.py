@@ -70,8 +70,8 @@ async def test_two_models_run_side_by_side(vllm_engine: Engine, other_tiny: Path
 
 
 def test_a_model_that_vllm_cannot_run_is_a_user_error(vllm_engine: Engine, tiny: Path) -> None:
+    from dragoman.core.errors import UserError
     from dragoman.engines.vllm import VllmEngine
-    from dragoman.errors import UserError
 
     with pytest.raises(UserError, match="vllm cannot load"):
         VllmEngine(tiny, dtype="float32", kv_cache_gib=0.1, max_num_seqs=0)

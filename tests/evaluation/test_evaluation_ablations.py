@@ -1,8 +1,8 @@
 import pytest
 
-from dragoman.errors import UserError
-from dragoman.evaluation.ablations import ABLATIONS, ablation
+from dragoman.core.errors import UserError
 from dragoman.systems import build
+from dragoman.systems.c3po.ablations import ABLATIONS, ablation
 
 
 @pytest.mark.parametrize("name", ABLATIONS)

@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 import uvicorn
 
+from dragoman.core.types import Passage
 from dragoman.retrieval import build_index, open_retriever
-from dragoman.retrieval.asked import span
-from dragoman.retrieval.base import Hit, Retriever
+from dragoman.retrieval.base import Hit, Retriever, span
 from dragoman.retrieval.cache import CachedRetriever
-from dragoman.retrieval.server import create_app
-from dragoman.types import Passage
+from dragoman.retrieval.http.server import create_app
 
 TOWNS = ["Arlen", "Brisa", "Corvo", "Dunmere", "Eskil", "Farrow", "Gildan", "Hestia", "Ivory Bay", "Jorvik"]
 TRADES = ["glass", "salt", "wool", "copper"]

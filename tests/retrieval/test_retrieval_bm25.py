@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage
 from dragoman.retrieval.base import Hit
 from dragoman.retrieval.bm25 import BM25Retriever, build_bm25
-from dragoman.types import Passage
 
 
 def search(folder: Path, query: str, k: int = 10) -> list[Hit]:

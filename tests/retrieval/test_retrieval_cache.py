@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.errors import RetrieverFault, UserError
+from dragoman.core.errors import RetrieverFault, UserError
 from dragoman.retrieval.cache import CachedRetriever
 
 Listed = Callable[..., Any]
@@ -102,7 +102,7 @@ WRITER = """
 import asyncio, sys
 from dragoman.retrieval.base import Hit
 from dragoman.retrieval.cache import CachedRetriever
-from dragoman.types import Passage
+from dragoman.core.types import Passage
 
 class One:
     fingerprint = "shared"

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from dragoman.errors import RetrieverFault, UserError
-from dragoman.retrieval.client import HttpRetriever
+from dragoman.core.errors import RetrieverFault, UserError
+from dragoman.retrieval.http.client import HttpRetriever
 
 HEALTH = {"status": "ok", "fingerprint": "stub", "passages": 3}
 HIT = {"id": "a", "title": "", "text": "Found.", "score": 1.5}

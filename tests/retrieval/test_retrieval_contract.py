@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage
 from dragoman.retrieval import Retriever, check_health
-from dragoman.types import Passage
 
 QUERIES = ["glass market of Arlen", "Which town is known for salt?", "wool Jorvik", "harbour", "market"]
 

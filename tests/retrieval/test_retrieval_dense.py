@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage
 from dragoman.retrieval import dense as module
 from dragoman.retrieval.base import Hit
 from dragoman.retrieval.dense import DenseRetriever, build_dense, load_encoder
-from dragoman.types import Passage
 
 
 class Killed(BaseException):

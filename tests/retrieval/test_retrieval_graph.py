@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.core.errors import UserError
 from dragoman.corpus.triples import entity_passages
-from dragoman.errors import UserError
 from dragoman.retrieval import Retriever, build_index, open_retriever
 from dragoman.retrieval.graph import open_graph
 

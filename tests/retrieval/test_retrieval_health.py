@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dragoman.errors import RetrieverFault, UserError
+from dragoman.core.errors import RetrieverFault, UserError
+from dragoman.core.types import Passage
 from dragoman.retrieval import Hit, check_health
-from dragoman.types import Passage
 
 
 async def test_finds_passages_by_content_too(listed: Callable[..., Any]) -> None:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage
 from dragoman.retrieval.base import Hit, Retriever
 from dragoman.retrieval.hybrid import HybridRetriever, reciprocal_rank_fusion
-from dragoman.types import Passage
 
 IDS = [f"d{n}" for n in range(12)]
 ranking = st.lists(st.sampled_from(IDS), unique=True)

@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from command import run
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage, Question
 from dragoman.retrieval import Retriever, build_index, open_retriever
 from dragoman.retrieval.cache import CachedRetriever
 from dragoman.retrieval.ideal import open_ideal
-from dragoman.rollout.tree import Tree, World
+from dragoman.rollout.backends import Backends
+from dragoman.rollout.tree import Tree
 from dragoman.systems import build
 from dragoman.systems.base import StopReason
-from dragoman.types import Passage, Question
 from fakes import ScriptedEngine
 
 
@@ -88,24 +89,24 @@ def test_a_server_does_not_know_the_question(folder: Path, capsys: pytest.Captur
     assert code == 2 and "depends on the question" in err
 
 
-def world(retriever: Retriever) -> World:
+def backends(retriever: Retriever) -> Backends:
     engine = ScriptedEngine(lambda prompt, rng: "Brisa")
-    return World(llm=engine, proxy=engine, retriever=retriever)
+    return Backends(llm=engine, proxy=engine, retriever=retriever)
 
 
 @pytest.mark.parametrize("cached", [False, True])
 async def test_a_system_finds_what_its_question_may(ideal: Retriever, folder: Path, cached: bool) -> None:
     retriever = CachedRetriever(ideal) if cached else ideal
-    episode = await Tree(about(*GOLD), build("standard", {"k": 5}), world(retriever)).grow()
+    episode = await Tree(about(*GOLD), build("standard", {"k": 5}), backends(retriever)).grow()
     assert sorted(episode.trajectories[0].passages) == sorted(GOLD)
     assert episode.trajectories[0].stop is StopReason.ANSWERED
     everything = open_retriever(folder / "bm25")
     retriever = CachedRetriever(everything) if cached else everything
-    episode = await Tree(about(*GOLD), build("standard", {"k": 5}), world(retriever)).grow()
+    episode = await Tree(about(*GOLD), build("standard", {"k": 5}), backends(retriever)).grow()
     assert len(episode.trajectories[0].passages) == 5
     await retriever.close()
 
 
 async def test_a_rollout_without_gold_stops_with_a_sentence(ideal: Retriever) -> None:
     with pytest.raises(UserError, match="supporting_ids"):
-        await Tree(about(), build("standard"), world(ideal)).grow()
+        await Tree(about(), build("standard"), backends(ideal)).grow()

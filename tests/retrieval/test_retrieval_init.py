@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage
 from dragoman.retrieval import Retriever, build_index, open_retriever
-from dragoman.types import Passage
 
 PAIR = [Passage("a", "Ant", "Ants live in hills."), Passage("b", "Bee", "Bees live in hives.")]
 
@@ -100,7 +100,9 @@ def test_refuses_what_is_not_an_index(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(UserError, match=r"manifest.json: not the manifest of an index"):
         open_retriever(tmp_path)
-    monkeypatch.setattr("dragoman.retrieval.client.random.uniform", lambda low, high: 0.0)  # no wait between attempts
+    monkeypatch.setattr(
+        "dragoman.retrieval.http.client.random.uniform", lambda low, high: 0.0
+    )  # no wait between attempts
     with pytest.raises(UserError, match=r"http://127\.0\.0\.1:1/healthz: no answer"):
         open_retriever("http://127.0.0.1:1")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
 from dragoman.retrieval import java
 
 
@@ -79,10 +79,10 @@ def test_refuses_a_heap_that_would_kill_the_process(heap: str) -> None:
 CLEAN_PROCESS = """
 import asyncio, os, signal, sys, time
 from pathlib import Path
-from dragoman.errors import RetrieverFault, UserError
+from dragoman.core.errors import RetrieverFault, UserError
 from dragoman.retrieval import build_index, open_retriever
 from dragoman.retrieval.java import start_java
-from dragoman.types import Passage
+from dragoman.core.types import Passage
 
 folder = Path(sys.argv[1])
 build_index([Passage("a", "Ant", "Ants live in hills."), Passage("b", "Bee", "Bees live in hives.")], folder)

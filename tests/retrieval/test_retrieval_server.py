@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from dragoman.errors import RetrieverFault
+from dragoman.core.errors import RetrieverFault
 from dragoman.retrieval import Retriever
-from dragoman.retrieval.server import create_app
+from dragoman.retrieval.http.server import create_app
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage
 from dragoman.retrieval.manifest import Manifest, building
 from dragoman.retrieval.store import PassageStore, indexed_text, write_passages
-from dragoman.types import Passage
 
 text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
 

@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
-from dragoman.errors import RetrieverFault
+from dragoman.core.errors import RetrieverFault
+from dragoman.core.types import Passage
 from dragoman.retrieval.base import Hit
 from dragoman.retrieval.worker import SearchWorker
-from dragoman.types import Passage
 
 
 class Search:

@@ -1,6 +1,6 @@
 import pytest
 
-from dragoman.errors import EngineFault
+from dragoman.core.errors import EngineFault
 from dragoman.rewards.judge import VERDICT, judge, judge_predictions
 from fakes import ScriptedEngine
 

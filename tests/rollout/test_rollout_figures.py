@@ -3,11 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dragoman.core.types import Passage, Question
+from dragoman.rollout.backends import Backends
 from dragoman.rollout.figures import busy_seconds, figures
 from dragoman.rollout.record import Call, Episode, Node, Trajectory
-from dragoman.rollout.tree import Tree, World
+from dragoman.rollout.tree import Tree
 from dragoman.systems import build
-from dragoman.types import Passage, Question
 from fakes import ListRetriever, ScriptedEngine
 
 
@@ -100,8 +101,8 @@ async def test_the_tokens_of_a_single_run_are_all_that_its_engines_read_and_wrot
     said = iter(["[Planning]", "Action: [Retrieval] Bhutan", "Action: [1]", "Action: [LLM]"])
     proxy = ScriptedEngine(lambda prompt, rng: next(said))
     llm = ScriptedEngine(lambda prompt, rng: "ngultrum")
-    world = World(llm=llm, proxy=proxy, retriever=ListRetriever([Passage("p", "Bhutan", "pays in ngultrum")]))
-    grown = await Tree(Question("q", "What does Bhutan pay with?"), build("c3po"), world).grow()
+    backends = Backends(llm=llm, proxy=proxy, retriever=ListRetriever([Passage("p", "Bhutan", "pays in ngultrum")]))
+    grown = await Tree(Question("q", "What does Bhutan pay with?"), build("c3po"), backends).grow()
     counted = figures([grown], "em")
     # each engine's prompt counts 3 tokens, and each letter it writes is one: four actions, roadmap and answer
     written = sum(map(len, ("[Planning]", "Action: [Retrieval] Bhutan", "Action: [1]", "Action: [LLM]"))) + 2 * 8

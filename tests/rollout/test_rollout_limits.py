@@ -6,18 +6,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_rollout_tree import Fan
-from test_rollout_tree import world as fan_world
+from test_rollout_tree import backends as fan_world
 
-from dragoman.rewards.rewards import Rewards
+from dragoman.core.types import Passage, Question
+from dragoman.rewards.trajectory import Rewards
+from dragoman.rollout.backends import Backends
 from dragoman.rollout.credit import credit
+from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import samples
 from dragoman.rollout.scheduler import roll_out
 from dragoman.rollout.store import EpisodeStore
-from dragoman.rollout.tree import Exploration, Tree, World
+from dragoman.rollout.tree import Tree
 from dragoman.systems import build
 from dragoman.systems.base import StopReason
-from dragoman.types import Passage, Question
 from fakes import ListRetriever, ScriptedEngine
 
 QUESTION = Question("q", "Which currency has the country whose capital is Thimphu?", ("ngultrum",))
@@ -50,8 +52,8 @@ def llm(prompt: str, rng: random.Random) -> str:
     return "1. find the country" if "List the facts" in prompt else rng.choice(["ngultrum", "rupee"])
 
 
-def world(jitter: random.Random | None = None) -> World:
-    return World(
+def backends(jitter: random.Random | None = None) -> Backends:
+    return Backends(
         llm=ScriptedEngine(llm, jitter=jitter),
         proxy=ScriptedEngine(proxy, jitter=jitter),
         retriever=ListRetriever(PASSAGES),
@@ -63,7 +65,7 @@ def tree_of(breadth=(2, 2, 2, 2, 1), *, force=1, max_nodes=None, max_tokens=None
 
 
 async def grow(exploration: Exploration, *, seed: int = 0, jitter: random.Random | None = None, **kwargs) -> Episode:
-    return await Tree(QUESTION, C3PO, world(jitter), exploration=exploration, seed=seed, **kwargs).grow()
+    return await Tree(QUESTION, C3PO, backends(jitter), exploration=exploration, seed=seed, **kwargs).grow()
 
 
 def shape(episode: Episode) -> tuple:
@@ -85,7 +87,7 @@ seeds = st.integers(0, 10_000)
 
 
 async def test_without_limits_every_decision_draws_as_many_actions_as_its_depth_has():
-    w = world()
+    w = backends()
     episode = await Tree(QUESTION, C3PO, w, exploration=tree_of((2, 3, 1)), seed=3).grow()
     assert len(episode.nodes) > 12
     depths = {n.point: n.depth for n in episode.nodes}
@@ -236,7 +238,7 @@ async def test_a_cut_trajectory_has_no_reward_and_the_rest_of_the_tree_keeps_its
             [QUESTION],
             "c3po",
             C3PO,
-            world(),
+            backends(),
             store,
             exploration=tree_of(max_nodes=12),
             seed=5,
@@ -257,9 +259,9 @@ async def test_a_cut_trajectory_has_no_reward_and_the_rest_of_the_tree_keeps_its
 async def test_a_cut_tree_is_finished_and_not_rolled_out_again(tmp_path):
     exploration = tree_of(max_nodes=12, max_tokens=400)
     with EpisodeStore(tmp_path) as store:
-        first = await roll_out([QUESTION], "c3po", C3PO, world(), store, exploration=exploration, seed=5)
+        first = await roll_out([QUESTION], "c3po", C3PO, backends(), store, exploration=exploration, seed=5)
     assert {t.stop for t in first[0].trajectories} & CUTS
-    w = world()
+    w = backends()
     with EpisodeStore(tmp_path) as store:
         assert list(store.done) == [first[0].key]
         assert await roll_out([QUESTION], "c3po", C3PO, w, store, exploration=exploration, seed=5) == first

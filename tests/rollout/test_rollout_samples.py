@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dragoman.core.errors import UserError
 from dragoman.engines.base import Grammar
-from dragoman.errors import UserError
 from dragoman.rollout.record import Episode, Node, Trajectory
 from dragoman.rollout.samples import Sample, read_samples, samples, write_samples
 

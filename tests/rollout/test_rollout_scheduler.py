@@ -12,33 +12,33 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.core.errors import EngineFault, UserError
+from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Request
-from dragoman.errors import EngineFault, UserError
-from dragoman.rewards.rewards import Rewards
-from dragoman.rollout.coalesce import CoalescingEngine
+from dragoman.engines.coalesce import CoalescingEngine
+from dragoman.rewards.trajectory import Rewards
+from dragoman.rollout.backends import Backends
 from dragoman.rollout.record import Episode
 from dragoman.rollout.scheduler import episode_key, roll_out
 from dragoman.rollout.store import EpisodeStore, read_episodes
-from dragoman.rollout.tree import World
 from dragoman.systems import build
-from dragoman.types import Passage, Question
 from fakes import ListRetriever, ScriptedEngine
 
 QUESTIONS = [Question(f"q{i}", f"What is number {i}?", (f"answer {i}",)) for i in range(12)]
 
 
-def world(script=lambda prompt, rng: "answer " + prompt.split("number ")[-1].split("?")[0]) -> World:
+def backends(script=lambda prompt, rng: "answer " + prompt.split("number ")[-1].split("?")[0]) -> Backends:
     engine = ScriptedEngine(script)
-    return World(llm=engine, proxy=engine, retriever=ListRetriever([Passage("p", "P", "number")]))
+    return Backends(llm=engine, proxy=engine, retriever=ListRetriever([Passage("p", "P", "number")]))
 
 
-async def run(folder: Path, w: World, questions=QUESTIONS, name="standard", **kwargs) -> list[Episode]:
+async def run(folder: Path, w: Backends, questions=QUESTIONS, name="standard", **kwargs) -> list[Episode]:
     with EpisodeStore(folder) as store:
         return await roll_out(questions, name, build(name), w, store, **kwargs)
 
 
 async def test_episodes_come_in_the_order_of_the_questions_with_rewards(tmp_path):
-    episodes = await run(tmp_path, world(), rewards=Rewards())
+    episodes = await run(tmp_path, backends(), rewards=Rewards())
     assert [e.question["id"] for e in episodes] == [q.id for q in QUESTIONS]
     assert all(e.trajectories[0].rewards["em"] == 1 for e in episodes)
     assert sorted(e.key for e in read_episodes(tmp_path / "episodes.jsonl")) == sorted(e.key for e in episodes)
@@ -46,15 +46,15 @@ async def test_episodes_come_in_the_order_of_the_questions_with_rewards(tmp_path
 
 
 async def test_a_second_run_calls_nothing(tmp_path):
-    first = await run(tmp_path, world())
-    w = world()
+    first = await run(tmp_path, backends())
+    w = backends()
     assert await run(tmp_path, w) == first
     assert w.llm.requests == [] and w.retriever.queries == []
 
 
 async def test_another_configuration_is_another_episode(tmp_path):
-    await run(tmp_path, world())
-    w = world()
+    await run(tmp_path, backends())
+    w = backends()
     await run(tmp_path, w, seed=1)
     assert len(w.llm.requests) == len(QUESTIONS)
 
@@ -68,36 +68,36 @@ async def test_a_fault_is_recorded_for_its_question_and_tried_again_next_time(tm
     def flaky(prompt, rng):
         return EngineFault("down") if "number 3?" in prompt else "fine"
 
-    episodes = await run(tmp_path, world(flaky))
+    episodes = await run(tmp_path, backends(flaky))
     assert [e.faulty for e in episodes] == [q.id == "q3" for q in QUESTIONS]
-    w = world()
+    w = backends()
     again = await run(tmp_path, w)
     assert len(w.llm.requests) == 1 and not any(e.faulty for e in again)
     assert len(read_episodes(tmp_path / "episodes.jsonl")) == len(QUESTIONS)  # the last record of a key counts
 
 
 async def test_a_torn_last_line_is_cut_off_and_done_again(tmp_path):
-    await run(tmp_path, world())
+    await run(tmp_path, backends())
     path = tmp_path / "episodes.jsonl"
     path.write_bytes(path.read_bytes()[:-20])
-    w = world()
+    w = backends()
     await run(tmp_path, w)
     assert len(w.llm.requests) == 1
     assert len(read_episodes(path)) == len(QUESTIONS)
 
 
 async def test_a_broken_line_elsewhere_is_an_error(tmp_path):
-    await run(tmp_path, world())
+    await run(tmp_path, backends())
     path = tmp_path / "episodes.jsonl"
     path.write_text("{oops\n" + path.read_text())
     with pytest.raises(UserError, match=r"episodes\.jsonl:1: not valid JSON"):
-        await run(tmp_path, world())
+        await run(tmp_path, backends())
 
 
 async def test_another_schema_is_refused(tmp_path):
     (tmp_path / "episodes.jsonl").write_text(json.dumps({"schema_version": 99}) + "\n")
     with pytest.raises(UserError, match="schema 99"):
-        await run(tmp_path, world())
+        await run(tmp_path, backends())
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
@@ -106,7 +106,7 @@ async def test_a_full_disk_stops_the_run_with_a_sentence(tmp_path):
         store._calls_file.close()
         store._calls_file = Path("/dev/full").open("w")  # noqa: SIM115
         with pytest.raises(UserError, match=r"No space left on device.*make room and run the same command again"):
-            await roll_out(QUESTIONS, "standard", build("standard"), world(), store)
+            await roll_out(QUESTIONS, "standard", build("standard"), backends(), store)
 
 
 async def test_no_more_questions_are_under_way_than_allowed(tmp_path):
@@ -125,7 +125,7 @@ async def test_no_more_questions_are_under_way_than_allowed(tmp_path):
             return await ScriptedEngine(lambda p, r: "x").generate(requests)
 
     engine = Counting()
-    w = World(llm=engine, proxy=engine, retriever=ListRetriever([]))
+    w = Backends(llm=engine, proxy=engine, retriever=ListRetriever([]))
     await run(tmp_path, w, name="direct", concurrency=3)
     assert most == 3
 
@@ -156,9 +156,10 @@ from fakes import ScriptedEngine, ListRetriever
 from test_rollout_scheduler import QUESTIONS
 from dragoman.rollout.scheduler import roll_out
 from dragoman.rollout.store import EpisodeStore
-from dragoman.rollout.tree import World, TREE
+from dragoman.rollout.backends import Backends
+from dragoman.rollout.exploration import TREE
 from dragoman.systems import build
-from dragoman.types import Passage
+from dragoman.core.types import Passage
 
 folder, delay = Path(sys.argv[1]), float(sys.argv[3])
 
@@ -179,9 +180,9 @@ def script(prompt, rng):
     return rng.choice(["Action: [1]", "Action: []"]) if "Write the numbers" in prompt else "an answer"
 
 engine = Slow(script)
-world = World(llm=engine, proxy=engine, retriever=ListRetriever([Passage("p", "P", "number")]))
+backends = Backends(llm=engine, proxy=engine, retriever=ListRetriever([Passage("p", "P", "number")]))
 with EpisodeStore(folder) as store:
-    asyncio.run(roll_out(QUESTIONS, "c3po", build("c3po", {"max_depth": 5}), world, store, exploration=TREE, concurrency=4))
+    asyncio.run(roll_out(QUESTIONS, "c3po", build("c3po", {"max_depth": 5}), backends, store, exploration=TREE, concurrency=4))
 """
 
 

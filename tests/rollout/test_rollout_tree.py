@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman.errors import EngineFault, RetrieverFault, UserError
-from dragoman.rollout.tree import TREE, Exploration, Tree, World
+from dragoman.core.errors import EngineFault, RetrieverFault, UserError
+from dragoman.core.types import Passage, Question
+from dragoman.rollout.backends import Backends
+from dragoman.rollout.exploration import TREE, Exploration
+from dragoman.rollout.tree import Tree
 from dragoman.systems.base import Ask, Outcome, Role, StopReason
 from dragoman.systems.grammar import Form, Line, OneOf
 from dragoman.systems.prompts import Prompt
-from dragoman.types import Passage, Question
 from fakes import ListRetriever, ScriptedEngine
 
 QUESTION = Question("q1", "Which way?", ("left",))
@@ -81,9 +83,9 @@ def turns(prompt: str, rng: random.Random) -> str:
     return next((w for w in ("left", "right") if prompt.startswith(w)), rng.choice(["left", "right"]))
 
 
-def world(script=turns, passages=(), **kwargs) -> World:
+def backends(script=turns, passages=(), **kwargs) -> Backends:
     engine = ScriptedEngine(script, **kwargs)
-    return World(llm=engine, proxy=engine, retriever=ListRetriever(passages))
+    return Backends(llm=engine, proxy=engine, retriever=ListRetriever(passages))
 
 
 def timeless(node):
@@ -91,7 +93,7 @@ def timeless(node):
 
 
 async def test_one_greedy_run_is_one_trajectory():
-    episode = await Tree(QUESTION, Walk(), world()).grow()
+    episode = await Tree(QUESTION, Walk(), backends()).grow()
     (trajectory,) = episode.trajectories
     assert len(episode.nodes) == 3
     assert [n.depth for n in episode.nodes] == [1, 2, 3]
@@ -103,7 +105,7 @@ async def test_one_greedy_run_is_one_trajectory():
 
 
 async def test_the_first_decision_is_forced_over_all_kinds():
-    episode = await Tree(QUESTION, Walk(1), world(), exploration=TREE).grow()
+    episode = await Tree(QUESTION, Walk(1), backends(), exploration=TREE).grow()
     assert sorted(t.answer for t in episode.trajectories) == ["L", "R"]
     assert all(n.forced for n in episode.nodes)
 
@@ -111,7 +113,7 @@ async def test_the_first_decision_is_forced_over_all_kinds():
 @given(seed=st.integers(0, 10_000), steps=st.integers(1, 5))
 @settings(max_examples=40, deadline=None)
 async def test_a_tree_is_sound_whatever_is_drawn(seed, steps):
-    episode = await Tree(QUESTION, Walk(steps), world(), exploration=TREE, seed=seed).grow()
+    episode = await Tree(QUESTION, Walk(steps), backends(), exploration=TREE, seed=seed).grow()
     nodes = {n.id: n for n in episode.nodes}
     assert len(nodes) == len(episode.nodes)
     for trajectory in episode.trajectories:  # each is a chain from the root, and answers with its own way
@@ -129,7 +131,7 @@ async def test_a_tree_is_sound_whatever_is_drawn(seed, steps):
 
 
 async def test_each_call_is_made_once_for_the_whole_tree():
-    w = world()
+    w = backends()
     episode = await Tree(QUESTION, Walk(4), w, exploration=TREE).grow()
     prompts = [(r.prompt, r.grammar) for r in w.proxy.requests]
     assert len(prompts) == len(set(prompts))
@@ -141,7 +143,7 @@ async def test_each_call_is_made_once_for_the_whole_tree():
 async def test_parallel_branches_fork_the_same_whatever_the_order_of_completion():
     grown = []
     for delay in range(5):
-        w = world(jitter=random.Random(delay))
+        w = backends(jitter=random.Random(delay))
         episode = await Tree(QUESTION, Fan(), w, exploration=Exploration(1.0, (2,))).grow()
         grown.append(
             (
@@ -157,15 +159,15 @@ async def test_parallel_branches_fork_the_same_whatever_the_order_of_completion(
 
 
 async def test_a_kill_at_any_call_then_a_resume_gives_the_same_tree_and_repeats_nothing():
-    whole_world = world()
+    whole_world = backends()
     whole = await Tree(QUESTION, Walk(3), whole_world, exploration=TREE).grow()
     total = len(whole_world.proxy.requests)
     calls: list[tuple[str, object]] = []
-    await Tree(QUESTION, Walk(3), world(), exploration=TREE, remember=lambda i, v: calls.append((i, v))).grow()
+    await Tree(QUESTION, Walk(3), backends(), exploration=TREE, remember=lambda i, v: calls.append((i, v))).grow()
     for killed_after in range(len(calls) + 1):
         recorded = dict(calls[:killed_after])
         sent = sum(len(v["results"]) if "results" in v else 1 for v in recorded.values())
-        w = world()
+        w = backends()
         resumed = await Tree(QUESTION, Walk(3), w, exploration=TREE, recorded=recorded).grow()
         assert [timeless(n) for n in resumed.nodes] == [timeless(n) for n in whole.nodes]
         assert resumed.trajectories == whole.trajectories
@@ -176,7 +178,7 @@ async def test_a_text_that_is_no_action_ends_its_trajectory_and_no_other():
     def script(prompt, rng):
         return "sideways" if prompt.endswith("so far: L") else turns(prompt, rng)
 
-    episode = await Tree(QUESTION, Walk(2), world(script), exploration=TREE).grow()
+    episode = await Tree(QUESTION, Walk(2), backends(script), exploration=TREE).grow()
     stops = {t.stop for t in episode.trajectories}
     assert stops == {StopReason.INVALID_ACTION, StopReason.ANSWERED}
     bad = next(n for n in episode.nodes if n.text == "sideways")
@@ -189,7 +191,7 @@ async def test_an_engine_that_dies_in_one_branch_leaves_the_others_sound():
     def script(prompt, rng):
         return EngineFault("gone") if prompt.endswith("so far: L") else turns(prompt, rng)
 
-    episode = await Tree(QUESTION, Walk(2), world(script), exploration=TREE).grow()
+    episode = await Tree(QUESTION, Walk(2), backends(script), exploration=TREE).grow()
     by_stop = {t.stop: t for t in episode.trajectories}
     assert by_stop[StopReason.ENGINE_FAULT].answer is None
     assert by_stop[StopReason.ENGINE_FAULT].error == "gone"
@@ -209,7 +211,7 @@ async def test_a_fault_is_a_record_with_a_reason(error, stop):
         async def run(self, question, ctx):
             raise error
 
-    (trajectory,) = (await Tree(QUESTION, Broken(), world()).grow()).trajectories
+    (trajectory,) = (await Tree(QUESTION, Broken(), backends()).grow()).trajectories
     assert trajectory.stop is stop and str(error) in trajectory.error and trajectory.answer is None
 
 
@@ -222,7 +224,7 @@ async def test_bad_input_stops_the_run_instead():
             raise UserError("k must be at least 1")
 
     with pytest.raises(UserError, match="k must be"):
-        await Tree(QUESTION, Misused(), world()).grow()
+        await Tree(QUESTION, Misused(), backends()).grow()
 
 
 async def test_steps_are_recorded_in_the_order_in_which_they_were_made():
@@ -236,7 +238,7 @@ async def test_steps_are_recorded_in_the_order_in_which_they_were_made():
             return Outcome("done", tuple(found))
 
     passages = [Passage("p1", "Left", "a left turn"), Passage("p2", "Right", "a right turn")]
-    episode = await Tree(QUESTION, Look(), world(passages=passages)).grow()
+    episode = await Tree(QUESTION, Look(), backends(passages=passages)).grow()
     (call,) = episode.calls
     assert (call.kind, call.output) == ("search", ["p1"])
     assert episode.trajectories[0].steps == [episode.nodes[0].id, call.id]

@@ -12,13 +12,15 @@ import httpx
 import pytest
 from PIL import Image
 
+from dragoman.core.types import Passage, Question
 from dragoman.rewards.answer import scores
+from dragoman.rollout.backends import Backends
 from dragoman.rollout.credit import credit
+from dragoman.rollout.exploration import TREE
 from dragoman.rollout.record import Episode
-from dragoman.rollout.tree import TREE, Tree, World
+from dragoman.rollout.tree import Tree
 from dragoman.rollout.view import tree_html, write_tree
 from dragoman.systems import build
-from dragoman.types import Passage, Question
 from fakes import ListRetriever, ScriptedEngine
 
 HOSTILE = "</script><script>alert(1)</script> <!-- \u2028 & {{ data }} <b>bold</b>"
@@ -55,9 +57,11 @@ def llm(prompt: str, rng: random.Random) -> str:
 
 @pytest.fixture
 async def episode() -> Episode:
-    world = World(llm=ScriptedEngine(llm), proxy=ScriptedEngine(proxy), retriever=ListRetriever(PASSAGES))
+    backends = Backends(llm=ScriptedEngine(llm), proxy=ScriptedEngine(proxy), retriever=ListRetriever(PASSAGES))
     system = build("c3po", {"k": 2, "max_depth": 5})
-    grown = await Tree(QUESTION, system, world, exploration=TREE, seed=3).grow(system_name="c3po", config={"seed": 3})
+    grown = await Tree(QUESTION, system, backends, exploration=TREE, seed=3).grow(
+        system_name="c3po", config={"seed": 3}
+    )
     for trajectory in grown.trajectories:
         trajectory.rewards = scores(trajectory.answer, QUESTION.answers)
     return grown
@@ -120,8 +124,8 @@ def test_a_browser_draws_every_node_and_opens_the_one_in_the_address(episode, pa
 @in_browser
 async def test_trajectories_without_nodes_and_without_scores_are_drawn(tmp_path):
     engine = ScriptedEngine(llm)
-    world = World(llm=engine, proxy=engine, retriever=ListRetriever(PASSAGES))
-    write_tree(await Tree(QUESTION, build("standard"), world).grow(), "cover_em", tmp_path / "tree.html")
+    backends = Backends(llm=engine, proxy=engine, retriever=ListRetriever(PASSAGES))
+    write_tree(await Tree(QUESTION, build("standard"), backends).grow(), "cover_em", tmp_path / "tree.html")
     dom = browse(tmp_path / "tree.html", "trajectory-1", "--dump-dom")
     assert "not scored" in drawn(dom, "trajectory-1")
     panel = dom[dom.index("<aside") : dom.index("</aside>")]
@@ -132,8 +136,8 @@ async def test_trajectories_without_nodes_and_without_scores_are_drawn(tmp_path)
 async def test_a_plan_of_parallel_subquestions_is_drawn_as_a_graph(tmp_path):
     plans = iter(["[Ask] capital Thimphu\n[Ask] currency of Bhutan", "[Ask] rupee", "[Answer]"])
     engine = ScriptedEngine(lambda prompt, rng: "[1] It is so." if "no result answers" in prompt else next(plans))
-    world = World(llm=ScriptedEngine(llm), proxy=engine, retriever=ListRetriever(PASSAGES))
-    planned = await Tree(QUESTION, build("mujica", {"k": 1}), world).grow()
+    backends = Backends(llm=ScriptedEngine(llm), proxy=engine, retriever=ListRetriever(PASSAGES))
+    planned = await Tree(QUESTION, build("mujica", {"k": 1}), backends).grow()
     write_tree(planned, "cover_em", tmp_path / "tree.html")
     dom = browse(tmp_path / "tree.html", "trajectory-1", "--dump-dom")
     (drawing,) = re.findall(r'<svg class="graph".*?</svg>', dom, flags=re.S)

@@ -10,8 +10,8 @@ import openai
 import pytest
 
 from dragoman.config import EngineParams, Params
+from dragoman.core.errors import UserError
 from dragoman.engines import POOL
-from dragoman.errors import UserError
 from dragoman.serving.champion import Published
 from dragoman.serving.models import opener
 from fakes import ListRetriever

@@ -7,7 +7,7 @@ import asyncio
 import openai
 import pytest
 
-from dragoman.errors import EngineFault
+from dragoman.core.errors import EngineFault
 from dragoman.serving.keys import Keys, make_key
 from serving_parts import QUESTION, Model, Parts, answering
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Engine
 from dragoman.serving.guard import fenced, plain
 from dragoman.systems.answer import answer
 from dragoman.systems.base import Ask, StopReason
 from dragoman.systems.c3po.system import C3PO
 from dragoman.systems.prompts import load, number
-from dragoman.types import Passage, Question
 from fakes import ListRetriever
 from serving_parts import QUESTION, Model, Parts, ask
 

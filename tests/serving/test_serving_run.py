@@ -1,4 +1,4 @@
-"""From settings to a server: the command, its keys and its files, and the engines of the real world."""
+"""From settings to a server: the command, its keys and its files, and the engines of the real backends."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ import yaml
 
 from command import run
 from dragoman.config import EngineParams, ServeParams, load_params
+from dragoman.core.errors import UserError
 from dragoman.engines import POOL
 from dragoman.engines.base import Engine, Request
 from dragoman.engines.openai import OpenAIEngine
-from dragoman.errors import UserError
+from dragoman.registry.policy import publish
 from dragoman.rollout.store import read_episodes
 from dragoman.serving.champion import Published
 from dragoman.serving.keys import Keys, make_key
 from dragoman.serving.run import open_service
 from dragoman.serving.server import create_app
-from dragoman.training.policy import publish
 from serving_parts import PASSAGES, QUESTION, eventually
 from tiny import make_tiny
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.errors import EngineFault, RetrieverFault
+from dragoman.core.errors import EngineFault, RetrieverFault
 from dragoman.serving.keys import Keys, make_key
 from fakes import ListRetriever
 from serving_parts import PASSAGES, QUESTION, Failing, Model, Parts, ask, chat

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dragoman.config import SynthesizeParams
+from dragoman.core.types import Passage, Triple
 from dragoman.synthesis import filters
 from dragoman.synthesis.brief import Brief, Draft, Rejected, Writer
 from dragoman.synthesis.facts import facts_of
@@ -17,7 +18,6 @@ from dragoman.synthesis.grounded import GroundedWriter
 from dragoman.synthesis.journal import Journal
 from dragoman.synthesis.plan import Plan, load_plan
 from dragoman.synthesis.synthesize import JOURNAL, Filled, synthesize
-from dragoman.types import Passage, Triple
 
 # What is expected of these three is written out by hand in the tests.
 BHUTAN = Passage(

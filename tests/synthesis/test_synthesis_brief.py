@@ -6,11 +6,11 @@ from dataclasses import asdict, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dragoman.core.files import write
+from dragoman.core.types import Question
 from dragoman.corpus.loaders import load_questions
-from dragoman.jsonl import write
 from dragoman.synthesis.brief import Brief, Draft
 from dragoman.synthesis.journal import digest
-from dragoman.types import Question
 
 BRIEF = Brief("train-0001", 0, {}, (), seed=0)
 DRAFT = Draft(

@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 from lands import BHUTAN, NEPAL, THIMPHU, THREE
 
-from dragoman.errors import EngineFault, UserError
-from dragoman.jsonl import write
+from dragoman.core.errors import EngineFault, UserError
+from dragoman.core.files import write
 from dragoman.synthesis.difficulty import JOURNAL, LABELS, curriculum, label, rate
 from dragoman.synthesis.reader import Reader
 from fakes import ListRetriever, ScriptedEngine

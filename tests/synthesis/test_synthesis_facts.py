@@ -3,8 +3,8 @@
 import pytest
 from lands import THIMPHU, THREE, TRIPLES
 
+from dragoman.core.types import Passage
 from dragoman.synthesis.facts import Fact, facts_of, mentions, phrase, relations, sentences, spans, through
-from dragoman.types import Passage
 
 
 def test_facts_of_triples_by_passage():

@@ -5,19 +5,11 @@ from dataclasses import replace
 import pytest
 from lands import BHUTAN, NEPAL, THIMPHU, THREE
 
-from dragoman.errors import RetrieverFault
+from dragoman.core.errors import RetrieverFault
+from dragoman.core.types import Passage
 from dragoman.synthesis.brief import Draft
-from dragoman.synthesis.filters import (
-    Duplicates,
-    answerable,
-    grounded,
-    language,
-    leakage,
-    length,
-    retrievable,
-)
+from dragoman.synthesis.filters import Duplicates, answerable, grounded, language, leakage, length, retrievable
 from dragoman.synthesis.reader import Reader
-from dragoman.types import Passage
 from fakes import ListRetriever, ScriptedEngine
 
 DRAFT = Draft("What is the capital of Bhutan?", ("Thimphu",), "Thimphu", ("Thimphu",), ("bt",))

@@ -8,12 +8,12 @@ from collections import Counter
 import pytest
 from lands import BHUTAN, NEPAL, THIMPHU, THREE, TRIPLES, lands
 
-from dragoman.corpus.facts import has
+from dragoman.core.text import has
+from dragoman.core.types import Passage
 from dragoman.synthesis.brief import Brief, Draft, Rejected
 from dragoman.synthesis.facts import facts_of
 from dragoman.synthesis.grounded import GroundedWriter, phrasings
 from dragoman.synthesis.plan import load_plan
-from dragoman.types import Passage
 from fakes import drawn
 
 PLAIN = {

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
 from dragoman.synthesis.journal import Journal
 
 

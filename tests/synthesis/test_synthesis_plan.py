@@ -5,7 +5,7 @@ import random
 import pytest
 import yaml
 
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
 from dragoman.synthesis.plan import BUILT_IN, load_plan
 
 PAPER = {

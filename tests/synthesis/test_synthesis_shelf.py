@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lands import lands
 
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage
 from dragoman.synthesis.shelf import COMMON, Shelf, split_passages
-from dragoman.types import Passage
 
 SHARES = {"train": 0.7, "dev": 0.08, "test": 0.22}
 

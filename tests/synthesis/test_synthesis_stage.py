@@ -7,11 +7,11 @@ import yaml
 from lands import lands
 
 from dragoman.config import Params
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage
 from dragoman.corpus.loaders import load_corpus, load_questions
-from dragoman.errors import UserError
+from dragoman.pipeline.synthesize import run
 from dragoman.synthesis.plan import BUILT_IN
-from dragoman.synthesis.stage import run
-from dragoman.types import Passage
 
 MARKDOWN = [
     Passage(

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lands import CHECKS, Watched, files, grounded, journalled, lands, run
 
-from dragoman.errors import EngineFault, RetrieverFault, UserError
+from dragoman.core.errors import EngineFault, RetrieverFault, UserError
 from dragoman.synthesis.brief import Draft, Rejected
 from dragoman.synthesis.plan import Plan, load_plan
 from dragoman.synthesis.synthesize import JOURNAL, REJECTED, SPLITS, sizes

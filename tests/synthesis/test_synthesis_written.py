@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from lands import BHUTAN, NEPAL, THIMPHU, lands, run
 
+from dragoman.core.errors import EngineFault, UserError
 from dragoman.engines.base import Completion
 from dragoman.engines.openai import OpenAIEngine
-from dragoman.errors import EngineFault, UserError
 from dragoman.synthesis import filters
 from dragoman.synthesis.brief import Brief, Draft, Rejected
 from dragoman.synthesis.plan import load_plan

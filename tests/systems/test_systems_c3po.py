@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from dragoman.errors import UserError
-from dragoman.rollout.tree import TREE, Exploration, Tree, World
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage, Question
+from dragoman.rollout.backends import Backends
+from dragoman.rollout.exploration import TREE, Exploration
+from dragoman.rollout.tree import Tree
 from dragoman.systems import build
 from dragoman.systems.base import StopReason
 from dragoman.systems.c3po.actions import NoRetrieval, Plan, Search
 from dragoman.systems.c3po.system import C3PO
-from dragoman.types import Passage, Question
 from fakes import ListRetriever, ScriptedEngine
 
 PASSAGES = [
@@ -29,8 +31,8 @@ async def run(proxy: list[str], **settings):
     said = iter(proxy)
     retriever = ListRetriever(PASSAGES)
     llm = ScriptedEngine(lambda prompt, rng: "1. find the country" if "List the facts" in prompt else "ngultrum")
-    world = World(llm=llm, proxy=ScriptedEngine(lambda prompt, rng: next(said)), retriever=retriever)
-    episode = await Tree(QUESTION, build("c3po", settings), world).grow()
+    backends = Backends(llm=llm, proxy=ScriptedEngine(lambda prompt, rng: next(said)), retriever=retriever)
+    episode = await Tree(QUESTION, build("c3po", settings), backends).grow()
     (trajectory,) = episode.trajectories
     return trajectory, episode, retriever, llm
 
@@ -112,12 +114,12 @@ async def test_what_is_no_action_ends_the_trajectory_with_its_reason(proxy, stop
 
 
 async def test_an_empty_answer_is_a_reason():
-    world = World(
+    backends = Backends(
         llm=ScriptedEngine(lambda prompt, rng: " "),
         proxy=ScriptedEngine(lambda prompt, rng: "[No Retrieval]"),
         retriever=ListRetriever(PASSAGES),
     )
-    (trajectory,) = (await Tree(QUESTION, build("c3po"), world).grow()).trajectories
+    (trajectory,) = (await Tree(QUESTION, build("c3po"), backends).grow()).trajectories
     assert trajectory.stop is StopReason.EMPTY_ANSWER
 
 
@@ -145,12 +147,12 @@ async def test_a_tree_tries_all_three_strategies():
             return rng.choice(["Action: [LLM]", "Action: [Retrieval] Bhutan currency"])
         return rng.choice(["Action: [1]", "Action: []", "Action: [all]"])
 
-    world = World(
+    backends = Backends(
         llm=ScriptedEngine(lambda prompt, rng: "ngultrum"),
         proxy=ScriptedEngine(proxy),
         retriever=ListRetriever(PASSAGES),
     )
-    episode = await Tree(QUESTION, build("c3po"), world, exploration=WIDE, seed=2).grow()
+    episode = await Tree(QUESTION, build("c3po"), backends, exploration=WIDE, seed=2).grow()
     firsts = {n.action["type"] for n in episode.nodes if n.depth == 1}
     assert firsts == {"NoRetrieval", "Search", "Plan"}
     assert len(episode.trajectories) > 3
@@ -174,9 +176,9 @@ def test_a_strategy_that_does_not_exist_is_refused():
 async def told(question: Question, passages=PASSAGES, **settings) -> tuple[list[str], list[str]]:
     """What the oracle does for a question, and the passages it keeps."""
     proxy = ScriptedEngine(lambda prompt, rng: AssertionError("the oracle was to decide"))
-    world = World(llm=ScriptedEngine(lambda prompt, rng: "x"), proxy=proxy, retriever=ListRetriever(passages))
+    backends = Backends(llm=ScriptedEngine(lambda prompt, rng: "x"), proxy=proxy, retriever=ListRetriever(passages))
     system = build("c3po", {"queries": "names", **settings})
-    episode = await Tree(question, system, world, exploration=Exploration(oracle=True)).grow()
+    episode = await Tree(question, system, backends, exploration=Exploration(oracle=True)).grow()
     (trajectory,) = episode.trajectories
     nodes = {n.id: n for n in episode.nodes}
     assert all(re.fullmatch(n.grammar["regex"], n.text) for n in episode.nodes), "the policy could never say that"
@@ -238,21 +240,23 @@ async def test_the_oracle_answers_when_no_query_leads_on():
 
 async def test_without_gold_passages_the_policy_decides():
     proxy = ScriptedEngine(lambda prompt, rng: "[No Retrieval]")
-    world = World(llm=ScriptedEngine(lambda prompt, rng: "x"), proxy=proxy, retriever=ListRetriever(PASSAGES))
-    episode = await Tree(QUESTION, build("c3po"), world, exploration=Exploration(oracle=True)).grow()
+    backends = Backends(llm=ScriptedEngine(lambda prompt, rng: "x"), proxy=proxy, retriever=ListRetriever(PASSAGES))
+    episode = await Tree(QUESTION, build("c3po"), backends, exploration=Exploration(oracle=True)).grow()
     assert [n.text for n in episode.nodes] == ["[No Retrieval]"] and len(proxy.requests) == 1
 
 
 async def test_a_world_of_an_oracle_says_what_it_lacks():
     proxy = ScriptedEngine(lambda prompt, rng: AssertionError("the oracle was to decide"))
-    world = World(llm=ScriptedEngine(lambda p, r: "x"), proxy=proxy, retriever=ListRetriever(PASSAGES), oracle=True)
+    backends = Backends(
+        llm=ScriptedEngine(lambda p, r: "x"), proxy=proxy, retriever=ListRetriever(PASSAGES), oracle=True
+    )
     known = replace(QUESTION, question="What is the capital of Bhutan?", supporting_ids=("bhutan",))
-    episode = await Tree(known, build("c3po"), world).grow()
+    episode = await Tree(known, build("c3po"), backends).grow()
     assert episode.trajectories[0].passages == ["bhutan"]
     with pytest.raises(UserError, match="question q: an oracle needs its supporting_ids"):
-        await Tree(QUESTION, build("c3po"), world).grow()
+        await Tree(QUESTION, build("c3po"), backends).grow()
     with pytest.raises(UserError, match="the oracle of 'filter' cannot act here, where it writes no thoughts"):
-        await Tree(known, build("c3po", {"thoughts": True}), world).grow()
+        await Tree(known, build("c3po", {"thoughts": True}), backends).grow()
 
 
 async def test_a_role_without_an_oracle_is_named():
@@ -263,9 +267,9 @@ async def test_a_role_without_an_oracle_is_named():
             await ctx.act(self.roles[0], question=question.question)
 
     engine = ScriptedEngine(lambda prompt, rng: AssertionError("the oracle was to decide"))
-    world = World(llm=engine, proxy=engine, retriever=ListRetriever(PASSAGES), oracle=True)
+    backends = Backends(llm=engine, proxy=engine, retriever=ListRetriever(PASSAGES), oracle=True)
     with pytest.raises(UserError, match="the role 'router' has no oracle"):
-        await Tree(replace(QUESTION, supporting_ids=("bhutan",)), Untold(), world).grow()
+        await Tree(replace(QUESTION, supporting_ids=("bhutan",)), Untold(), backends).grow()
 
 
 async def test_a_filter_may_keep_by_title():

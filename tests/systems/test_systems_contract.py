@@ -2,12 +2,13 @@
 
 import pytest
 
+from dragoman.core.types import Passage, Question
+from dragoman.rollout.backends import Backends
+from dragoman.rollout.exploration import TREE, Exploration
 from dragoman.rollout.scheduler import roll_out
 from dragoman.rollout.store import EpisodeStore
-from dragoman.rollout.tree import TREE, Exploration, World
 from dragoman.systems import SYSTEMS, build
 from dragoman.systems.base import StopReason
-from dragoman.types import Passage, Question
 from fakes import ListRetriever
 
 PASSAGES = [Passage(f"p{i}", f"Town {i}", f"Town {i} lies on river {i * 7}.") for i in range(20)]
@@ -24,9 +25,9 @@ ANSWERED = (StopReason.ANSWERED, StopReason.DEPTH_LIMIT, StopReason.DOCUMENT_LIM
 async def test_every_system(name, exploration, tiny_engine, tmp_path):
     system = build(name, SMALL.get(name, {"answer_tokens": 4}))
     retriever = ListRetriever(PASSAGES)
-    world = World(llm=tiny_engine, proxy=tiny_engine, retriever=retriever)
+    backends = Backends(llm=tiny_engine, proxy=tiny_engine, retriever=retriever)
     with EpisodeStore(tmp_path) as store:
-        episodes = await roll_out(QUESTIONS, name, system, world, store, exploration=exploration, seed=1)
+        episodes = await roll_out(QUESTIONS, name, system, backends, store, exploration=exploration, seed=1)
     roles = {role.name for role in system.roles}
     for episode in episodes:
         assert not episode.faulty
@@ -48,7 +49,7 @@ async def test_every_system(name, exploration, tiny_engine, tmp_path):
             assert len(episode.trajectories) == 1
     searched = len(retriever.queries)
     with EpisodeStore(tmp_path) as store:
-        again = await roll_out(QUESTIONS, name, system, world, store, exploration=exploration, seed=1)
+        again = await roll_out(QUESTIONS, name, system, backends, store, exploration=exploration, seed=1)
     assert again == episodes and len(retriever.queries) == searched
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dragoman.core.text import names
 from dragoman.systems.c3po import actions
 from dragoman.systems.c3po.actions import Answer, Keep, KeepAll, NoRetrieval, Plan, Search
 from dragoman.systems.grammar import (
@@ -20,7 +21,6 @@ from dragoman.systems.grammar import (
     OneOf,
     Span,
     Titles,
-    names,
 )
 
 THOUGHTS = Line(120)

@@ -11,17 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dragoman.core.errors import EngineFault, UserError
+from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Request
 from dragoman.engines.local import Vocabulary
-from dragoman.errors import EngineFault, UserError
-from dragoman.rollout.tree import TREE, Exploration, Tree, World
+from dragoman.rollout.backends import Backends
+from dragoman.rollout.exploration import TREE, Exploration
+from dragoman.rollout.tree import Tree
 from dragoman.systems import build
 from dragoman.systems.base import Gold, StopReason
 from dragoman.systems.grammar import InvalidAction, Line
 from dragoman.systems.mujica import actions
 from dragoman.systems.mujica.actions import Answer, Found, Nothing, Subquestions
 from dragoman.systems.mujica.system import Fact, Mujica, State
-from dragoman.types import Passage, Question
 from fakes import ListRetriever, ScriptedEngine
 
 PASSAGES = [
@@ -60,8 +62,8 @@ async def run(plans: list[str], said: dict[str, str] = SAID, passages=PASSAGES, 
     )
     llm = ScriptedEngine(lambda prompt, rng: "Edith Marlowe")
     retriever = ListRetriever(passages)
-    world = World(llm=llm, proxy=proxy, retriever=retriever)
-    episode = await Tree(QUESTION, build("mujica", settings), world).grow()
+    backends = Backends(llm=llm, proxy=proxy, retriever=retriever)
+    episode = await Tree(QUESTION, build("mujica", settings), backends).grow()
     (trajectory,) = episode.trajectories
     return trajectory, episode, retriever, llm
 
@@ -79,10 +81,10 @@ async def test_the_oracle_asks_for_what_is_missing_and_workers_say_what_leads_on
     ]
     proxy = ScriptedEngine(lambda prompt, rng: AssertionError("the oracle was to decide"))
     llm = ScriptedEngine(lambda prompt, rng: "Perth")
-    world = World(llm=llm, proxy=proxy, retriever=ListRetriever(passages), oracle=True)
+    backends = Backends(llm=llm, proxy=proxy, retriever=ListRetriever(passages), oracle=True)
     asked = "Where was the architect of the Osse Viaduct born?"
     question = Question("q", asked, ("Perth",), supporting_ids=("osse", "who"))
-    episode = await Tree(question, build("mujica", {"k": 1, "queries": "span"}), world).grow()
+    episode = await Tree(question, build("mujica", {"k": 1, "queries": "span"}), backends).grow()
     assert [node.text for node in episode.nodes] == [
         "[Ask] Where was the architect of the Osse Viaduct born",
         "[1] Osse Viaduct It was drawn by Edith Marlowe",
@@ -143,18 +145,18 @@ async def test_an_oracle_that_cannot_say_what_to_do_is_refused():
 async def test_without_gold_triples_a_graph_s_roles_act_as_the_policy_says():
     says = ["[Ask] Osse", "[Nothing]", "[Answer] it"]
     engine = ScriptedEngine(lambda prompt, rng: says.pop(0))
-    world = World(llm=engine, proxy=engine, retriever=ListRetriever(PASSAGES))
+    backends = Backends(llm=engine, proxy=engine, retriever=ListRetriever(PASSAGES))
     question = Question("q", "Who?", ("x",), supporting_ids=("osse",))
     system = build("mujica", {"environment": "graph", "answers": "planner", "max_iterations": 1, "k": 1})
-    episode = await Tree(question, system, world, exploration=Exploration(oracle=True)).grow()
+    episode = await Tree(question, system, backends, exploration=Exploration(oracle=True)).grow()
     assert not any(node.forced for node in episode.nodes) and episode.trajectories[0].answer == "it"
 
 
 async def told(question: Question, passages: list[Passage], settings: dict[str, object]) -> list[str]:
     """What the oracle says of a question, all of which the sampler could come to say, first turn first."""
     nobody = ScriptedEngine(lambda prompt, rng: AssertionError("the oracle was to decide"))
-    world = World(llm=nobody, proxy=nobody, retriever=ListRetriever(passages), oracle=True)
-    episode = await Tree(question, build("mujica", settings), world).grow()
+    backends = Backends(llm=nobody, proxy=nobody, retriever=ListRetriever(passages), oracle=True)
+    episode = await Tree(question, build("mujica", settings), backends).grow()
     assert all(re.fullmatch(node.grammar["regex"], node.text) for node in episode.nodes)
     (trajectory,) = episode.trajectories
     texts = {node.id: node.text for node in episode.nodes}
@@ -199,8 +201,8 @@ async def test_subquestions_of_one_round_are_looked_up_at_once():
 
     turns = iter([BOTH, "[Answer]"])
     proxy = Together(lambda prompt, rng: SAID[asked_of(prompt)] if is_worker(prompt) else next(turns))
-    world = World(llm=ScriptedEngine(lambda p, r: "x"), proxy=proxy, retriever=ListRetriever(PASSAGES))
-    (trajectory,) = (await Tree(QUESTION, Mujica(), world).grow()).trajectories
+    backends = Backends(llm=ScriptedEngine(lambda p, r: "x"), proxy=proxy, retriever=ListRetriever(PASSAGES))
+    (trajectory,) = (await Tree(QUESTION, Mujica(), backends).grow()).trajectories
     assert trajectory.stop is StopReason.ANSWERED
 
 
@@ -216,9 +218,9 @@ def explorer(prompt: str, rng: random.Random) -> str:
     return "an answer"
 
 
-def exploring(jitter: random.Random | None = None) -> World:
+def exploring(jitter: random.Random | None = None) -> Backends:
     engine = ScriptedEngine(explorer, jitter=jitter)
-    return World(llm=engine, proxy=engine, retriever=ListRetriever(PASSAGES))
+    return Backends(llm=engine, proxy=engine, retriever=ListRetriever(PASSAGES))
 
 
 ENDINGS = (StopReason.ANSWERED, StopReason.DEPTH_LIMIT, StopReason.DOCUMENT_LIMIT, StopReason.CIRCULAR_PLAN)
@@ -249,11 +251,11 @@ async def test_a_tree_that_was_killed_at_any_call_resumes_to_the_same():
         QUESTION, SMALL, exploring(), exploration=WIDE, seed=3, remember=lambda i, v: calls.append((i, v))
     ).grow()
     for killed_after in range(0, len(calls) + 1, 3):
-        world = exploring()
+        backends = exploring()
         recorded = dict(calls[:killed_after])
-        resumed = await Tree(QUESTION, SMALL, world, exploration=WIDE, seed=3, recorded=recorded).grow()
+        resumed = await Tree(QUESTION, SMALL, backends, exploration=WIDE, seed=3, recorded=recorded).grow()
         assert content(resumed) == content(whole)
-    assert world.proxy.requests == [] and world.retriever.queries == []
+    assert backends.proxy.requests == [] and backends.retriever.queries == []
 
 
 async def test_a_worker_that_fails_is_the_record_of_its_trajectory():
@@ -261,8 +263,8 @@ async def test_a_worker_that_fails_is_the_record_of_its_trajectory():
         return EngineFault("gone") if is_worker(prompt) and OSSE in prompt else explorer(prompt, rng)
 
     engine = ScriptedEngine(broken)
-    world = World(llm=engine, proxy=engine, retriever=ListRetriever(PASSAGES))
-    episode = await Tree(QUESTION, SMALL, world, exploration=WIDE, seed=1).grow()
+    backends = Backends(llm=engine, proxy=engine, retriever=ListRetriever(PASSAGES))
+    episode = await Tree(QUESTION, SMALL, backends, exploration=WIDE, seed=1).grow()
     stops = {t.stop for t in episode.trajectories}
     assert StopReason.ENGINE_FAULT in stops and StopReason.ANSWERED in stops
 
@@ -453,9 +455,9 @@ def test_settings_that_make_no_sense_are_refused(settings, message):
     ids=lambda settings: ",".join(map(str, settings.values())),
 )
 async def test_a_model_that_knows_nothing_acts_validly_from_the_first_step(settings, tiny_engine):
-    world = World(llm=tiny_engine, proxy=tiny_engine, retriever=ListRetriever(PASSAGES))
+    backends = Backends(llm=tiny_engine, proxy=tiny_engine, retriever=ListRetriever(PASSAGES))
     system = build("mujica", {"max_iterations": 2, "max_questions": 2, "k": 2, "answer_tokens": 4} | settings)
-    episode = await Tree(QUESTION, system, world, exploration=TREE, seed=1).grow()
+    episode = await Tree(QUESTION, system, backends, exploration=TREE, seed=1).grow()
     assert len(episode.trajectories) > 1
     assert all(node.action is not None for node in episode.nodes)
     assert all(t.answer and t.stop in ENDINGS for t in episode.trajectories)

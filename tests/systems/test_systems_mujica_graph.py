@@ -7,14 +7,16 @@ from dataclasses import replace
 
 import pytest
 
+from dragoman.core.errors import UserError
+from dragoman.core.types import Question
 from dragoman.corpus.triples import entity_passages
-from dragoman.errors import UserError
 from dragoman.retrieval.graph import GraphRetriever
 from dragoman.retrieval.store import PassageStore, write_passages
-from dragoman.rollout.tree import TREE, Tree, World
+from dragoman.rollout.backends import Backends
+from dragoman.rollout.exploration import TREE
+from dragoman.rollout.tree import Tree
 from dragoman.systems.base import StopReason
 from dragoman.systems.mujica.system import Mujica, State, topic_entities
-from dragoman.types import Question
 from fakes import ListRetriever, ScriptedEngine
 
 TRIPLES = [
@@ -46,8 +48,8 @@ async def run(graph, plans: list[str], said: dict[str, str], question: Question 
         return said[re.findall(r"^Question: (.*)$", prompt, flags=re.M)[-1]]
 
     engine = ScriptedEngine(proxy)
-    world = World(llm=ScriptedEngine(lambda prompt, rng: "Tokyo"), proxy=engine, retriever=graph)
-    episode = await Tree(question, Mujica(environment="graph", **settings), world).grow()
+    backends = Backends(llm=ScriptedEngine(lambda prompt, rng: "Tokyo"), proxy=engine, retriever=graph)
+    episode = await Tree(question, Mujica(environment="graph", **settings), backends).grow()
     (trajectory,) = episode.trajectories
     return trajectory, episode
 
@@ -73,10 +75,10 @@ async def test_a_question_is_answered_along_its_triples(graph):
 
 async def test_the_oracle_follows_the_triples(graph):
     nobody = ScriptedEngine(lambda prompt, rng: AssertionError("the oracle was to decide"))
-    world = World(llm=nobody, proxy=nobody, retriever=graph, oracle=True)
+    backends = Backends(llm=nobody, proxy=nobody, retriever=graph, oracle=True)
     question = replace(QUESTION, supporting_ids=("a passage of text",))
     system = Mujica(environment="graph", candidates="gold", queries="span", answers="planner", k=1)
-    episode = await Tree(question, system, world).grow()
+    episode = await Tree(question, system, backends).grow()
     assert [node.text for node in episode.nodes] == [
         "[Ask] Nihonium",
         "[1] Nihonium named after Japan",
@@ -96,8 +98,8 @@ async def test_entities_are_linked_by_a_search_for_the_question(graph):
 
 async def test_in_text_there_is_nothing_to_start_from(graph):
     engine = ScriptedEngine(lambda prompt, rng: "[Answer]" if "Known so far" in prompt else "Tokyo")
-    world = World(llm=engine, proxy=engine, retriever=graph)
-    episode = await Tree(QUESTION, Mujica(candidates="gold"), world).grow()
+    backends = Backends(llm=engine, proxy=engine, retriever=graph)
+    episode = await Tree(QUESTION, Mujica(candidates="gold"), backends).grow()
     assert not [call for call in episode.calls if call.kind == "search"]
     assert "start from" not in prompts(episode, "planner")[0]
 
@@ -160,7 +162,7 @@ async def test_a_model_that_knows_nothing_acts_validly(graph, tiny_engine):
     system = Mujica(
         environment="graph", candidates="gold", queries="span", max_iterations=2, max_questions=2, k=2, answer_tokens=4
     )
-    world = World(llm=tiny_engine, proxy=tiny_engine, retriever=graph)
-    episode = await Tree(QUESTION, system, world, exploration=TREE, seed=1).grow()
+    backends = Backends(llm=tiny_engine, proxy=tiny_engine, retriever=graph)
+    episode = await Tree(QUESTION, system, backends, exploration=TREE, seed=1).grow()
     assert len(episode.trajectories) > 1 and all(node.action is not None for node in episode.nodes)
     assert all(t.answer for t in episode.trajectories)

@@ -4,8 +4,8 @@ import pytest
 
 import dragoman.rewards
 import dragoman.systems
+from dragoman.core.types import Passage
 from dragoman.systems.prompts import Prompt, load, number
-from dragoman.types import Passage
 
 FOLDERS = [Path(m.__file__).parent for m in (dragoman.systems, dragoman.rewards)]
 FILES = sorted(p for folder in FOLDERS for p in folder.rglob("prompts/*.txt"))

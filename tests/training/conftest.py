@@ -5,30 +5,30 @@ from collections.abc import AsyncIterator
 import pytest
 from toy import QUESTIONS, ToyWorlds
 
-from dragoman.rewards.rewards import Rewards
+from dragoman.rewards.trajectory import Rewards
+from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.samples import Sample, samples
 from dragoman.rollout.scheduler import roll_out
 from dragoman.rollout.store import EpisodeStore
-from dragoman.rollout.tree import Exploration
 
 
 @pytest.fixture
-async def worlds() -> AsyncIterator[ToyWorlds]:
+async def runtime() -> AsyncIterator[ToyWorlds]:
     opened = ToyWorlds()
     yield opened
     await opened.close()
 
 
 @pytest.fixture
-async def toy_samples(tiny_model, worlds, tmp_path) -> list[Sample]:
+async def toy_samples(tiny_model, runtime, tmp_path) -> list[Sample]:
     """Siblings of both arms for each toy question, as the real engine drew them."""
-    system, world = worlds.open(f"toy@{tiny_model}")
+    system, backends = runtime.open(f"toy@{tiny_model}")
     with EpisodeStore(tmp_path / "episodes") as store:
         episodes = await roll_out(
             QUESTIONS,
             "toy",
             system,
-            world,
+            backends,
             store,
             exploration=Exploration(temperature=1.0, force=1),
             rewards=Rewards(),

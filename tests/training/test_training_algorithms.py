@@ -7,13 +7,13 @@ import torch
 from toy import SETTINGS, TWO_ARMS, Killed, ToyWorlds, make_run
 
 from dragoman.config import AdapterParams, ExplorationParams, SeedsParams, SftParams
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage, Question
 from dragoman.engines.local import Vocabulary
-from dragoman.errors import UserError
+from dragoman.pipeline.train import algorithm, make_seeds
 from dragoman.rollout.samples import read_samples
 from dragoman.systems import build
 from dragoman.training import grpo, mygo, sft
-from dragoman.training.stages import algorithm, make_seeds
-from dragoman.types import Passage, Question
 from fakes import ScriptedEngine
 
 LEARNERS = {"mygo": mygo.Learner, "grpo": grpo.Learner}
@@ -31,8 +31,8 @@ def learner(name, tiny_model, **changes):
 
 @pytest.mark.timeout(60, func_only=True)  # a loaded machine takes as long to set the model up
 @pytest.mark.parametrize("name", LEARNERS)
-async def test_it_finds_the_better_of_two_arms(tiny_model, worlds, tmp_path, name):
-    run = make_run(name, tiny_model, worlds, tmp_path / "rl", **TWO_ARMS)
+async def test_it_finds_the_better_of_two_arms(tiny_model, runtime, tmp_path, name):
+    run = make_run(name, tiny_model, runtime, tmp_path / "rl", **TWO_ARMS)
     await run.train()
     assert run.history[-1]["reward"] > 0.8 > run.history[0]["reward"]
     assert run.dev_history[-1]["dev_reward"] == 1.0
@@ -88,10 +88,10 @@ async def test_killed_and_started_again_it_comes_to_the_same_numbers(
     tiny_model, tmp_path, monkeypatch, name, changes, at
 ):
     async def train(out, fail_after=None):
-        worlds = ToyWorlds()
-        run = make_run(name, tiny_model, worlds, out, **changes)
+        runtime = ToyWorlds()
+        run = make_run(name, tiny_model, runtime, out, **changes)
         calls = 0
-        target = {"roll_out": run, "release": worlds, "learn": run.learner}[at]
+        target = {"roll_out": run, "release": runtime, "learn": run.learner}[at]
         original = getattr(target, at)
 
         def dying(*arguments, **named):
@@ -105,7 +105,7 @@ async def test_killed_and_started_again_it_comes_to_the_same_numbers(
         try:
             return await run.train(), run
         finally:
-            await worlds.close()
+            await runtime.close()
 
     unbroken, whole = await train(tmp_path / "unbroken")
     with pytest.raises(Killed):
@@ -119,9 +119,9 @@ async def test_killed_and_started_again_it_comes_to_the_same_numbers(
     assert again == unbroken  # finished already
 
 
-async def test_another_algorithm_in_the_same_folder_starts_anew(tiny_model, worlds, tmp_path):
-    first = await make_run("mygo", tiny_model, worlds, tmp_path / "rl", iterations=1).train()
-    second = await make_run("grpo", tiny_model, worlds, tmp_path / "rl", iterations=1).train()
+async def test_another_algorithm_in_the_same_folder_starts_anew(tiny_model, runtime, tmp_path):
+    first = await make_run("mygo", tiny_model, runtime, tmp_path / "rl", iterations=1).train()
+    second = await make_run("grpo", tiny_model, runtime, tmp_path / "rl", iterations=1).train()
     assert (first["algorithm"], second["algorithm"]) == ("mygo", "grpo")
     assert "dropped_groups" in (tmp_path / "rl" / "history.csv").read_text()
 
@@ -139,12 +139,12 @@ PASSAGES = [Passage(f"p{i}", f"Town {i}", f"town {i} is number {i}.") for i in r
 async def test_every_system_can_be_trained_by_every_algorithm(tiny_model, tmp_path, system, name):
     settings = {"k": 2, "queries": "span", "proxy_words": 10, **SYSTEMS[system]}
     answers = ScriptedEngine(lambda prompt, rng: rng.choice(["yes", "no"]))  # what is shown decides
-    worlds = ToyWorlds(build(system, settings), answers, PASSAGES)
+    runtime = ToyWorlds(build(system, settings), answers, PASSAGES)
     exploration = ExplorationParams(breadth=(2, 2, 1), force=1)
     run = make_run(
         name,
         tiny_model,
-        worlds,
+        runtime,
         tmp_path / "rl",
         system=system,
         asked=ASKED,
@@ -156,7 +156,7 @@ async def test_every_system_can_be_trained_by_every_algorithm(tiny_model, tmp_pa
     try:
         metrics = await run.train()
     finally:
-        await worlds.close()
+        await runtime.close()
     assert metrics["iterations"] == 2 and not metrics["stopped"]
     assert (tmp_path / "rl" / "policies" / metrics["policy"] / "config.json").is_file()
     roles = {role.name for role in build(system).roles}
@@ -172,17 +172,17 @@ async def test_every_system_can_be_trained_by_every_algorithm(tiny_model, tmp_pa
 async def test_every_system_can_be_warmed_up_by_rejection(tiny_model, tmp_path, system):
     settings = {"k": 2, "queries": "span", "proxy_words": 10, **SYSTEMS[system]}
     answers = ScriptedEngine(lambda prompt, rng: rng.choice(["yes", "no"]))
-    worlds = ToyWorlds(build(system, settings), answers, PASSAGES)
+    runtime = ToyWorlds(build(system, settings), answers, PASSAGES)
     chosen = SeedsParams(min_credit=0, exploration=ExplorationParams(breadth=(2, 2, 1), force=1))
     steps = SftParams(
         adapter=AdapterParams(rank=4, alpha=8), lr=0.003, batch_size=4, micro_batch=2, epochs=2, dev_questions=2
     )
     try:
-        played, world = worlds.open(f"{system}@{tiny_model}")
+        played, backends = runtime.open(f"{system}@{tiny_model}")
         made = await make_seeds(
             system,
             played,
-            world,
+            backends,
             ASKED,
             chosen,
             lambda: Vocabulary(tiny_model, None),
@@ -195,7 +195,7 @@ async def test_every_system_can_be_warmed_up_by_rejection(tiny_model, tmp_path, 
             system,
             kept,
             ASKED[:2],
-            worlds,
+            runtime,
             steps,
             base=tiny_model,
             reward="cover_em",
@@ -204,7 +204,7 @@ async def test_every_system_can_be_warmed_up_by_rejection(tiny_model, tmp_path, 
             data={},
         )
     finally:
-        await worlds.close()
+        await runtime.close()
     assert 0 < len(kept) <= made["trees"]["nodes"] and all(sample.credit > 0 for sample in kept)
     assert set(made["kept"]["roles"]) <= {role.name for role in build(system).roles}
     losses = (tmp_path / "sft" / "loss.csv").read_text().splitlines()[1:]

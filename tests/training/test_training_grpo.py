@@ -7,11 +7,11 @@ import torch
 from toy import SETTINGS, make_run
 
 from dragoman.config import ExplorationParams
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
+from dragoman.core.types import Question
 from dragoman.rollout.samples import Sample
 from dragoman.training.grpo import divergence, group_advantages, group_weights, grpo_loss
 from dragoman.training.loop import with_contrast
-from dragoman.types import Question
 
 # Two actions: the first of three tokens, the second of two.
 MASK = torch.tensor([[True, True, True], [True, True, False]])
@@ -86,14 +86,14 @@ def test_at_the_policy_that_drew_it_the_gradient_is_that_of_the_weighted_log_pro
     assert logprobs.grad.tolist() == [[pytest.approx(-1 / 6)] * 3, [pytest.approx(1 / 4), pytest.approx(1 / 4), 0.0]]
 
 
-def test_single_trajectories_are_refused(tiny_model, worlds, tmp_path):
+def test_single_trajectories_are_refused(tiny_model, runtime, tmp_path):
     with pytest.raises(UserError, match=r"raise rl\.exploration\.breadth"):
-        make_run("grpo", tiny_model, worlds, tmp_path / "rl", exploration=SETTINGS.exploration.single())
+        make_run("grpo", tiny_model, runtime, tmp_path / "rl", exploration=SETTINGS.exploration.single())
 
 
-async def test_where_every_group_is_dropped_nothing_is_learnt_and_the_run_goes_on(tiny_model, worlds, tmp_path):
+async def test_where_every_group_is_dropped_nothing_is_learnt_and_the_run_goes_on(tiny_model, runtime, tmp_path):
     hopeless = [Question(f"h{i}", f"Which arm, number {i}?", ("neither",)) for i in range(2)]
-    run = make_run("grpo", tiny_model, worlds, tmp_path / "rl", asked=hopeless, iterations=2)
+    run = make_run("grpo", tiny_model, runtime, tmp_path / "rl", asked=hopeless, iterations=2)
     before = run.learner.actor.state()
     metrics = await run.train()
     assert [(r["groups"], r["dropped_groups"], r["actions"]) for r in run.history] == [(2, 2, 0)] * 2
@@ -101,10 +101,10 @@ async def test_where_every_group_is_dropped_nothing_is_learnt_and_the_run_goes_o
     assert all(torch.equal(before[name], weights) for name, weights in run.learner.actor.state().items())
 
 
-async def test_dropped_groups_are_counted(tiny_model, worlds, tmp_path):
+async def test_dropped_groups_are_counted(tiny_model, runtime, tmp_path):
     """A toy tree has one state; of those in which both arms were drawn, both are learnt."""
     exploration = ExplorationParams(breadth=(2,), force=0)
-    run = make_run("grpo", tiny_model, worlds, tmp_path / "rl", iterations=1, questions=6, exploration=exploration)
+    run = make_run("grpo", tiny_model, runtime, tmp_path / "rl", iterations=1, questions=6, exploration=exploration)
     await run.train()
     (row,) = run.history
     assert row["groups"] == 6 and row["actions"] == 2 * (6 - row["dropped_groups"])

@@ -8,10 +8,10 @@ import torch
 from toy import QUESTIONS, ToyWorlds, make_run
 
 from dragoman.config import MygoParams
+from dragoman.core.types import Question
 from dragoman.rollout.samples import read_samples
 from dragoman.rollout.store import read_episodes
 from dragoman.training.mygo import likelihood_loss, raised
-from dragoman.types import Question
 
 MASK = torch.tensor([[True, True, True], [True, True, False]])
 LOGPROBS = torch.tensor([[-1.0, -2.0, -0.5], [-0.25, 0.0, 9.0]])  # the second token of the second was forced
@@ -94,9 +94,11 @@ def test_on_six_arms_the_threshold_climbs_to_the_maximum_and_takes_the_policy_al
     assert float(logits.softmax(0)[-1].detach()) > 0.9
 
 
-async def test_a_question_is_attempted_until_it_passes_and_only_that_trajectory_is_learnt(tiny_model, worlds, tmp_path):
+async def test_a_question_is_attempted_until_it_passes_and_only_that_trajectory_is_learnt(
+    tiny_model, runtime, tmp_path
+):
     out = tmp_path / "rl"
-    run = make_run("mygo", tiny_model, worlds, out, iterations=1, questions=6, mygo=MygoParams(attempts=4))
+    run = make_run("mygo", tiny_model, runtime, out, iterations=1, questions=6, mygo=MygoParams(attempts=4))
     await run.train()
     attempts = [read_episodes(folder / "episodes.jsonl") for folder in sorted((out / "rollouts/0000").iterdir())]
     right = [{e.question["id"] for e in a if e.trajectories[0].rewards["cover_em"] == 1.0} for a in attempts]
@@ -115,10 +117,10 @@ async def test_a_question_is_attempted_until_it_passes_and_only_that_trajectory_
     assert not any(s.forced for s in learnt)
 
 
-async def test_what_never_passes_is_counted_and_nothing_is_learnt_from_it(tiny_model, worlds, tmp_path):
+async def test_what_never_passes_is_counted_and_nothing_is_learnt_from_it(tiny_model, runtime, tmp_path):
     hopeless = [Question(f"h{i}", f"Which arm, number {i}?", ("neither",)) for i in range(2)]
     run = make_run(
-        "mygo", tiny_model, worlds, tmp_path / "rl", asked=hopeless, iterations=2, mygo=MygoParams(attempts=3)
+        "mygo", tiny_model, runtime, tmp_path / "rl", asked=hopeless, iterations=2, mygo=MygoParams(attempts=3)
     )
     before = run.learner.actor.state()
     metrics = await run.train()
@@ -127,8 +129,8 @@ async def test_what_never_passes_is_counted_and_nothing_is_learnt_from_it(tiny_m
     assert all(torch.equal(before[name], weights) for name, weights in run.learner.actor.state().items())
 
 
-async def test_a_threshold_holds_for_the_iterations_that_follow(tiny_model, worlds, tmp_path):
-    run = make_run("mygo", tiny_model, worlds, tmp_path / "rl", iterations=3, mygo=MygoParams(threshold=0.25))
+async def test_a_threshold_holds_for_the_iterations_that_follow(tiny_model, runtime, tmp_path):
+    run = make_run("mygo", tiny_model, runtime, tmp_path / "rl", iterations=3, mygo=MygoParams(threshold=0.25))
     await run.train()
     threshold = 0.25
     for row in run.history:
@@ -137,12 +139,12 @@ async def test_a_threshold_holds_for_the_iterations_that_follow(tiny_model, worl
 
 
 async def test_a_price_is_taken_off_what_a_trajectory_must_earn(tiny_model, tmp_path):
-    worlds = ToyWorlds()
+    runtime = ToyWorlds()
     try:  # one step at 0.6 leaves 0.4 of a right answer, which is less than 0.5
         run = make_run(
-            "mygo", tiny_model, worlds, tmp_path / "rl", iterations=1, price=0.6, mygo=MygoParams(attempts=2)
+            "mygo", tiny_model, runtime, tmp_path / "rl", iterations=1, price=0.6, mygo=MygoParams(attempts=2)
         )
         await run.train()
     finally:
-        await worlds.close()
+        await runtime.close()
     assert run.history[0]["passed"] == 0

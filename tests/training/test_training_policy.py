@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.errors import UserError
-from dragoman.training import policy
-from dragoman.training.policy import copy_tokenizer, find_policy, publish, read_manifest, resume
+from dragoman.core.errors import UserError
+from dragoman.registry import policy
+from dragoman.registry.policy import copy_tokenizer, find_policy, publish, read_manifest, resume
 
 
 def model(folder: Path, weights: bytes = b"weights", **files: str) -> Path:

@@ -93,22 +93,22 @@ def test_the_grammar_s_masks_allow_what_was_drawn_and_forbid_what_was_not(tiny_m
     assert batch.allowed is not None and batch.mask.sum() == sum(len(toy_samples[i].completion_ids) for i in (0, 1))
 
 
-def make_run(tiny_model, worlds, out, **changes):
-    return toy.make_run("ppo", tiny_model, worlds, out, **changes)
+def make_run(tiny_model, runtime, out, **changes):
+    return toy.make_run("ppo", tiny_model, runtime, out, **changes)
 
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("critic", ["head", "tree"])
-async def test_ppo_finds_the_better_of_two_arms(tiny_model, worlds, tmp_path, critic):
-    run = make_run(tiny_model, worlds, tmp_path / "rl", **TWO_ARMS, critic=critic)
+async def test_ppo_finds_the_better_of_two_arms(tiny_model, runtime, tmp_path, critic):
+    run = make_run(tiny_model, runtime, tmp_path / "rl", **TWO_ARMS, critic=critic)
     await run.train()
     assert run.history[-1]["reward"] > 0.8  # of distinct leaves: one wrong draw in a tree of four counts as half
     assert run.dev_history[-1]["dev_reward"] == 1.0
     assert run.dev_history[-1]["share_Right"] == 1.0
 
 
-async def test_a_policy_is_named_after_its_content_and_tells_where_it_comes_from(tiny_model, worlds, tmp_path):
-    metrics = await make_run(tiny_model, worlds, tmp_path / "rl", iterations=1).train()
+async def test_a_policy_is_named_after_its_content_and_tells_where_it_comes_from(tiny_model, runtime, tmp_path):
+    metrics = await make_run(tiny_model, runtime, tmp_path / "rl", iterations=1).train()
     pointer = json.loads((tmp_path / "rl" / "policy.json").read_text())
     folder = tmp_path / "rl" / pointer["folder"]
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -118,15 +118,15 @@ async def test_a_policy_is_named_after_its_content_and_tells_where_it_comes_from
     assert not list((tmp_path / "rl").glob("*.pt"))
 
 
-async def test_a_collapsed_run_stops_and_keeps_the_best(tiny_model, worlds, tmp_path):
-    run = make_run(tiny_model, worlds, tmp_path / "rl", guards=SETTINGS.guards.model_copy(update={"min_entropy": 9.0}))
+async def test_a_collapsed_run_stops_and_keeps_the_best(tiny_model, runtime, tmp_path):
+    run = make_run(tiny_model, runtime, tmp_path / "rl", guards=SETTINGS.guards.model_copy(update={"min_entropy": 9.0}))
     metrics = await run.train()
     assert metrics["iterations"] == 1 and "entropy" in metrics["stopped"]
     assert metrics["best_iteration"] == 0 and (tmp_path / "rl" / "policy.json").is_file()
 
 
-async def test_of_two_policies_as_good_the_one_with_fewer_steps_is_kept(tiny_model, worlds, tmp_path):
-    run = make_run(tiny_model, worlds, tmp_path / "rl", price=0.02)
+async def test_of_two_policies_as_good_the_one_with_fewer_steps_is_kept(tiny_model, runtime, tmp_path):
+    run = make_run(tiny_model, runtime, tmp_path / "rl", price=0.02)
     slow, quick = ({"iteration": i, "dev_reward": 0.5, "dev_steps": steps} for i, steps in ((0, 7.0), (3, 3.0)))
     run.dev_history = [slow, quick]
     for run.iteration in (0, 3):

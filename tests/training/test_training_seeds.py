@@ -8,15 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.config import SeedsParams
+from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Grammar, Request
 from dragoman.engines.local import Vocabulary
+from dragoman.rollout.backends import Backends
+from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.record import Episode, Node, Trajectory
 from dragoman.rollout.samples import Sample
-from dragoman.rollout.tree import Exploration, Tree, World
+from dragoman.rollout.tree import Tree
 from dragoman.systems import build
 from dragoman.systems.prompts import Prompt
 from dragoman.training.seeds import balance, counts, for_proxy, select, solutions, without_shots
-from dragoman.types import Passage, Question
 from fakes import ListRetriever, ScriptedEngine
 
 STRATEGIES = {"N": "NoRetrieval", "P": "Plan", "S": "Search"}
@@ -258,9 +260,9 @@ async def sampled(shots: int) -> Episode:
     """One trajectory of a sampler with examples, on an engine whose token ids are another tokenizer's."""
     engine = ScriptedEngine(lambda prompt, rng: next((t for s, t in SAID.items() if s in prompt), "ngultrum"))
     passages = [Passage("p", "Bhutan", "pays in ngultrum")]
-    world = World(llm=engine, proxy=engine, retriever=ListRetriever(passages))
+    backends = Backends(llm=engine, proxy=engine, retriever=ListRetriever(passages))
     system = build("c3po", {"shots": shots, "max_depth": 4})
-    grown = await Tree(Question("q", "What does Bhutan pay with?"), system, world, exploration=Exploration()).grow()
+    grown = await Tree(Question("q", "What does Bhutan pay with?"), system, backends, exploration=Exploration()).grow()
     for trajectory in grown.trajectories:
         trajectory.rewards = {"r": 1.0}
     return grown

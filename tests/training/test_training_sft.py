@@ -7,7 +7,7 @@ import pytest
 from toy import QUESTIONS, ToyWorlds
 
 from dragoman.config import AdapterParams, SftParams
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
 from dragoman.training import sft
 
 SETTINGS = SftParams(
@@ -21,13 +21,13 @@ def right(toy_samples):
 
 
 async def train(tiny_model, samples, out, settings=SETTINGS):
-    worlds = ToyWorlds()
+    runtime = ToyWorlds()
     try:
         return await sft.train(
             "toy",
             samples,
             QUESTIONS[:2],
-            worlds,
+            runtime,
             settings,
             base=tiny_model,
             reward="cover_em",
@@ -36,7 +36,7 @@ async def train(tiny_model, samples, out, settings=SETTINGS):
             data={"samples": "abc"},
         )
     finally:
-        await worlds.close()
+        await runtime.close()
 
 
 @pytest.mark.parametrize("adapter", [SETTINGS.adapter, None], ids=["lora", "full"])

@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 
 from dragoman.config import SeedsParams
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage, Question
 from dragoman.engines.local import Vocabulary
-from dragoman.errors import UserError
+from dragoman.pipeline.rollout import roll_out_questions
+from dragoman.pipeline.train import make_seeds
+from dragoman.rollout.backends import Backends
+from dragoman.rollout.exploration import TREE, Exploration
 from dragoman.rollout.samples import read_samples
 from dragoman.rollout.store import read_episodes
-from dragoman.rollout.tree import TREE, Exploration, World
 from dragoman.systems import build
-from dragoman.training.stages import make_seeds, roll_out_questions
-from dragoman.types import Passage, Question
 from fakes import ListRetriever, ScriptedEngine
 
 QUESTIONS = [Question(f"a/{i}", f"Which town is number {i}?", (f"town {i}",)) for i in range(3)]
@@ -33,7 +35,7 @@ def proxy(prompt: str, rng) -> str:
     return rng.choice(["Action: []", "Action: [1]", "Action: [1, 2]"])
 
 
-def world(answer: str = "") -> World:
+def backends(answer: str = "") -> Backends:
     """The LLM repeats the first passage that it is shown; with `answer`, it always says that."""
 
     def llm(prompt: str, rng) -> str:
@@ -41,10 +43,10 @@ def world(answer: str = "") -> World:
             return answer or "1. find it"
         return next((line for line in prompt.splitlines() if line.startswith("[1]")), "no idea")
 
-    return World(llm=ScriptedEngine(llm), proxy=ScriptedEngine(proxy), retriever=ListRetriever(PASSAGES))
+    return Backends(llm=ScriptedEngine(llm), proxy=ScriptedEngine(proxy), retriever=ListRetriever(PASSAGES))
 
 
-async def roll_out(out: Path, own: World, exploration: Exploration = TREE, draws: int = 1):
+async def roll_out(out: Path, own: Backends, exploration: Exploration = TREE, draws: int = 1):
     return await roll_out_questions(
         "c3po",
         build("c3po", {"max_depth": 5}),
@@ -61,7 +63,7 @@ async def roll_out(out: Path, own: World, exploration: Exploration = TREE, draws
 
 
 async def test_trees_leave_episodes_samples_figures_and_views(tmp_path):
-    episodes, metrics = await roll_out(tmp_path, world())
+    episodes, metrics = await roll_out(tmp_path, backends())
     assert json.loads((tmp_path / "metrics.json").read_text()) == metrics
     assert metrics["questions"] == 3 and metrics["nodes"] == sum(len(e.nodes) for e in episodes)
     assert {e.key for e in read_episodes(tmp_path / "episodes.jsonl")} == {e.key for e in episodes}
@@ -72,19 +74,19 @@ async def test_trees_leave_episodes_samples_figures_and_views(tmp_path):
 
 
 async def test_a_second_run_asks_nothing_again(tmp_path):
-    await roll_out(tmp_path, world())
-    again = world()
+    await roll_out(tmp_path, backends())
+    again = backends()
     await roll_out(tmp_path, again)
     assert not again.proxy.requests and not again.llm.requests
 
 
 async def test_single_trajectories_are_drawn_independently(tmp_path):
-    episodes, metrics = await roll_out(tmp_path, world(), Exploration(temperature=1.0), draws=4)
+    episodes, metrics = await roll_out(tmp_path, backends(), Exploration(temperature=1.0), draws=4)
     assert metrics["questions"] == metrics["trajectories"] == 12
     assert all(len(e.trajectories) == 1 for e in episodes) and len({e.key for e in episodes}) == 12
 
 
-async def seeds(out: Path, own: World, vocabulary=None, questions=QUESTIONS, **settings):
+async def seeds(out: Path, own: Backends, vocabulary=None, questions=QUESTIONS, **settings):
     return await make_seeds(
         "c3po",
         build("c3po", {"max_depth": 5}),
@@ -99,7 +101,7 @@ async def seeds(out: Path, own: World, vocabulary=None, questions=QUESTIONS, **s
 
 
 async def test_seeds_are_actions_that_led_to_right_answers(tmp_path):
-    metrics = await seeds(tmp_path, world(), min_credit=0.0, first="all")
+    metrics = await seeds(tmp_path, backends(), min_credit=0.0, first="all")
     kept = read_samples(tmp_path / "samples.parquet")
     assert len(kept) == metrics["kept"]["samples"] <= metrics["worth_imitating"]["samples"]
     assert all(sample.credit > 0 for sample in kept)
@@ -108,20 +110,20 @@ async def test_seeds_are_actions_that_led_to_right_answers(tmp_path):
 
 async def test_where_nothing_was_right_there_is_nothing_to_imitate(tmp_path):
     with pytest.raises(UserError, match=r"none of \d+ trajectories was worth keeping"):
-        await seeds(tmp_path, world("no idea"))
+        await seeds(tmp_path, backends("no idea"))
     assert (tmp_path / "episodes.jsonl").is_file()  # what was sampled is kept
 
 
 async def test_a_teacher_s_actions_are_written_in_the_proxy_s_tokens(tmp_path, tiny_model):
     vocabulary = Vocabulary(tiny_model, None)
-    await seeds(tmp_path, world(), lambda: vocabulary, min_credit=0.0, shots=2)
+    await seeds(tmp_path, backends(), lambda: vocabulary, min_credit=0.0, shots=2)
     for sample in read_samples(tmp_path / "samples.parquet"):
         assert len(sample.prompt_ids) > 20 and sample.completion_ids[-1] in vocabulary.eos_ids
         assert vocabulary.decode(sample.completion_ids).startswith(("[", "Action: ["))
 
 
 async def test_an_oracle_s_actions_too_and_the_proxy_is_asked_nothing(tmp_path, tiny_model):
-    vocabulary, own = Vocabulary(tiny_model, None), world()
+    vocabulary, own = Vocabulary(tiny_model, None), backends()
     known = [replace(q, supporting_ids=(f"p{i}",)) for i, q in enumerate(QUESTIONS)]
     metrics = await seeds(tmp_path, own, lambda: vocabulary, known, exploration={"oracle": True}, min_advantage=0.1)
     assert own.proxy.requests == [] and metrics["trees"]["trajectories"] == len(known)

@@ -1,4 +1,4 @@
-"""A system with one decision between two arms, of which one is right, in a world with a real engine; and runs of it."""
+"""A system with one decision between two arms, of which one is right, in a backends with a real engine; and runs of it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from dragoman.config import AdapterParams, RlParams
+from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Engine
 from dragoman.engines.transformers import TransformersEngine
-from dragoman.rollout.tree import World
+from dragoman.pipeline.train import algorithm
+from dragoman.rollout.backends import Backends
 from dragoman.systems.base import Context, Outcome, Role, System
 from dragoman.systems.grammar import Form, OneOf
 from dragoman.systems.prompts import Prompt
 from dragoman.training.loop import Loop
-from dragoman.training.stages import algorithm
-from dragoman.types import Passage, Question
 from fakes import ListRetriever
 
 
@@ -53,18 +53,18 @@ class TwoArms:
 
 
 class ToyWorlds:
-    """`Worlds` for the toy, or for another system: each policy folder in an engine of its own."""
+    """`Runtime` for the toy, or for another system: each policy folder in an engine of its own."""
 
     def __init__(self, system: System = TwoArms(), llm: Engine | None = None, passages: Sequence[Passage] = ()) -> None:
         self.system, self.llm, self.retriever = system, llm, ListRetriever(passages)
         self.engines: dict[str, Engine] = {}
 
-    def open(self, name: str) -> tuple[System, World]:
+    def open(self, name: str) -> tuple[System, Backends]:
         folder = name.partition("@")[2]
         if folder not in self.engines:
             self.engines[folder] = TransformersEngine(Path(folder), dtype="float32", threads=1)
         engine = self.engines[folder]
-        return self.system, World(llm=self.llm or engine, proxy=engine, retriever=self.retriever)
+        return self.system, Backends(llm=self.llm or engine, proxy=engine, retriever=self.retriever)
 
     async def release(self, name: str) -> None:
         if engine := self.engines.pop(name.partition("@")[2], None):
@@ -106,7 +106,7 @@ TWO_ARMS = {
 def make_run(
     name: str,
     model: Path,
-    worlds: ToyWorlds,
+    runtime: ToyWorlds,
     out: Path,
     *,
     system: str = "toy",
@@ -118,7 +118,7 @@ def make_run(
         system,
         asked,
         asked[:2],
-        worlds,
+        runtime,
         SETTINGS.model_copy(update=changes),
         warm_up=model,
         reward="cover_em",

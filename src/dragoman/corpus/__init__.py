@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dragoman.corpus.atlas import build_atlas
+    from dragoman.corpus.atlas.build import build_atlas
     from dragoman.corpus.chunking import chunk
     from dragoman.corpus.loaders import load_corpus, load_questions
 
 __all__ = ["build_atlas", "chunk", "load_corpus", "load_questions"]
 
-_HOMES = {"build_atlas": "atlas", "chunk": "chunking", "load_corpus": "loaders", "load_questions": "loaders"}
+_HOMES = {"build_atlas": "atlas.build", "chunk": "chunking", "load_corpus": "loaders", "load_questions": "loaders"}
 
 
 def __getattr__(name: str) -> Any:

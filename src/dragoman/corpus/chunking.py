@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
-from dragoman.errors import UserError
-from dragoman.types import Passage
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage
 
 Span = tuple[int, int]  # characters: start, and end (exclusive)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
 
 SHOWN = 5
 

@@ -16,10 +16,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage, Question
 from dragoman.corpus.faults import Faults
 from dragoman.corpus.triples import SUFFIXES, entity_passages, read_triples
-from dragoman.errors import UserError
-from dragoman.types import Passage, Question
 
 log = logging.getLogger(__name__)
 
@@ -223,7 +223,7 @@ def _check_limit(limit: int | None) -> None:
 
 
 def _json_lines(path: Path, faults: Faults) -> Iterator[tuple[int, Row]]:
-    """Like `dragoman.jsonl.read`, but it notes a bad line and goes on to the next."""
+    """Like `dragoman.core.files.read`, but it notes a bad line and goes on to the next."""
     if not path.is_file():
         raise UserError(f"{path}: no such file")
     with path.open("rb") as lines:

@@ -16,9 +16,9 @@ from rdflib import BNode, Graph, Literal, URIRef
 from rdflib.namespace import RDFS
 from rdflib.term import Node
 
+from dragoman.core.errors import UserError
+from dragoman.core.types import Triple
 from dragoman.corpus.triples import RDF_FORMATS, read_triples
-from dragoman.errors import UserError
-from dragoman.types import Triple
 
 NAMESPACE = "urn:dragoman:"
 FILE_ORDER = "SimpleMemory"  # its dictionaries keep the order of a file, which the default store does not

@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage, Triple
 from dragoman.corpus.faults import Faults
-from dragoman.errors import UserError
-from dragoman.types import Passage, Triple
 
 RDF_FORMATS = {".nt": "nt", ".ttl": "turtle"}
 SUFFIXES = (".tsv", *RDF_FORMATS)

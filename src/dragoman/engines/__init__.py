@@ -9,8 +9,8 @@ from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Literal
 
+from dragoman.core.errors import UserError
 from dragoman.engines.base import Engine, Request, Result
-from dragoman.errors import UserError
 
 logger = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragoman import model
+from dragoman.core.errors import EngineFault, UserError
+from dragoman.engines import fetch as model
 from dragoman.engines.base import Grammar, Request, Result
-from dragoman.errors import EngineFault, UserError
 
 if TYPE_CHECKING:
     from xgrammar import GrammarMatcher

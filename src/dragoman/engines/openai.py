@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 import httpx
 
+from dragoman.core.errors import EngineFault, UserError
 from dragoman.engines.base import Completion, Request, Result
 from dragoman.engines.local import seed_of
-from dragoman.errors import EngineFault, UserError
 
 logger = logging.getLogger(__name__)
 

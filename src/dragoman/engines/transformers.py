@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dragoman.core.errors import UserError
 from dragoman.engines.base import Completion, FinishReason, Result
 from dragoman.engines.local import Job, LocalEngine, Vocabulary, seed_of
-from dragoman.errors import UserError
 
 if TYPE_CHECKING:
     import torch

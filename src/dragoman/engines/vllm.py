@@ -22,9 +22,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from dragoman.core.errors import UserError
 from dragoman.engines.base import Completion, Grammar, Request, Result
 from dragoman.engines.local import Job, LocalEngine, Vocabulary, seed_of
-from dragoman.errors import UserError
 
 if TYPE_CHECKING:
     import torch

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dragoman.core.types import Passage, Question
 from dragoman.rollout.record import Call, Node
 from dragoman.rollout.tree import Tree
+from dragoman.runtime import Runtime
 from dragoman.systems.base import StopReason
-from dragoman.types import Passage, Question
-from dragoman.world import Worlds
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,11 @@ class Asked:
 
 
 async def ask_one(
-    question: str, name: str, worlds: Worlds, *, observe: Callable[[Node | Call], None] = lambda event: None
+    question: str, name: str, runtime: Runtime, *, observe: Callable[[Node | Call], None] = lambda event: None
 ) -> Asked:
     """Let the system called `name` answer; `observe` sees each step as it is made."""
-    system, world = worlds.open(name)
-    tree = Tree(Question("asked", question), system, world, observe=observe)
+    system, backends = runtime.open(name)
+    tree = Tree(Question("asked", question), system, backends, observe=observe)
     episode = await tree.grow(system_name=name)
     (trajectory,) = episode.trajectories
     return Asked(

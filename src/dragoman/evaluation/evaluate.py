@@ -7,19 +7,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dragoman import jsonl, tracking
+from dragoman import tracking
 from dragoman.config import EvaluateParams
-from dragoman.errors import UserError
+from dragoman.core import files
+from dragoman.core.errors import UserError
+from dragoman.core.progress import bar
+from dragoman.core.text import folder_name
+from dragoman.core.types import Question
 from dragoman.evaluation.metrics import prediction, summarize
 from dragoman.evaluation.report import write_report
-from dragoman.progress import bar
 from dragoman.rewards.judge import judge_predictions
-from dragoman.rewards.rewards import Rewards
+from dragoman.rewards.trajectory import Rewards
 from dragoman.rollout.record import Episode
 from dragoman.rollout.scheduler import roll_out
 from dragoman.rollout.store import EpisodeStore
-from dragoman.types import Question
-from dragoman.world import Worlds, folder_name
+from dragoman.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +29,7 @@ log = logging.getLogger(__name__)
 async def evaluate(
     systems: Sequence[str],
     questions: Sequence[Question],
-    worlds: Worlds,
+    runtime: Runtime,
     *,
     dataset: str,
     settings: EvaluateParams,
@@ -45,10 +47,10 @@ async def evaluate(
     """
     if not questions:
         raise UserError("no questions to evaluate")
-    opened = {name: worlds.open(name) for name in systems}  # bad names fail before the first question is put
+    opened = {name: runtime.open(name) for name in systems}  # bad names fail before the first question is put
     predictions: list[dict[str, Any]] = []
     episodes: dict[str, list[Episode]] = {}
-    for name, (system, world) in opened.items():
+    for name, (system, backends) in opened.items():
         with EpisodeStore(out / "episodes" / folder_name(name)) as store, bar(name, len(questions)) as advance:
             scored: list[float] = []
 
@@ -61,7 +63,7 @@ async def evaluate(
                 questions,
                 name,
                 system,
-                world,
+                backends,
                 store,
                 seed=seed,
                 concurrency=settings.concurrency,
@@ -70,10 +72,10 @@ async def evaluate(
             )
         rows = [prediction(episode, name) for episode in episodes[name]]
         if settings.judge:
-            await judge_predictions(world.llm, rows)
+            await judge_predictions(backends.llm, rows)
         predictions += rows
         log.info("%s: %d questions, %d failed", name, len(rows), sum(r["scores"]["cover_em"] is None for r in rows))
-    jsonl.write(out / "predictions.jsonl", predictions)
+    files.write(out / "predictions.jsonl", predictions)
     metrics = summarize(predictions, dataset=dataset, seed=seed, resamples=settings.bootstrap)
     write_report(metrics, out)
     if track is not None:
@@ -94,5 +96,5 @@ async def evaluate(
 
 def merge(folders: Sequence[Path], *, dataset: str, seed: int, resamples: int) -> dict[str, Any]:
     """The metrics of several evaluations of the same questions, side by side."""
-    predictions = [row for folder in folders for _, row in jsonl.read(folder / "predictions.jsonl")]
+    predictions = [row for folder in folders for _, row in files.read(folder / "predictions.jsonl")]
     return summarize(predictions, dataset=dataset, seed=seed, resamples=resamples)

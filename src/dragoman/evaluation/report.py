@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dragoman import jsonl
+from dragoman.core import files
 
 COLUMNS = (
     ("cover_em", "cover-EM"),
@@ -42,8 +42,8 @@ def markdown(metrics: dict[str, Any]) -> str:
 
 def write_report(metrics: dict[str, Any], out: Path) -> None:
     """Write `metrics.json`, `table.md`, and in `plots/` the data (CSV, for `dvc plots`) and the pictures (PNG)."""
-    jsonl.write_json(out / "metrics.json", metrics)
-    jsonl.write_text(out / "table.md", markdown(metrics))
+    files.write_json(out / "metrics.json", metrics)
+    files.write_text(out / "table.md", markdown(metrics))
     write_plots([metrics], out / "plots")
 
 
@@ -54,11 +54,11 @@ def write_joint_report(
 
     `sources` is what stage `seeds` has of each source of training questions; more than one makes a table of them.
     """
-    jsonl.write_json(out / "metrics.json", by_dataset)
+    files.write_json(out / "metrics.json", by_dataset)
     tables = [markdown(m) for m in by_dataset.values()]
     if sources and len(sources) > 1:
         tables.append(_learnt_from(sources))
-    jsonl.write_text(out / "table.md", "\n".join(tables))
+    files.write_text(out / "table.md", "\n".join(tables))
     write_plots(list(by_dataset.values()), out / "plots")
 
 
@@ -72,7 +72,7 @@ def write_plots(all_metrics: Sequence[dict[str, Any]], folder: Path) -> None:
                 total = sum(s[name].values())
                 shares = [[key, round(count / total, 4)] for key, count in s[name].items()]
                 writer.writerows([metrics["dataset"], system, *share] for share in shares)
-        jsonl.write_text(folder / f"{name}.csv", text.getvalue())
+        files.write_text(folder / f"{name}.csv", text.getvalue())
     for metrics in all_metrics:
         _pictures(metrics, folder / metrics["dataset"] if len(all_metrics) > 1 else folder)
 

@@ -14,10 +14,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dragoman import jsonl, tracking
+from dragoman import tracking
 from dragoman.config import ValidateParams
-from dragoman.errors import UserError
-from dragoman.progress import bar
+from dragoman.core import files
+from dragoman.core.errors import UserError
+from dragoman.core.progress import bar
 from dragoman.quality.artifacts import Artifact, Reader, find
 from dragoman.quality.checkpoint import DOCS, Checkpoints, Finding, quiet
 from dragoman.quality.suites import suites
@@ -59,29 +60,29 @@ def validate(
     if (out / "gx").exists() and not (out / REPORT).is_file():
         raise UserError(f"{out / 'gx'}: made by something else; give another folder for the results")
     out.mkdir(parents=True, exist_ok=True)
-    files = []
+    checked = []
     with quiet(), tempfile.TemporaryDirectory(dir=out, prefix=".gx.") as scratch:
         checkpoints = Checkpoints(Path(scratch), suites(settings))
         with bar("validate", len(found)) as advance:
             for number, path in enumerate(found, start=1):
-                files.append(_check(reader.read(path), number, checkpoints))
+                checked.append(_check(reader.read(path), number, checkpoints))
                 advance(str(path))
         checkpoints.write_docs()
         metrics = {
-            "files": len(files),
-            "rows": sum(file["rows"] for file in files),
-            "expectations": sum(file["met"] + len(file["failed"]) for file in files),
-            "failed": sum(len(file["failed"]) for file in files),
+            "files": len(checked),
+            "rows": sum(file["rows"] for file in checked),
+            "expectations": sum(file["met"] + len(file["failed"]) for file in checked),
+            "failed": sum(len(file["failed"]) for file in checked),
         }
-        report = {"docs": str(out / DOCS), "metrics": metrics, "files": files}
-        jsonl.write_json(out / REPORT, report)
-        jsonl.write_json(out / "metrics.json", metrics)
+        report = {"docs": str(out / DOCS), "metrics": metrics, "files": checked}
+        files.write_json(out / REPORT, report)
+        files.write_json(out / "metrics.json", metrics)
         shutil.rmtree(out / "gx", ignore_errors=True)
         (Path(scratch) / "gx").rename(out / "gx")
     if track is not None:
         tracking.start(track)
         tracking.log_validation(report, parameters=settings.model_dump())
-    for file in files:
+    for file in checked:
         for what in file["unchecked"]:
             logger.warning("%s: not checked %s", file["file"], what)
     if metrics["failed"]:

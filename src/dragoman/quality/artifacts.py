@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragoman import jsonl
-from dragoman.errors import UserError
+from dragoman.core import files
+from dragoman.core.errors import UserError
+from dragoman.core.stats import chi_square
 from dragoman.quality.lines import Lines, PassageRow, QuestionRow, read_lines
 from dragoman.retrieval.manifest import MANIFEST, Manifest
 from dragoman.rewards.answer import normalize
@@ -40,8 +41,6 @@ KINDS = {
     "samples.parquet": "samples",
 }
 """What a file holds, by its name."""
-
-FEWEST_EXPECTED = 5.0  # Cochran (1954): with fewer in a cell, chi-square no longer follows its distribution
 
 
 @dataclass(frozen=True)
@@ -311,35 +310,9 @@ def read_corpus(path: Path) -> Corpus:
     digest = hashlib.sha256()  # as retrieval.store.write_passages computes it
     for row in read_lines(path, PassageRow).rows.values():
         ids.append(row.id or "")
-        digest.update((jsonl.dumps({"id": row.id, "title": row.title or "", "text": row.text}) + "\n").encode())
+        digest.update((files.dumps({"id": row.id, "title": row.title or "", "text": row.text}) + "\n").encode())
     whole = {re.sub(r"#\d+$", "", i) for i in ids}  # a question names the passage that chunks were cut from
     return Corpus(len(ids), frozenset(ids) | whole, digest.hexdigest())
-
-
-def chi_square(counts: Mapping[str, int], probabilities: Mapping[str, float]) -> float:
-    """The p-value of Pearson's test that `counts` were drawn with `probabilities`, all above 0.
-
-    From the rarest on, categories are put together until five of each are expected. Where that leaves a single one, nothing
-    speaks against the counts: 1.
-    """
-    from scipy.stats import chisquare
-
-    n = sum(counts.get(category, 0) for category in probabilities)
-    expected, observed = [0.0], [0]
-    for p, category in sorted((p, category) for category, p in probabilities.items()):
-        if expected[-1] >= FEWEST_EXPECTED:
-            expected.append(0.0)
-            observed.append(0)
-        expected[-1] += n * p
-        observed[-1] += counts.get(category, 0)
-    if expected[-1] < FEWEST_EXPECTED and len(expected) > 1:
-        rest, count = expected.pop(), observed.pop()
-        expected[-1] += rest
-        observed[-1] += count
-    if len(expected) < 2:
-        return 1.0
-    scale = n / sum(expected)  # probabilities add up to 1 within the plan's tolerance, and scipy's is smaller
-    return float(chisquare(observed, [e * scale for e in expected]).pvalue)
 
 
 def file_table(faults: Mapping[Any, str | None]) -> Table:

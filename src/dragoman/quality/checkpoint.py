@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
 from dragoman.quality.artifacts import Table
 
 if TYPE_CHECKING:

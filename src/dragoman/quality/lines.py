@@ -9,7 +9,7 @@ from typing import Annotated, Generic, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
-from dragoman import jsonl
+from dragoman.core import files
 
 Identity = Annotated[str, Field(pattern=r"\S")]
 
@@ -51,9 +51,9 @@ def read_lines(path: Path, model: type[R]) -> Lines[R]:
             if not raw.strip():
                 continue
             try:
-                row = jsonl.parse(raw)
+                row = files.parse(raw)
                 if b"\\u" in raw:  # JSON can spell half of a surrogate pair, which no UTF-8 file or index can hold
-                    jsonl.dumps(row).encode()
+                    files.dumps(row).encode()
                 rows[number] = model.model_validate(row)
             except ValidationError as e:
                 first = e.errors(include_url=False)[0]

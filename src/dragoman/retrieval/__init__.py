@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal
 
-from dragoman.errors import RetrieverFault, UserError
+from dragoman.core.errors import RetrieverFault, UserError
+from dragoman.core.types import Passage
 from dragoman.retrieval.base import Hit, Retriever
 from dragoman.retrieval.health import check_health
 from dragoman.retrieval.manifest import BUNDLED_ENCODER, METHODS, POOL, RRF_K, SEARCH, Manifest, building
-from dragoman.types import Passage
 
 __all__ = ["Hit", "Manifest", "Method", "Retriever", "build_index", "check_health", "open_retriever"]
 
@@ -111,7 +111,7 @@ def open_retriever(target: Path | str, *, threads: int = 2, heap: str = "2g", de
         UserError: there is no index there, it is damaged, or no server answers.
     """
     if isinstance(target, str) and target.startswith(("http://", "https://")):
-        from dragoman.retrieval.client import HttpRetriever
+        from dragoman.retrieval.http.client import HttpRetriever
 
         try:
             return HttpRetriever(target)

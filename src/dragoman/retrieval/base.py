@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from dragoman.types import Passage, Question
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage, Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +45,21 @@ class PerQuestion(Protocol):
             UserError: there is nothing for it.
         """
         ...
+
+
+def span(k: int, page: int) -> tuple[int, int]:
+    """The ranks, from 0, that the `page`-th group of `k` passages covers: first, and one past the last.
+
+    Raises:
+        UserError: k < 1 or page < 0.
+    """
+    if k < 1:
+        raise UserError(f"k is {k}: ask for at least one passage")
+    if page < 0:
+        raise UserError(f"page is {page}: pages count from 0")
+    return page * k, (page + 1) * k
+
+
+def well_formed(query: str) -> str:
+    """The query as Unicode that can be encoded: a model or a JSON escape may leave half a surrogate pair in it."""
+    return query.encode("utf-8", "replace").decode()

@@ -12,14 +12,13 @@ from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 
-from dragoman.errors import UserError
-from dragoman.retrieval.asked import span
-from dragoman.retrieval.base import Hit
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage
+from dragoman.retrieval.base import Hit, span
 from dragoman.retrieval.java import anserini_jar, java_class, start_java
 from dragoman.retrieval.manifest import Manifest, building
 from dragoman.retrieval.store import PassageStore, indexed_text, write_passages
 from dragoman.retrieval.worker import SearchWorker
-from dragoman.types import Passage
 
 LUCENE = "lucene"
 BATCH = 1000  # documents in one call into Java

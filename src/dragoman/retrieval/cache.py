@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from dragoman import jsonl
-from dragoman.errors import UserError
-from dragoman.retrieval.asked import span, well_formed
-from dragoman.retrieval.base import Hit, PerQuestion, Retriever
-from dragoman.types import Passage, Question
+from dragoman.core import files
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage, Question
+from dragoman.retrieval.base import Hit, PerQuestion, Retriever, span, well_formed
 
 logger = logging.getLogger(__name__)
 
@@ -160,7 +159,7 @@ class _Disk:
 
     def _write(self, found: Found) -> None:
         rows = [
-            (*key, jsonl.dumps([[h.passage.id, h.passage.title, h.passage.text, h.score] for h in hits]))
+            (*key, files.dumps([[h.passage.id, h.passage.title, h.passage.text, h.score] for h in hits]))
             for key, hits in found.items()
         ]
         try:

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dragoman import jsonl
-from dragoman.errors import UserError
-from dragoman.retrieval.asked import span
-from dragoman.retrieval.base import Hit
+from dragoman.core import files
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage
+from dragoman.retrieval.base import Hit, span
 from dragoman.retrieval.manifest import BUNDLED_ENCODER, Manifest, building, digest
 from dragoman.retrieval.store import PassageStore, indexed_text, write_passages
 from dragoman.retrieval.worker import SearchWorker
-from dragoman.types import Passage
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -253,7 +252,7 @@ def _keep_vectors_of(plan: dict[str, Any], work: Path) -> None:
     if not same:
         (work / PLAN).unlink(missing_ok=True)
         (work / VECTORS).write_bytes(b"")
-        jsonl.write_text(work / PLAN, json.dumps(plan))
+        files.write_text(work / PLAN, json.dumps(plan))
 
 
 def _write_index(vectors: np.ndarray, path: Path) -> None:

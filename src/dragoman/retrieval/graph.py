@@ -12,8 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from dragoman.retrieval.asked import span, well_formed
-from dragoman.retrieval.base import Hit, Retriever
+from dragoman.retrieval.base import Hit, Retriever, span, well_formed
 from dragoman.retrieval.bm25 import BM25Retriever
 from dragoman.retrieval.manifest import SEARCH, Manifest, digest
 from dragoman.retrieval.store import PassageStore

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from dragoman.errors import RetrieverFault, UserError
+from dragoman.core.errors import RetrieverFault, UserError
+from dragoman.core.types import Passage
 from dragoman.retrieval.base import Hit, Retriever
-from dragoman.types import Passage
 
 PROBE_WORDS = 12
 NEUTRAL_QUERY = "the first name of a person, place or thing that is known for something"

@@ -7,9 +7,8 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
-from dragoman.errors import UserError
-from dragoman.retrieval.asked import span
-from dragoman.retrieval.base import Hit, Retriever
+from dragoman.core.errors import UserError
+from dragoman.retrieval.base import Hit, Retriever, span
 from dragoman.retrieval.manifest import POOL, RRF_K, digest
 
 

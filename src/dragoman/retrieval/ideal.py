@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dragoman.errors import UserError
-from dragoman.retrieval.asked import span
-from dragoman.retrieval.base import Hit, Retriever
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage, Question
+from dragoman.retrieval.base import Hit, Retriever, span
 from dragoman.retrieval.bm25 import BM25Retriever
 from dragoman.retrieval.manifest import POOL, SEARCH, Manifest, digest
 from dragoman.retrieval.store import PassageStore
-from dragoman.types import Passage, Question
 
 
 def open_ideal(folder: Path | str, *, threads: int = 2, heap: str = "2g") -> IdealRetriever:

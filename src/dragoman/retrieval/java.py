@@ -24,7 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
 
 logger = logging.getLogger(__name__)
 

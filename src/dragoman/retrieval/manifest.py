@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dragoman import jsonl
-from dragoman.errors import UserError
+from dragoman.core import files
+from dragoman.core.errors import UserError
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
@@ -57,7 +57,7 @@ class Manifest:
         return f"{self.method}-{digest(self.to_json())}"
 
     def write(self, folder: Path) -> None:
-        jsonl.write_text(folder / MANIFEST, json.dumps(self.to_json(), indent=2, sort_keys=True) + "\n")
+        files.write_text(folder / MANIFEST, json.dumps(self.to_json(), indent=2, sort_keys=True) + "\n")
 
     @classmethod
     def read(cls, folder: Path, method: str | None = None) -> Manifest:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dragoman import jsonl
-from dragoman.errors import UserError
-from dragoman.types import Passage
+from dragoman.core import files
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage
 
 PASSAGES = "passages.jsonl"
 OFFSETS = "offsets.npy"
@@ -41,7 +41,7 @@ def write_passages(passages: Iterable[Passage], folder: Path) -> str:
                 raise UserError(f"passage {passage.id!r} has no text: leave it out of the corpus")
             seen.add(passage.id)
             try:
-                line = (jsonl.dumps({"id": passage.id, "title": passage.title, "text": passage.text}) + "\n").encode()
+                line = (files.dumps({"id": passage.id, "title": passage.title, "text": passage.text}) + "\n").encode()
             except UnicodeEncodeError:
                 raise UserError(f"passage {passage.id!r} holds half a surrogate pair, which is not text") from None
             lines.write(line)

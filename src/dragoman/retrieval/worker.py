@@ -15,9 +15,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from dragoman.errors import RetrieverFault
-from dragoman.retrieval.asked import well_formed
-from dragoman.retrieval.base import Hit
+from dragoman.core.errors import RetrieverFault
+from dragoman.retrieval.base import Hit, well_formed
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from dragoman.core.errors import EngineFault
 from dragoman.engines.base import Engine, Grammar, Request
-from dragoman.errors import EngineFault
 from dragoman.systems.prompts import load
 
 VERDICT = Grammar(regex="True|False")

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dragoman import jsonl
+from dragoman.core import files
+from dragoman.core.errors import UserError
 from dragoman.engines.base import Grammar
-from dragoman.errors import UserError
 from dragoman.rollout.credit import credit
 from dragoman.rollout.record import Episode
 
@@ -97,7 +97,7 @@ def write_samples(path: Path, rows: Sequence[Sample]) -> None:
         ]
     )
     table = pa.Table.from_pylist([_row(s) for s in rows], schema=schema)
-    with jsonl.replacing(path) as temporary:
+    with files.replacing(path) as temporary:
         pq.write_table(table, temporary, compression="zstd")
 
 

@@ -11,27 +11,30 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, is_dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dragoman import jsonl, systems
-from dragoman.rewards.rewards import Rewards
+from dragoman import systems
+from dragoman.core import files
+from dragoman.core.hashing import code_hash
+from dragoman.core.types import Question
+from dragoman.rewards.trajectory import Rewards
+from dragoman.rollout.backends import Backends
+from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.record import Call, Episode, Node
 from dragoman.rollout.store import EpisodeStore
-from dragoman.rollout.tree import Exploration, Tree, World
+from dragoman.rollout.tree import Tree
 from dragoman.systems.base import System
-from dragoman.types import Question
 
 
 def episode_key(question: Question, config: dict[str, Any]) -> str:
     """Content hash of a question and of everything that its episode depends on."""
-    text = jsonl.dumps([question.to_json(), config])
+    text = files.dumps([question.to_json(), config])
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
 def describe(
-    name: str, system: System, world: World, exploration: Exploration, seed: int, rewards: Rewards | None = None
+    name: str, system: System, backends: Backends, exploration: Exploration, seed: int, rewards: Rewards | None = None
 ) -> dict[str, Any]:
     """The configuration that decides what an episode can be: it is stored with it, and hashed into its key."""
     if not is_dataclass(system):
@@ -40,11 +43,11 @@ def describe(
         "system": name,
         "settings": asdict(system),
         "code": code_hash(Path(systems.__file__).parent),
-        "llm": world.llm.fingerprint,
+        "llm": backends.llm.fingerprint,
         # a system without roles never meets the proxy
-        "proxy": world.proxy.fingerprint if system.roles else None,
-        "engines": {role: engine.fingerprint for role, engine in sorted(world.engines.items())},
-        "retriever": world.retriever.fingerprint,
+        "proxy": backends.proxy.fingerprint if system.roles else None,
+        "engines": {role: engine.fingerprint for role, engine in sorted(backends.engines.items())},
+        "retriever": backends.retriever.fingerprint,
         "exploration": asdict(exploration),
         "seed": seed,
     }
@@ -58,7 +61,7 @@ async def roll_out(
     questions: Sequence[Question],
     name: str,
     system: System,
-    world: World,
+    backends: Backends,
     store: EpisodeStore,
     *,
     exploration: Exploration = Exploration(),
@@ -72,7 +75,7 @@ async def roll_out(
 
     `concurrency` bounds how many questions are under way, not how many requests: a tree sends as many as it has.
     """
-    config = describe(name, system, world, exploration, seed, rewards)
+    config = describe(name, system, backends, exploration, seed, rewards)
     done = store.done
     gate = asyncio.Semaphore(concurrency)
 
@@ -83,7 +86,7 @@ async def roll_out(
                 tree = Tree(
                     question,
                     system,
-                    world,
+                    backends,
                     exploration=exploration,
                     seed=seed,
                     recorded=store.recorded(key),
@@ -111,12 +114,3 @@ async def _score(question: Question, episode: Episode, rewards: Rewards) -> None
     earned = await asyncio.gather(*(rewards.of(question, answer) for _, answer in answered))
     for (trajectory, _), scores in zip(answered, earned, strict=True):
         trajectory.rewards = scores
-
-
-@cache
-def code_hash(folder: Path) -> str:
-    """Hash of a package's code and prompts: what other code has made is something else."""
-    digest = hashlib.sha256()
-    for path in sorted(p for p in folder.rglob("*") if p.suffix in (".py", ".txt", ".json")):
-        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:12]

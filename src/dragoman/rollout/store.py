@@ -12,8 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
-from dragoman import jsonl
-from dragoman.errors import UserError
+from dragoman.core import files
+from dragoman.core.errors import UserError
 from dragoman.rollout.record import SCHEMA, Episode
 
 
@@ -33,7 +33,7 @@ class EpisodeStore:
 
     def __enter__(self) -> EpisodeStore:
         self.folder.mkdir(parents=True, exist_ok=True)
-        for row in jsonl.repaired(self.path):
+        for row in files.repaired(self.path):
             if row.get("schema_version") != SCHEMA:
                 raise UserError(
                     f"{self.path}: written with schema {row.get('schema_version')}, this version reads {SCHEMA}; "
@@ -41,7 +41,7 @@ class EpisodeStore:
                 )
             episode = Episode.model_validate(row)
             self._episodes[episode.key] = episode
-        for row in jsonl.repaired(self._calls_path):
+        for row in files.repaired(self._calls_path):
             self._calls[row["episode"]][row["call"]] = row["value"]
         self._episodes_file = self.path.open("a", encoding="utf-8")
         self._calls_file = self._calls_path.open("a", encoding="utf-8")
@@ -77,7 +77,7 @@ class EpisodeStore:
 
     def _append(self, file: TextIO, row: dict[str, Any]) -> None:
         try:
-            file.write(jsonl.dumps(row) + "\n")
+            file.write(files.dumps(row) + "\n")
             file.flush()  # to the kernel, which survives the death of this process
         except OSError as e:
             raise UserError(
@@ -93,7 +93,7 @@ def read_episodes(path: Path | str) -> list[Episode]:
         UserError: no such file, or not an episode file of this version.
     """
     episodes: dict[str, Episode] = {}
-    for number, row in jsonl.read(path):
+    for number, row in files.read(path):
         if row.get("schema_version") != SCHEMA:
             raise UserError(f"{path}:{number}: not an episode of schema {SCHEMA}")
         episode = Episode.model_validate(row)

@@ -18,67 +18,21 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any, TypeVar
 
-from dragoman.engines.base import Completion, Engine, Request, Result
-from dragoman.errors import EngineFault, RetrieverFault, UserError
-from dragoman.retrieval.base import PerQuestion, Retriever
+from dragoman.core.errors import EngineFault, RetrieverFault, UserError
+from dragoman.core.types import Passage, Question
+from dragoman.engines.base import Completion, Request, Result
+from dragoman.rollout.backends import Backends
+from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.record import Call, Episode, Node, Trajectory, action_to_json
 from dragoman.systems.base import Ask, Context, Gold, Outcome, Role, StopReason, System
 from dragoman.systems.grammar import Grammar, HallucinatedIndex, InvalidAction
 from dragoman.systems.prompts import Messages
-from dragoman.types import Passage, Question
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class World:
-    """What a system runs in. `engines` overrides the default engine for single roles or asks, by their name.
-
-    With `oracle`, every role acts as its oracle says, and the proxy is asked nothing.
-    """
-
-    llm: Engine
-    proxy: Engine
-    retriever: Retriever
-    engines: Mapping[str, Engine] = field(default_factory=dict)
-    oracle: bool = False
-
-    def engine_of(self, name: str, default: Engine) -> Engine:
-        return self.engines.get(name, default)
-
-    def retriever_of(self, question: Question) -> Retriever:
-        return self.retriever.of(question) if isinstance(self.retriever, PerQuestion) else self.retriever
-
-
-@dataclass(frozen=True)
-class Exploration:
-    """How many actions are drawn at a point.
-
-    The default is inference: one action, greedy. A tree rollout draws `breadth[t - 1]` actions at depth t (the last
-    entry holds for all that follow), and down to depth `force` so many of every kind of action (1 in C-3PO, section 5.1);
-    those without a choice of their own are all the same and one. With `oracle`, roles that have one act as it says, where
-    the question's gold passages are known, and nothing is drawn for them.
-    """
-
-    temperature: float = 0.0
-    breadth: tuple[int, ...] = (1,)
-    force: int = 0
-    max_nodes: int | None = None
-    max_tokens: int | None = None
-    """Limits on a whole tree. At each fork the siblings share equally in what is left, so that where a branch is cut does
-    not depend on which of them happened to run first."""
-    oracle: bool = False
-
-    def draws(self, depth: int) -> int:
-        return self.breadth[min(depth, len(self.breadth)) - 1]
-
-
-TREE = Exploration(temperature=1.0, breadth=(2, 2, 2, 2, 1), force=1)
-"""C-3PO eq. 2: K(t) = 2 for t <= 4, else 1, after a deterministic first decision."""
 
 
 class TrajectoryEnded(Exception):
@@ -100,7 +54,7 @@ class Tree:
         self,
         question: Question,
         system: System,
-        world: World,
+        backends: Backends,
         *,
         exploration: Exploration = Exploration(),
         seed: int = 0,
@@ -108,7 +62,7 @@ class Tree:
         remember: Callable[[str, Any], None] = lambda id, value: None,
         observe: Callable[[Node | Call], None] = lambda event: None,
     ) -> None:
-        self.question, self.system, self.world = question, system, world
+        self.question, self.system, self.backends = question, system, backends
         self.exploration, self.seed = exploration, seed
         self.recorded, self.remember, self.observe = recorded or {}, remember, observe
         self.nodes: dict[str, Node] = {}
@@ -222,7 +176,7 @@ class Tree:
 
         async def compute() -> dict[str, Any]:
             told = await self._told(role, grammar, state)
-            results = told or await self.world.engine_of(role.name, self.world.proxy).generate(requests)
+            results = told or await self.backends.engine_of(role.name, self.backends.proxy).generate(requests)
             return {"results": [r.to_json() for r in results], "told": bool(told)}
 
         drawn = await self.call(point, compute)
@@ -272,19 +226,19 @@ class Tree:
         """What the role's oracle says, as if an engine had said it that reports no tokens; nothing without an oracle.
 
         Raises:
-            UserError: the world is an oracle's, and there is none, or it does not know what to do; or it has to write a thought.
+            UserError: the backends is an oracle's, and there is none, or it does not know what to do; or it has to write a thought.
         """
         question = self.question
         known = question.supporting_ids
-        if self.world.oracle and role.oracle is None:
+        if self.backends.oracle and role.oracle is None:
             raise UserError(f"the role {role.name!r} has no oracle")
-        if self.world.oracle and not known:
+        if self.backends.oracle and not known:
             raise UserError(f"question {question.id}: an oracle needs its supporting_ids, and it has none")
-        if role.oracle is None or not known or not (self.exploration.oracle or self.world.oracle):
+        if role.oracle is None or not known or not (self.exploration.oracle or self.backends.oracle):
             return []
         gold = Gold(frozenset(known), self._find, question.answers, question.triples)
         actions = await role.oracle(gold, **state)
-        if self.world.oracle and not actions:
+        if self.backends.oracle and not actions:
             raise UserError(
                 f"question {question.id}: what is known of it does not tell the oracle of {role.name!r} what to do"
             )
@@ -295,7 +249,7 @@ class Tree:
         return [Result((), (Completion(text, (), (), "stop"),), 0, 0) for text in texts]
 
     async def _find(self, query: str, k: int) -> list[str]:
-        (hits,) = await self.world.retriever_of(self.question).search([query], k, 0)
+        (hits,) = await self.backends.retriever_of(self.question).search([query], k, 0)
         return [hit.passage.id for hit in hits]
 
 
@@ -341,10 +295,10 @@ class _RunContext:
         messages = ask.messages(state, history)
         id = _digest(["ask", ask.name, messages])
         request = Request(prompt=messages, max_tokens=ask.max_tokens, stop=ask.stop)
-        world = self.tree.world
+        backends = self.tree.backends
 
         async def compute() -> dict[str, Any]:
-            (result,) = await world.engine_of(ask.name, world.llm).generate([request])
+            (result,) = await backends.engine_of(ask.name, backends.llm).generate([request])
             return {
                 "text": result.completions[0].text,
                 "prompt_tokens": result.prompt_tokens,
@@ -373,7 +327,7 @@ class _RunContext:
         id = _digest(["search", query, k, page])
 
         async def compute() -> dict[str, Any]:
-            (hits,) = await self.tree.world.retriever_of(self.tree.question).search([query], k, page)
+            (hits,) = await self.tree.backends.retriever_of(self.tree.question).search([query], k, page)
             return {"passages": [[h.passage.id, h.passage.title, h.passage.text] for h in hits]}
 
         value = await self.tree.once(id, lambda: self.tree.call(id, compute))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic_core import to_json
 
-from dragoman import jsonl
+from dragoman.core import files
 from dragoman.rollout.credit import credit
 from dragoman.rollout.record import Episode
 
@@ -27,4 +27,4 @@ def tree_html(episode: Episode, reward: str) -> str:
 
 def write_tree(episode: Episode, reward: str, path: Path) -> None:
     """Write `tree_html` to `path`, all or nothing."""
-    jsonl.write_text(path, tree_html(episode, reward))
+    files.write_text(path, tree_html(episode, reward))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from dragoman import registry
-from dragoman.errors import UserError
-from dragoman.training.policy import find_policy
+from dragoman.core.errors import UserError
+from dragoman.registry import versions as registry
+from dragoman.registry.policy import find_policy
 
 NAME = registry.CHAMPION
 

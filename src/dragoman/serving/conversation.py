@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dragoman.engines.base import Engine, Request
-from dragoman.retrieval.asked import well_formed
+from dragoman.retrieval.base import well_formed
 from dragoman.rollout.record import Call
 from dragoman.serving.errors import ApiError
 from dragoman.serving.guard import plain

@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from dragoman.core.types import Passage, Question
 from dragoman.retrieval.base import Hit, Retriever
 from dragoman.systems.base import Action, Ask, Context, Outcome, Role, System
 from dragoman.systems.prompts import Messages, load
-from dragoman.types import Passage, Question
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ import re
 import secrets
 from pathlib import Path
 
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
 
 PREFIX = "dragoman-"
 _LINE = re.compile(r"(\S+)\s+([0-9a-f]{64})")

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dragoman.config import Params
+from dragoman.core.errors import UserError
 from dragoman.engines.base import Engine
-from dragoman.errors import UserError
+from dragoman.engines.coalesce import CoalescingEngine
+from dragoman.registry.policy import read_manifest
 from dragoman.retrieval.base import Retriever
-from dragoman.rollout.coalesce import CoalescingEngine
-from dragoman.rollout.tree import World
+from dragoman.rollout.backends import Backends
+from dragoman.runtime import Runtime, policy_model, split_name
 from dragoman.serving.champion import NAME, Champion
 from dragoman.systems.base import System
-from dragoman.training.policy import read_manifest
-from dragoman.world import Worlds, policy_model, split_name
 
 log = logging.getLogger(__name__)
 
@@ -32,10 +32,10 @@ UNKNOWN = "?"
 
 @dataclass(frozen=True)
 class Opened:
-    """A system in its world, ready to be asked."""
+    """A system in its backends, ready to be asked."""
 
     system: System
-    world: World
+    backends: Backends
     version: str | None
     close: Callable[[], Awaitable[None]]
 
@@ -53,15 +53,15 @@ def opener(params: Params, retriever: Retriever) -> Opener:
         manifest = read_manifest(folder)
         if policy and manifest.get("system", system_name) != system_name:
             raise UserError(f"{name}: the policy in {folder} was trained for {manifest['system']}")
-        worlds = Worlds(params, retriever)  # one for each model, which can then be closed alone
+        runtime = Runtime(params, retriever)  # one for each model, which can then be closed alone
         try:
-            system, world = worlds.open(name)
+            system, backends = runtime.open(name)
         except BaseException:  # the frozen LLM may be open by now, and nobody else would ever let go of it
-            asyncio.run(worlds.close())  # this is a thread without a loop
+            asyncio.run(runtime.close())  # this is a thread without a loop
             raise
         version = str(manifest.get("version") or folder.name) if system.roles else None
-        world = replace(world, llm=_abandonable(world.llm), proxy=_abandonable(world.proxy))
-        return Opened(system, world, version, worlds.close)
+        backends = replace(backends, llm=_abandonable(backends.llm), proxy=_abandonable(backends.proxy))
+        return Opened(system, backends, version, runtime.close)
 
     return open
 

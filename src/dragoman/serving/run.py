@@ -10,17 +10,17 @@ from pathlib import Path
 
 import uvicorn
 
-from dragoman import jsonl
 from dragoman.config import Params
-from dragoman.errors import UserError
+from dragoman.core import files
+from dragoman.core.errors import UserError
 from dragoman.rollout.record import Episode
+from dragoman.runtime import open_retriever_checked
 from dragoman.serving.champion import Champion
 from dragoman.serving.keys import Keys
 from dragoman.serving.metrics import Metrics
 from dragoman.serving.models import Models, opener
 from dragoman.serving.server import create_app
 from dragoman.serving.service import Service
-from dragoman.world import open_retriever_checked
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ def _keeper(folder: str | None) -> Iterator[Callable[[Episode], None]]:
     def keep(episode: Episode) -> None:
         nonlocal full
         try:
-            file.write(jsonl.dumps(episode.model_dump(mode="json")) + "\n")
+            file.write(files.dumps(episode.model_dump(mode="json")) + "\n")
             file.flush()
         except OSError as e:  # an answer is worth more than its record
             if not full:

@@ -19,7 +19,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dragoman.retrieval.asked import well_formed
+from dragoman.retrieval.base import well_formed
 from dragoman.rollout.record import Call, Node
 from dragoman.serving import wire
 from dragoman.serving.conversation import Conversation

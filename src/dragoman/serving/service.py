@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from dragoman.config import ServeParams
+from dragoman.core.errors import EngineFault
+from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Engine, Request, Result
-from dragoman.errors import EngineFault
-from dragoman.retrieval.asked import well_formed
+from dragoman.retrieval.base import well_formed
 from dragoman.rollout.record import Call, Episode, Node
 from dragoman.rollout.tree import Tree
 from dragoman.serving.conversation import Conversation
@@ -22,7 +23,6 @@ from dragoman.serving.guard import FencedSystem, PlainRetriever
 from dragoman.serving.metrics import Metrics, phase_of
 from dragoman.serving.models import STANDARD, Model, Models, Opened
 from dragoman.systems.base import StopReason
-from dragoman.types import Passage, Question
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ class Service:
 
     @property
     def _llm(self) -> _Watched:
-        return _Watched(_opened(self.models.standard).world.llm, self._heard)
+        return _Watched(_opened(self.models.standard).backends.llm, self._heard)
 
     def _heard(self, failed: bool) -> None:
         self._llm_failed = failed
@@ -187,10 +187,12 @@ class Service:
         Raises:
             ApiError: 503, when it was not the system that failed but the LLM or the retriever.
         """
-        llm = _Watched(opened.world.llm, self._heard)
-        world = replace(opened.world, llm=llm, retriever=PlainRetriever(opened.world.retriever))
+        llm = _Watched(opened.backends.llm, self._heard)
+        backends = replace(opened.backends, llm=llm, retriever=PlainRetriever(opened.backends.retriever))
         system = FencedSystem(opened.system) if self.settings.fence else opened.system
-        tree = Tree(Question(asked.trace_id, question), system, world, observe=lambda step: self._observe(asked, step))
+        tree = Tree(
+            Question(asked.trace_id, question), system, backends, observe=lambda step: self._observe(asked, step)
+        )
         episode = await tree.grow(key=asked.trace_id, system_name=asked.model)
         self.keep(episode)
         (end,) = episode.trajectories

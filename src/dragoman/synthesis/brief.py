@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dragoman.types import Passage, Question, Triple
+from dragoman.core.types import Passage, Question, Triple
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dragoman import jsonl
-from dragoman.quality.artifacts import chi_square
+from dragoman.core import files
+from dragoman.core.stats import chi_square
 from dragoman.synthesis.difficulty import LABELS
 from dragoman.synthesis.plan import Plan
 from dragoman.synthesis.synthesize import Filled
@@ -85,8 +85,8 @@ def write_card(values: dict[str, Any], out: Path) -> None:
 
     # everything is escaped: questions and passages are data
     page = Environment(autoescape=True, undefined=StrictUndefined).from_string(PAGE.read_text(encoding="utf-8"))
-    jsonl.write_text(out / "card.html", page.render(values))
+    files.write_text(out / "card.html", page.render(values))
     figures = {name: values[name] for name in ("kept", "open", "candidates", "acceptance", "writers", "rejected")}
     success = values["difficulty"].get("success", {})
     p_values = {entry["name"]: entry["p"] for entry in values["categories"]}
-    jsonl.write_json(out / "metrics.json", figures | {"categories_p": p_values, "difficulty": success})
+    files.write_json(out / "metrics.json", figures | {"categories_p": p_values, "difficulty": success})

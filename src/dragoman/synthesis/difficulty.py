@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dragoman import jsonl
-from dragoman.errors import EngineFault, RetrieverFault, UserError
-from dragoman.progress import bar
+from dragoman.core import files
+from dragoman.core.errors import EngineFault, RetrieverFault, UserError
+from dragoman.core.progress import bar
+from dragoman.core.types import Passage
 from dragoman.retrieval.base import Retriever
 from dragoman.synthesis.filters import HALF
 from dragoman.synthesis.journal import Journal, digest
 from dragoman.synthesis.reader import Reader
-from dragoman.types import Passage
 
 LABELS = ("easy", "medium", "hard")
 JOURNAL = "difficulty.jsonl"
@@ -88,7 +88,7 @@ def curriculum(paths: Sequence[Path], planned: int, seed: int) -> dict[str, int]
     """
     ranks = {}
     for path in paths:
-        for number, row in jsonl.read(path):
+        for number, row in files.read(path):
             name = (row.get("difficulty") or {}).get("label", "medium")
             if name not in LABELS:
                 raise UserError(f"{path}:{number}: the difficulty {name!r} is none of {', '.join(LABELS)}")

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from dragoman.config import read_yaml
-from dragoman.corpus.facts import ALIAS, has
-from dragoman.types import Passage, Triple
+from dragoman.core.settings import read_yaml
+from dragoman.core.text import has
+from dragoman.core.types import Passage, Triple
+from dragoman.corpus.atlas.facts import ALIAS
 
 RELATIONS = Path(__file__).with_name("relations.yaml")
 SHORTEST, LONGEST = 6, 32  # words of a sentence that is asked about

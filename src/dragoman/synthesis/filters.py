@@ -7,11 +7,11 @@ import unicodedata
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from dragoman.corpus.facts import has
+from dragoman.core.text import has
+from dragoman.core.types import Passage
 from dragoman.retrieval.base import Retriever
 from dragoman.synthesis.brief import Draft
 from dragoman.synthesis.reader import Reader
-from dragoman.types import Passage
 
 if TYPE_CHECKING:
     from datasketch import MinHash

@@ -12,10 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dragoman.config import read_yaml
-from dragoman.corpus.facts import has
-from dragoman.errors import UserError
-from dragoman.model import sha256_of
+from dragoman.core.errors import UserError
+from dragoman.core.hashing import sha256_of
+from dragoman.core.settings import read_yaml
+from dragoman.core.text import has
 from dragoman.synthesis.brief import Brief, Draft, Rejected
 from dragoman.synthesis.facts import GAP, Fact, phrase, through
 from dragoman.synthesis.journal import digest

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from dragoman import jsonl
-from dragoman.errors import UserError
+from dragoman.core import files
+from dragoman.core.errors import UserError
 
 
 def digest(*values: Any) -> str:
@@ -30,7 +30,7 @@ class Journal:
 
     def __enter__(self) -> Journal:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._values = {row["key"]: row["value"] for row in jsonl.repaired(self.path)}
+        self._values = {row["key"]: row["value"] for row in files.repaired(self.path)}
         self._file = self.path.open("a", encoding="utf-8")
         return self
 
@@ -43,7 +43,7 @@ class Journal:
         if key not in self._values:
             value = await compute()
             try:
-                self._file.write(jsonl.dumps({"key": key, "value": value}) + "\n")
+                self._file.write(files.dumps({"key": key, "value": value}) + "\n")
                 self._file.flush()  # to the kernel, which survives the death of this process
             except OSError as e:
                 raise UserError(f"{self.path}: cannot write ({e.strerror}); make room and run the same again") from None

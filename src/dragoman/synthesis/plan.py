@@ -13,8 +13,8 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from dragoman.config import Section, parse_section, read_yaml
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
+from dragoman.core.settings import Section, parse_section, read_yaml
 
 BUILT_IN = Path(__file__).with_name("plan.yaml")
 TOLERANCE = 1e-6

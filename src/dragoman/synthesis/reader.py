@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dragoman.core.types import Passage
 from dragoman.engines.base import Engine, Request
 from dragoman.rewards.answer import scores
 from dragoman.systems.prompts import load, number
-from dragoman.types import Passage
 
 
 @dataclass(frozen=True)

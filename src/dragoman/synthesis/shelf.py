@@ -7,8 +7,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from dragoman.errors import UserError
-from dragoman.types import Passage, Triple
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage, Triple
 
 COMMON = 20  # a name in more passages than that relates nothing to anything
 UNPOPULAR = 1 / 3  # of the passages, those whose subject is named elsewhere the least

@@ -15,16 +15,16 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from dragoman import jsonl
 from dragoman.config import SynthesizeParams
-from dragoman.errors import EngineFault, RetrieverFault, UserError
-from dragoman.progress import bar
+from dragoman.core import files
+from dragoman.core.errors import EngineFault, RetrieverFault, UserError
+from dragoman.core.progress import bar
+from dragoman.core.types import Passage, Triple
 from dragoman.synthesis.brief import Brief, Draft, Rejected, Writer
 from dragoman.synthesis.filters import Duplicates, Filter
 from dragoman.synthesis.journal import Journal, digest
 from dragoman.synthesis.plan import Plan
 from dragoman.synthesis.shelf import Shelf, split_passages
-from dragoman.types import Passage, Triple
 
 SPLITS = ("train", "dev", "test")
 JOURNAL = "written.jsonl"
@@ -149,12 +149,12 @@ async def synthesize(
         if slot.id in filled:
             questions[slot.split].append(filled[slot.id])
     result = Filled(questions, rejected, open=len(slots) - len(filled))
-    jsonl.write(out / REJECTED, rejected)
+    files.write(out / REJECTED, rejected)
     if not filled:
         table = ", ".join(f"{count} {reason}" for reason, count in result.reasons.items())
         raise UserError(f"synthesize: none of {len(rejected)} candidates was kept ({table}); see {out / REJECTED}")
     for split, rows in questions.items():
-        jsonl.write(out / f"{split}.jsonl", rows)
+        files.write(out / f"{split}.jsonl", rows)
     return result
 
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from dragoman.corpus.facts import has
+from dragoman.core.text import has
+from dragoman.core.types import Passage
 from dragoman.engines.base import Completion, Engine, Grammar, Request
 from dragoman.synthesis.brief import Brief, Draft, Rejected, Writer
 from dragoman.synthesis.facts import mentions, spans
@@ -16,7 +17,6 @@ from dragoman.synthesis.filters import YES_OR_NO
 from dragoman.synthesis.journal import digest
 from dragoman.synthesis.plan import Plan
 from dragoman.systems.prompts import load, number
-from dragoman.types import Passage
 
 LONGEST = {"answer": 100, "first_turn": 200, "question": 300, "reply": 400}
 """Characters, in the order in which a model writes them: it fixes on an answer before it asks for it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
 from dragoman.systems.base import System
 from dragoman.systems.baselines import Direct, Standard
 from dragoman.systems.c3po.system import C3PO

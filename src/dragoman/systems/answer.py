@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dragoman.core.types import Passage, Question
 from dragoman.systems.base import Ask, Context, Outcome, StopReason
 from dragoman.systems.prompts import load, number
-from dragoman.types import Passage, Question
 
 
 async def answer(

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
+from dragoman.core.types import Passage, Question, Triple
 from dragoman.systems.grammar import Action, Grammar
 from dragoman.systems.prompts import Messages, Prompt
-from dragoman.types import Passage, Question, Triple
 
 T = TypeVar("T")
 
@@ -109,7 +109,7 @@ class Outcome:
 
 
 class Context(Protocol):
-    """The world as a system sees it."""
+    """The backends as a system sees it."""
 
     async def act(self, role: Role, *, history: Messages = (), **state: Any) -> Action:
         """Let the policy of `role` decide. May end the trajectory, when what it says is no action."""

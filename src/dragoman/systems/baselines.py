@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dragoman.core.types import Question
 from dragoman.systems.answer import answer
 from dragoman.systems.base import Context, Outcome, Role, StopReason
-from dragoman.types import Question
 
 
 @dataclass(frozen=True)

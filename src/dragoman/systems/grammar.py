@@ -11,17 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from itertools import dropwhile, groupby
 from typing import Any, Protocol
 
+from dragoman.core.text import words
 from dragoman.engines.base import Grammar as Constraint
 
 Action = Any  # a frozen dataclass; each system defines its own
-
-_SMALL_WORDS = """a among an and are as at both by did do does during each for from give had has have he her his how if in is it
-its name near of on one or she since some the their there these they this those to today under was were what when where which
-while who whom whose why with"""  # what a sentence begins with, and no name does
-_SMALL = frozenset(_SMALL_WORDS.split())
 
 
 class InvalidAction(ValueError):
@@ -358,23 +353,6 @@ def can_say(slot: Slot, value: Any) -> bool:
         return re.fullmatch(slot.strict, slot.render(value)) is not None
     except InvalidAction:
         return False
-
-
-def names(text: str) -> list[str]:
-    """The runs of capitalized words in a text, in order and each once, without the small words they may begin with."""
-    found = dict[str, None]()
-    for clause in re.split(r"[^\w\s.,'’/&+-]+|[.,](?=\s|$)", text):
-        for capitalized, run in groupby(words(clause), key=lambda word: word[0].isupper()):
-            name = " ".join(dropwhile(lambda word: word.lower() in _SMALL, run))
-            if capitalized and name:
-                found[name] = None
-    return list(found)
-
-
-def words(text: str) -> list[str]:
-    """The words of a text without the punctuation around them, and without those that hold a square bracket."""
-    bare = (word.strip("\"'“”‘’«».,;:!?()[]{}") for word in text.split())
-    return [word for word in bare if word and not set("[]") & set(word)]
 
 
 def _escape(literal: str) -> str:

@@ -10,7 +10,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from dragoman.types import Passage
+from dragoman.core.types import Passage
 
 Messages = tuple[tuple[str, str], ...]  # (chat role, content) pairs
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from dragoman.config import AdapterParams
+from dragoman.registry.policy import copy_tokenizer
 from dragoman.training.actions import Batch, unpack
-from dragoman.training.policy import copy_tokenizer
 
 
 class ActionLogprobs(NamedTuple):

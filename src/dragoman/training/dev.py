@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dragoman.progress import bar
-from dragoman.rewards.rewards import Rewards
+from dragoman.core.progress import bar
+from dragoman.core.types import Question
+from dragoman.rewards.trajectory import Rewards
+from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.record import Episode
 from dragoman.rollout.scheduler import roll_out
 from dragoman.rollout.store import EpisodeStore
-from dragoman.rollout.tree import Exploration
-from dragoman.types import Question
-from dragoman.world import Worlds
+from dragoman.runtime import Runtime
 
 
 async def roll_out_policy(
     system: str,
     folder: Path,
     questions: Sequence[Question],
-    worlds: Worlds,
+    runtime: Runtime,
     *,
     exploration: Exploration,
     reward: str,
@@ -30,18 +30,18 @@ async def roll_out_policy(
     out: Path,
 ) -> list[Episode]:
     """Episodes of the policy in `folder`, with `reward` among their rewards, kept in `out`."""
-    played, world = worlds.open(f"{system}@{folder}")
+    played, backends = runtime.open(f"{system}@{folder}")
     with EpisodeStore(out) as store, bar(f"{out.parent.name} {out.name}", len(questions)) as advance:
         return await roll_out(
             questions,
             system,
             played,
-            world,
+            backends,
             store,
             exploration=exploration,
             seed=seed,
             concurrency=concurrency,
-            rewards=Rewards.for_training(reward, world.llm),
+            rewards=Rewards.for_training(reward, backends.llm),
             progress=lambda episode: advance(),
         )
 
@@ -50,7 +50,7 @@ async def dev_rollout(
     system: str,
     folder: Path,
     questions: Sequence[Question],
-    worlds: Worlds,
+    runtime: Runtime,
     *,
     reward: str,
     seed: int,
@@ -62,7 +62,7 @@ async def dev_rollout(
         system,
         folder,
         questions,
-        worlds,
+        runtime,
         exploration=Exploration(),
         reward=reward,
         seed=seed,

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from dragoman.config import RlParams
-from dragoman.progress import bar
+from dragoman.core.progress import bar
 from dragoman.rollout.samples import Sample
 from dragoman.training.actions import AllowedTokens, Batch, Row, collate, micro_batches, rows
 from dragoman.training.actor import Actor, Critic

@@ -15,20 +15,20 @@ from typing import Any, ClassVar
 
 import torch
 
-from dragoman import jsonl
 from dragoman.config import RlParams
+from dragoman.core import files
+from dragoman.core.errors import UserError
+from dragoman.core.progress import bar
+from dragoman.core.types import Question
 from dragoman.engines.local import fingerprint
-from dragoman.errors import UserError
-from dragoman.progress import bar
+from dragoman.registry.policy import METRICS, lineage, publish, resume
+from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import Sample, samples, write_samples
-from dragoman.rollout.tree import Exploration
 from dragoman.rollout.view import write_tree
+from dragoman.runtime import Runtime
 from dragoman.training.dev import dev_rollout, roll_out_policy
 from dragoman.training.learner import PolicyLearner
-from dragoman.training.policy import METRICS, lineage, publish, resume
-from dragoman.types import Question
-from dragoman.world import Worlds
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class Loop(ABC):
         system: str,
         questions: Sequence[Question],
         dev: Sequence[Question],
-        worlds: Worlds,
+        runtime: Runtime,
         settings: RlParams,
         *,
         warm_up: Path,
@@ -87,7 +87,7 @@ class Loop(ABC):
     ) -> None:
         if not questions or not dev:
             raise UserError("rl needs questions to learn from and dev questions to choose by; one of the two is empty")
-        self.system, self.questions, self.dev, self.worlds = system, questions, dev, worlds
+        self.system, self.questions, self.dev, self.runtime = system, questions, dev, runtime
         self.settings, self.warm_up, self.reward, self.seed, self.out = settings, warm_up, reward, seed, out
         self.ranks = ranks
         parameters = {
@@ -97,7 +97,7 @@ class Loop(ABC):
             **settings.model_dump(mode="json"),
         }
         self.manifest = lineage("rl", system, warm_up, data, parameters)
-        self.arguments = jsonl.dumps(
+        self.arguments = files.dumps(
             [self.manifest, fingerprint(warm_up, "bfloat16"), [q.id for q in questions], [q.id for q in dev]]
         )
         self.learner = self.learner_type(warm_up, settings, seed=seed)
@@ -141,7 +141,7 @@ class Loop(ABC):
             self.system,
             self._policy(),
             questions,
-            self.worlds,
+            self.runtime,
             exploration=exploration,
             reward=self.reward,
             seed=seed,
@@ -169,7 +169,7 @@ class Loop(ABC):
         s, started = self.settings, time.monotonic()
         chosen = questions_of(self.iteration, self.questions, s.questions, self.seed, self.ranks)
         collected = await self.collect(chosen)
-        await self.worlds.release(f"{self.system}@{self._policy()}")  # the next iteration has other weights
+        await self.runtime.release(f"{self.system}@{self._policy()}")  # the next iteration has other weights
         rolled = time.monotonic()
         episodes, batch = collected.episodes, collected.batch
         stats: dict[str, float] = {}
@@ -208,7 +208,7 @@ class Loop(ABC):
                 self.system,
                 self._policy(),
                 self.dev,
-                self.worlds,
+                self.runtime,
                 reward=self.reward,
                 seed=self.seed,
                 concurrency=self.settings.concurrency,
@@ -247,7 +247,7 @@ class Loop(ABC):
             "best": self.best,
             "learner": self.learner.state(),
         }
-        with jsonl.replacing(self.out / CHECKPOINT) as temporary:
+        with files.replacing(self.out / CHECKPOINT) as temporary:
             torch.save(state, temporary)
         self._write_history()
 
@@ -261,8 +261,8 @@ class Loop(ABC):
             log.info("rl: going on after iteration %d of %d", self.iteration, self.settings.iterations)
 
     def _write_history(self) -> None:
-        jsonl.write_csv(self.out / "history.csv", self.history)
-        jsonl.write_csv(self.out / "dev.csv", self.dev_history)
+        files.write_csv(self.out / "history.csv", self.history)
+        files.write_csv(self.out / "dev.csv", self.dev_history)
 
     def _finish(self, stopped: str) -> dict[str, Any]:
         """Publish the best policy; what only a resumed run would need goes."""
@@ -279,7 +279,7 @@ class Loop(ABC):
         }
         policy = publish(self.out / "best", self.out, self.manifest | {"metrics": metrics})
         metrics["policy"] = policy.name
-        jsonl.write_json(self.out / METRICS, metrics)
+        files.write_json(self.out / METRICS, metrics)
         self._write_history()
         shutil.rmtree(self.out / "current", ignore_errors=True)
         (self.out / CHECKPOINT).unlink(missing_ok=True)

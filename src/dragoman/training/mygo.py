@@ -13,11 +13,11 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from dragoman.core.types import Question
 from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import Sample
 from dragoman.training.learner import PolicyLearner
 from dragoman.training.loop import Collected, Loop, mean_reward
-from dragoman.types import Question
 
 PROBED = 64
 """Actions by which an iteration's entropy and distance to the engine are measured: learning itself needs neither."""

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from dragoman.config import RlParams
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
+from dragoman.core.types import Question
 from dragoman.rollout.samples import Sample
 from dragoman.training.actor import Critic
 from dragoman.training.learner import PolicyLearner, engine_correction
 from dragoman.training.loop import Collected, Loop, with_contrast
-from dragoman.types import Question
 
 
 def token_rewards(credit: Tensor, logprobs: Tensor, reference: Tensor, mask: Tensor, *, kl_coef: float) -> Tensor:

@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dragoman import jsonl
 from dragoman.config import SftParams
+from dragoman.core import files
+from dragoman.core.errors import UserError
+from dragoman.core.types import Question
 from dragoman.engines.local import fingerprint
-from dragoman.errors import UserError
+from dragoman.registry.policy import METRICS, copy_tokenizer, lineage, publish, resume
 from dragoman.rollout.samples import Sample
+from dragoman.runtime import Runtime
 from dragoman.training.actor import lora_config
 from dragoman.training.dev import dev_rollout
-from dragoman.training.policy import METRICS, copy_tokenizer, lineage, publish, resume
-from dragoman.types import Question
-from dragoman.world import Worlds
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ async def train(
     system: str,
     batch: Sequence[Sample],
     dev: Sequence[Question],
-    worlds: Worlds,
+    runtime: Runtime,
     settings: SftParams,
     *,
     base: Path,
@@ -66,7 +66,7 @@ async def train(
         )
     parameters = {"reward": reward, "seed": seed, **settings.model_dump(mode="json")}
     manifest = lineage("sft", system, base, data, parameters)
-    arguments = jsonl.dumps([manifest, fingerprint(base, "bfloat16"), [s.node for s in fitting], [q.id for q in dev]])
+    arguments = files.dumps([manifest, fingerprint(base, "bfloat16"), [s.node for s in fitting], [q.id for q in dev]])
     if finished := resume(out, arguments):
         return finished
     losses = _fine_tune(base, fitting, settings, seed=seed, work=out / "epochs")
@@ -79,13 +79,13 @@ async def train(
             system,
             folder,
             dev,
-            worlds,
+            runtime,
             reward=reward,
             seed=seed,
             concurrency=settings.concurrency,
             out=out / "dev" / f"{epoch:02d}",
         )
-        await worlds.release(f"{system}@{folder}")
+        await runtime.release(f"{system}@{folder}")
         history.append({"epoch": epoch, **row})
         log.info("sft epoch %d: dev %s %.3f", epoch, reward, row["dev_reward"])
     best = max(history, key=lambda row: row["dev_reward"])
@@ -100,9 +100,9 @@ async def train(
     }
     policy = publish(out / "candidates" / f"{best['epoch']:02d}", out, manifest | {"metrics": metrics})
     metrics["policy"] = policy.name
-    jsonl.write_csv(out / "loss.csv", losses)
-    jsonl.write_csv(out / "dev.csv", history)
-    jsonl.write_json(out / METRICS, metrics)
+    files.write_csv(out / "loss.csv", losses)
+    files.write_csv(out / "dev.csv", history)
+    files.write_json(out / METRICS, metrics)
     for name in ("epochs", "candidates"):
         shutil.rmtree(out / name)
     return metrics

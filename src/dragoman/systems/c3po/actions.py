@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
 from dragoman.systems.grammar import Form, Indices, Line, OneOf, Titles
 
 

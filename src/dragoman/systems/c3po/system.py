@@ -13,14 +13,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
+from dragoman.core.text import names, words
+from dragoman.core.types import Passage, Question
 from dragoman.systems.answer import answer
 from dragoman.systems.base import Ask, Context, Gold, Outcome, Role, StopReason
 from dragoman.systems.c3po import actions
 from dragoman.systems.c3po.actions import Answer, Keep, KeepAll, NoRetrieval, Plan, Search
-from dragoman.systems.grammar import Alias, Indices, Line, Span, Titles, can_say, names, words
+from dragoman.systems.grammar import Alias, Indices, Line, Span, Titles, can_say
 from dragoman.systems.prompts import load, number, one_line
-from dragoman.types import Passage, Question
 
 QUESTION_RUN, SPAN_WORDS, SPAN_RUN = 30, 40, 6
 """`queries: span` copies the question (30 words of one that is longer), and after the first search also up to 6 words in a

@@ -20,14 +20,15 @@ from functools import cached_property, partial
 from itertools import chain, zip_longest
 from typing import Any, Literal
 
-from dragoman.errors import UserError
+from dragoman.core.errors import UserError
+from dragoman.core.text import names, words
+from dragoman.core.types import Passage, Question
 from dragoman.systems.answer import answer
 from dragoman.systems.base import Context, Gold, Outcome, Role, StopReason
-from dragoman.systems.grammar import Line, OneOf, Span, can_say, names, words
+from dragoman.systems.grammar import Line, OneOf, Span, can_say
 from dragoman.systems.mujica import actions
 from dragoman.systems.mujica.actions import Answer, Found, Nothing, Subquestions
 from dragoman.systems.prompts import load, number, one_line
-from dragoman.types import Passage, Question
 
 WHOLE_RUN, SPAN_RUN = 30, 6
 """`queries: span` copies whole texts (30 words of one that is longer), or up to 6 words in a row."""

@@ -1,0 +1,1 @@
+"""What every package needs and none owns: types, errors, files, settings, hashes."""

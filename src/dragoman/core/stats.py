@@ -1,0 +1,33 @@
+"""Statistics that more than one package needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+FEWEST_EXPECTED = 5.0  # Cochran (1954): with fewer in a cell, chi-square no longer follows its distribution
+
+
+def chi_square(counts: Mapping[str, int], probabilities: Mapping[str, float]) -> float:
+    """The p-value of Pearson's test that `counts` were drawn with `probabilities`, all above 0.
+
+    From the rarest on, categories are put together until five of each are expected. Where that leaves a single one, nothing
+    speaks against the counts: 1.
+    """
+    from scipy.stats import chisquare
+
+    n = sum(counts.get(category, 0) for category in probabilities)
+    expected, observed = [0.0], [0]
+    for p, category in sorted((p, category) for category, p in probabilities.items()):
+        if expected[-1] >= FEWEST_EXPECTED:
+            expected.append(0.0)
+            observed.append(0)
+        expected[-1] += n * p
+        observed[-1] += counts.get(category, 0)
+    if expected[-1] < FEWEST_EXPECTED and len(expected) > 1:
+        rest, count = expected.pop(), observed.pop()
+        expected[-1] += rest
+        observed[-1] += count
+    if len(expected) < 2:
+        return 1.0
+    scale = n / sum(expected)  # probabilities add up to 1 within the plan's tolerance, and scipy's is smaller
+    return float(chisquare(observed, [e * scale for e in expected]).pvalue)

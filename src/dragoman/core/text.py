@@ -1,0 +1,56 @@
+"""Words and names in running text, and names made comparable."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from itertools import dropwhile, groupby
+
+
+def fold(text: str) -> str:
+    """Without diacritics: `São Tomé` -> `Sao Tome`. Letters that are not made of a base and marks stay (`Łódź` -> `Łodz`)."""
+    return "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+
+
+def key(text: str) -> str:
+    """For comparing names: folded, lower case, letters and digits only."""
+    return re.sub(r"[\W_]+", " ", fold(text).casefold()).strip()
+
+
+def has(text: str, name: str) -> bool:
+    """Whether the words of a name stand in a text, side by side."""
+    return f" {key(name)} " in f" {key(text)} "
+
+
+def slug(text: str) -> str:
+    return key(text).replace(" ", "-")
+
+
+_SMALL_WORDS = """a among an and are as at both by did do does during each for from give had has have he her his how if in is it
+its name near of on one or she since some the their there these they this those to today under was were what when where which
+while who whom whose why with"""  # what a sentence begins with, and no name does
+
+
+_SMALL = frozenset(_SMALL_WORDS.split())
+
+
+def names(text: str) -> list[str]:
+    """The runs of capitalized words in a text, in order and each once, without the small words they may begin with."""
+    found = dict[str, None]()
+    for clause in re.split(r"[^\w\s.,'’/&+-]+|[.,](?=\s|$)", text):
+        for capitalized, run in groupby(words(clause), key=lambda word: word[0].isupper()):
+            name = " ".join(dropwhile(lambda word: word.lower() in _SMALL, run))
+            if capitalized and name:
+                found[name] = None
+    return list(found)
+
+
+def words(text: str) -> list[str]:
+    """The words of a text without the punctuation around them, and without those that hold a square bracket."""
+    bare = (word.strip("\"'“”‘’«».,;:!?()[]{}") for word in text.split())
+    return [word for word in bare if word and not set("[]") & set(word)]
+
+
+def folder_name(text: str) -> str:
+    """The name of a system or a question as the name of a file: `c3po@results/sft` has a slash."""
+    return re.sub(r"[^A-Za-z0-9@._-]+", "-", text)

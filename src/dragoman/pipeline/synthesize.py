@@ -1,0 +1,160 @@
+"""From settings to a folder of questions: what `dragoman synthesize` does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dragoman import tracking
+from dragoman.config import Params, SynthesizeParams
+from dragoman.core import files
+from dragoman.core.errors import UserError
+from dragoman.core.hashing import sha256_of
+from dragoman.core.types import Passage, Triple
+from dragoman.engines.base import Engine
+from dragoman.retrieval.base import Retriever
+from dragoman.runtime import open_checked, open_retriever_checked
+from dragoman.synthesis import difficulty, filters
+from dragoman.synthesis.brief import Writer
+from dragoman.synthesis.card import card, write_card
+from dragoman.synthesis.facts import Fact, facts_of
+from dragoman.synthesis.filters import Filter
+from dragoman.synthesis.grounded import GroundedWriter
+from dragoman.synthesis.journal import digest
+from dragoman.synthesis.plan import Plan, load_plan
+from dragoman.synthesis.reader import Reader
+from dragoman.synthesis.synthesize import synthesize
+from dragoman.synthesis.written import EngineWriter, MixedWriter
+
+TRIPLES = "triples.tsv"
+
+
+async def run(
+    params: Params,
+    passages: Sequence[Passage],
+    triples: Sequence[Triple],
+    *,
+    index: str,
+    out: Path,
+    source: str,
+    seed: int,
+    track: Path | None,
+) -> dict[str, Any]:
+    """Write a set of questions about `passages` into `out`, with their corpus and a card.
+
+    Files: `train.jsonl`, `dev.jsonl`, `test.jsonl`, `corpus.jsonl`, `rejected.jsonl`, `card.html`, `metrics.json`; and
+    journals of what has been computed, from which a run that was stopped goes on.
+
+    Returns:
+        What the card shows.
+
+    Raises:
+        UserError: no question passed the filters, a plan or a model cannot be read, or there are too few passages.
+    """
+    settings, clock = params.synthesize, time.monotonic()
+    plan = load_plan(Path(settings.plan) if settings.plan else None)
+    plan.require("number_of_documents", {"single-doc", "multi-doc"})
+    plan.require("interaction_type", {"single-turn", "two-turn"})
+    if settings.backend != "engine":
+        GroundedWriter.check(plan)
+    known = {} if settings.backend == "engine" else facts_of(passages, triples)
+    askable = [p for p in passages if p.id in known] if settings.backend == "grounded" else list(passages)
+    if not askable:
+        raise UserError(f"{source}: nothing was found in it to ask for without a model; choose --backend engine")
+    async with AsyncExitStack() as stack:
+
+        def opened(model: Any) -> Engine:
+            engine = open_checked(model)
+            stack.push_async_callback(engine.close)
+            return engine
+
+        writes = settings.backend != "grounded"
+        reads = settings.answerable or settings.draws > 0
+        llm = opened(params.llm) if reads or (writes and settings.engine is None) else None
+        author = opened(settings.engine) if writes and settings.engine is not None else llm
+        retriever: Retriever | None = None
+        if settings.retrievable or settings.draws:
+            retriever = await open_retriever_checked(index, list(passages))
+            stack.push_async_callback(retriever.close)
+        checks = _checks(settings, retriever, llm)
+        filled = await synthesize(
+            askable,
+            triples,
+            _writer(settings, plan, known, author),
+            plan,
+            checks,
+            settings,
+            n=settings.n,
+            seed=seed,
+            out=out,
+            origin=_origin(askable, triples, settings, retriever, llm),
+        )
+        if settings.draws and llm is not None and retriever is not None:
+            reader = Reader(llm, draws=settings.draws, seed=seed)
+            by_id = {p.id: p for p in passages}
+            for split, rows in filled.questions.items():
+                filled.questions[split] = await difficulty.rate(
+                    rows, by_id, reader, retriever, k=settings.k, concurrency=settings.concurrency, out=out
+                )
+                files.write(out / f"{split}.jsonl", filled.questions[split])
+    files.write(out / "corpus.jsonl", (asdict(p) for p in passages))
+    chosen = settings.model_dump(mode="json")
+    values = card(filled, plan, settings=chosen | {"seed": seed}, source=source, seconds=time.monotonic() - clock)
+    write_card(values, out)
+    if track is not None:
+        tracking.start(track)
+        tracking.log_synthesis(out, parameters=chosen)
+    return values
+
+
+def _writer(settings: SynthesizeParams, plan: Plan, known: dict[str, list[Fact]], author: Engine | None) -> Writer:
+    if settings.backend == "grounded" or author is None:
+        return GroundedWriter(known)
+    engine = EngineWriter(
+        author, plan, temperature=settings.temperature, passage_words=settings.passage_words, spans=settings.spans
+    )
+    return (
+        engine if settings.backend == "engine" else MixedWriter(engine, settings.engine_attempts, GroundedWriter(known))
+    )
+
+
+def _checks(settings: SynthesizeParams, retriever: Retriever | None, llm: Engine | None) -> dict[str, Filter]:
+    """The filters, cheapest first. Near-duplicates are looked for last, among what has been kept."""
+    checks: dict[str, Filter] = {
+        "length": filters.length(settings.min_words, settings.max_words),
+        "another language": filters.language,
+        "answer leaked": filters.leakage,
+        "answer not in its passages": filters.grounded,
+    }
+    if settings.retrievable and retriever is not None:
+        checks["not retrievable"] = filters.retrievable(retriever, settings.retrievable)
+    if settings.answerable and llm is not None:
+        checks["not answerable"] = filters.answerable(Reader(llm))
+    return checks
+
+
+@cache
+def _code() -> str:
+    """Hash of this package: what other code has written or refused is something else."""
+    files = sorted(p for p in Path(filters.__file__).parent.rglob("*") if p.suffix in (".py", ".yaml", ".txt"))
+    return sha256_of(files)
+
+
+def _origin(
+    passages: Sequence[Passage],
+    triples: Sequence[Triple],
+    settings: SynthesizeParams,
+    retriever: Retriever | None,
+    llm: Engine | None,
+) -> str:
+    """What a candidate and its fate depend on, beside its brief and its writer."""
+    filtered = settings.model_dump(include={"shares", "min_words", "max_words", "retrievable", "answerable"})
+    models = (retriever.fingerprint if retriever else "", llm.fingerprint if llm and settings.answerable else "")
+    return digest(
+        _code(), [(p.id, p.title, p.text) for p in passages], list(triples), sorted(filtered.items(), key=str), models
+    )

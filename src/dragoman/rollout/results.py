@@ -1,0 +1,30 @@
+"""What a rollout leaves beside its episodes: samples, figures and views of trees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dragoman.core import files
+from dragoman.core.text import folder_name
+from dragoman.rollout.figures import figures
+from dragoman.rollout.record import Episode
+from dragoman.rollout.samples import samples, write_samples
+from dragoman.rollout.view import write_tree
+
+SAMPLES = "samples.parquet"
+
+
+def write_rollout(episodes: Sequence[Episode], reward: str, out: Path, views: int) -> dict[str, Any]:
+    """What a rollout leaves beside its episodes: samples, figures, and an HTML view of the first `views` trees.
+
+    Returns:
+        What `out/metrics.json` holds.
+    """
+    metrics = figures(episodes, reward)
+    write_samples(out / SAMPLES, [sample for episode in episodes for sample in samples(episode, reward)])
+    files.write_json(out / "metrics.json", metrics)
+    for episode in episodes[:views]:
+        write_tree(episode, reward, out / "trees" / f"{folder_name(str(episode.question['id']))}.html")
+    return metrics
