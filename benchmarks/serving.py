@@ -24,7 +24,6 @@ import numpy as np
 import uvicorn
 
 from benchmarks.ratios import Sample, report
-from dragoman.config import ServeParams
 from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Completion, Request, Result
 from dragoman.retrieval.base import Hit
@@ -36,6 +35,7 @@ from dragoman.serving.models import Models, Opened
 from dragoman.serving.run import KEEP_ALIVE_S
 from dragoman.serving.server import create_app
 from dragoman.serving.service import Service
+from dragoman.serving.settings import ServeParams
 from dragoman.systems import build
 
 SYSTEM = "c3po"

@@ -12,7 +12,6 @@ from typing import Any
 import httpx
 import uvicorn
 
-from dragoman.config import ServeParams
 from dragoman.core.types import Passage
 from dragoman.engines.base import Request, Result
 from dragoman.retrieval.base import Hit
@@ -24,6 +23,7 @@ from dragoman.serving.metrics import Metrics
 from dragoman.serving.models import Models, Opened
 from dragoman.serving.server import create_app
 from dragoman.serving.service import Service
+from dragoman.serving.settings import ServeParams
 from dragoman.systems import build
 from fakes import ListRetriever, Script, ScriptedEngine
 

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dragoman.config import ExplorationParams, GuardParams, Params, RlParams, SeedsParams, load_params, parse_params
+from dragoman.config import Params, load_params, parse_params
 from dragoman.core.errors import UserError
-from dragoman.rollout.exploration import TREE, Exploration
+from dragoman.rollout.exploration import TREE, Exploration, ExplorationParams
+from dragoman.training.settings import GuardParams, RlParams, SeedsParams
 
 ROOT = Path(__file__).parents[1]
 PROFILES = ["cpu", "gpu", "paper", "smoke"]

@@ -20,7 +20,7 @@ import typer
 import yaml
 
 from dragoman.cli import app
-from dragoman.config import ServeParams
+from dragoman.serving.settings import ServeParams
 from fakes import ListRetriever
 
 ROOT = Path(__file__).parents[1]

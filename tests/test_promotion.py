@@ -11,10 +11,11 @@ import pytest
 
 from command import run as command
 from dragoman import tracking
-from dragoman.config import CostParams, EvaluateParams, PromoteParams, parse_params
+from dragoman.config import parse_params
 from dragoman.core import files
 from dragoman.core.errors import EngineFault, UserError
 from dragoman.core.types import Passage, Question
+from dragoman.evaluation.settings import CostParams, EvaluateParams, PromoteParams
 from dragoman.pipeline import promote as promotion
 from dragoman.registry import versions as registry
 from dragoman.registry.policy import publish

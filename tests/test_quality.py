@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from command import run
 from dragoman import quality
-from dragoman.config import ValidateParams, parse_params
+from dragoman.config import parse_params
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.stats import chi_square
@@ -25,6 +25,7 @@ from dragoman.core.types import Passage
 from dragoman.quality import validate
 from dragoman.quality.checkpoint import Checkpoints
 from dragoman.quality.lines import PassageRow, read_lines
+from dragoman.quality.settings import ValidateParams
 from dragoman.retrieval.manifest import Manifest
 from dragoman.retrieval.store import write_passages
 from dragoman.rollout.record import Episode, Node, Trajectory

@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 from dragoman import tracking
-from dragoman.config import EngineParams
 from dragoman.core.errors import UserError
+from dragoman.engines.settings import EngineParams
 from dragoman.registry import versions as registry
 from dragoman.registry.policy import publish
 from dragoman.runtime import policy_model

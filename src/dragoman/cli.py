@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from dragoman.config import EngineParams, IndexParams, Params, load_params
+from dragoman.config import Params, load_params
 from dragoman.core.errors import UserError
+from dragoman.engines.settings import EngineParams
+from dragoman.retrieval.settings import IndexParams
 
 if TYPE_CHECKING:
     from dragoman.pipeline.questions import Asked
@@ -119,7 +121,7 @@ def corpus(
     Example: dragoman corpus --dataset atlas
     Example: dragoman corpus --source my_docs/ --out data/mine
     """
-    from dragoman.config import CorpusParams
+    from dragoman.corpus.settings import CorpusParams
     from dragoman.pipeline.corpus import prepare
 
     if source is None:
@@ -189,13 +191,13 @@ def synthesize(
     Example: dragoman synthesize --corpus my_docs/ --n 200 --backend grounded --out data/mine
     Example: dragoman synthesize --corpus c.jsonl --out data/c --backend engine --llm-url http://localhost:8000/v1 --llm-model m
     """
-    from dragoman.config import SynthesizeParams
     from dragoman.core.settings import parse_section
     from dragoman.corpus import chunk as cut
     from dragoman.corpus.triples import read_triples
     from dragoman.pipeline.questions import SYNTHETIC
     from dragoman.pipeline.synthesize import TRIPLES, run
     from dragoman.synthesis.plan import BUILT_IN
+    from dragoman.synthesis.settings import SynthesizeParams
 
     if show_plan:
         print((plan or BUILT_IN).read_text(encoding="utf-8"), end="")
@@ -1019,7 +1021,7 @@ def serve(
     if keys is None and host not in ("127.0.0.1", "::1", "localhost"):
         print(f"warning: {host}:{port} is open to everybody; serve.keys names a file of API keys", file=sys.stderr)
     followed = Published(champion) if champion else Registered()
-    _run(run_server(loaded, index or f"data/index/{dataset}", followed, keys, host=host, port=port))
+    _run(run_server(loaded, settings, index or f"data/index/{dataset}", followed, keys, host=host, port=port))
 
 
 def _run(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -6,13 +6,17 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from dragoman.config import EngineParams, Params
+from pydantic import Field
+
 from dragoman.core.errors import UserError
+from dragoman.core.settings import Section
 from dragoman.core.types import Passage
 from dragoman.engines import open_engine
 from dragoman.engines.base import Engine
 from dragoman.engines.coalesce import CoalescingEngine
+from dragoman.engines.settings import EngineParams
 from dragoman.registry.versions import policy_folder
 from dragoman.retrieval import check_health, open_retriever
 from dragoman.retrieval.base import Retriever
@@ -20,6 +24,19 @@ from dragoman.retrieval.cache import CachedRetriever
 from dragoman.rollout.backends import Backends
 from dragoman.systems import build
 from dragoman.systems.base import System
+
+
+class RuntimeParams(Section):
+    """What a system runs on."""
+
+    llm: EngineParams = EngineParams()
+    proxy: EngineParams = EngineParams()
+    systems: dict[str, dict[str, Any]] = Field({})
+    """Settings of each system, by its name: the fields of its class."""
+
+    def system_settings(self, name: str) -> dict[str, Any]:
+        return self.systems.get(name, {})
+
 
 PROBES = 5
 ORACLE = "oracle"  # as a policy: what one who knows the gold passages would do
@@ -59,7 +76,7 @@ async def open_retriever_checked(index: str, corpus: list[Passage] | None = None
 class Runtime:
     """Makes a backends for each system that is asked for, and loads each model once for all of them."""
 
-    def __init__(self, params: Params, retriever: Retriever) -> None:
+    def __init__(self, params: RuntimeParams, retriever: Retriever) -> None:
         self.params, self.retriever = params, retriever
         self._engines: dict[EngineParams, Engine] = {}
 
@@ -108,7 +125,9 @@ class Runtime:
 
 
 @asynccontextmanager
-async def open_runtime(params: Params, index: str, corpus: list[Passage] | None = None) -> AsyncIterator[Runtime]:
+async def open_runtime(
+    params: RuntimeParams, index: str, corpus: list[Passage] | None = None
+) -> AsyncIterator[Runtime]:
     async with AsyncExitStack() as stack:
         retriever = await open_retriever_checked(index, corpus)
         stack.push_async_callback(retriever.close)

@@ -9,9 +9,10 @@ import httpx
 import openai
 import pytest
 
-from dragoman.config import EngineParams, Params
+from dragoman.config import Params
 from dragoman.core.errors import UserError
 from dragoman.engines import POOL
+from dragoman.engines.settings import EngineParams
 from dragoman.serving.champion import Published
 from dragoman.serving.models import opener
 from fakes import ListRetriever

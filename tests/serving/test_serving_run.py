@@ -17,17 +17,19 @@ import pytest
 import yaml
 
 from command import run
-from dragoman.config import EngineParams, ServeParams, load_params
+from dragoman.config import load_params
 from dragoman.core.errors import UserError
 from dragoman.engines import POOL
 from dragoman.engines.base import Engine, Request
 from dragoman.engines.openai import OpenAIEngine
+from dragoman.engines.settings import EngineParams
 from dragoman.registry.policy import publish
 from dragoman.rollout.store import read_episodes
 from dragoman.serving.champion import Published
 from dragoman.serving.keys import Keys, make_key
 from dragoman.serving.run import open_service
 from dragoman.serving.server import create_app
+from dragoman.serving.settings import ServeParams
 from serving_parts import PASSAGES, QUESTION, eventually
 from tiny import make_tiny
 
@@ -141,7 +143,7 @@ async def test_a_service_out_of_settings(served, llm_server, tmp_path):
             "serve": ServeParams(models=("standard",), episodes=str(tmp_path / "kept"), deadline_s=1),
         }
     )
-    async with open_service(params, str(served / "index"), None) as service:
+    async with open_service(params, params.serve, str(served / "index"), None) as service:
         transport = httpx.ASGITransport(app=create_app(service))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             body = {"model": "standard", "messages": [{"role": "user", "content": QUESTION}]}
@@ -225,7 +227,7 @@ async def test_real_engines_follow_a_stage_and_are_all_closed(served, tiny_model
         }
     )
     first = train(1)
-    async with open_service(params, str(served / "index"), Published(str(tmp_path / "rl"))) as service:
+    async with open_service(params, params.serve, str(served / "index"), Published(str(tmp_path / "rl"))) as service:
         transport = httpx.ASGITransport(app=create_app(service))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dragoman.config import SynthesizeParams
 from dragoman.core.types import Passage, Triple
 from dragoman.synthesis import filters
 from dragoman.synthesis.brief import Brief, Draft, Rejected, Writer
@@ -17,6 +16,7 @@ from dragoman.synthesis.filters import Filter
 from dragoman.synthesis.grounded import GroundedWriter
 from dragoman.synthesis.journal import Journal
 from dragoman.synthesis.plan import Plan, load_plan
+from dragoman.synthesis.settings import SynthesizeParams
 from dragoman.synthesis.synthesize import JOURNAL, Filled, synthesize
 
 # What is expected of these three is written out by hand in the tests.

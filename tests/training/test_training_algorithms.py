@@ -6,14 +6,15 @@ import pytest
 import torch
 from toy import SETTINGS, TWO_ARMS, Killed, ToyWorlds, make_run
 
-from dragoman.config import AdapterParams, ExplorationParams, SeedsParams, SftParams
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
 from dragoman.engines.local import Vocabulary
 from dragoman.pipeline.train import algorithm, make_seeds
+from dragoman.rollout.exploration import ExplorationParams
 from dragoman.rollout.samples import read_samples
 from dragoman.systems import build
 from dragoman.training import grpo, mygo, sft
+from dragoman.training.settings import AdapterParams, SeedsParams, SftParams
 from fakes import ScriptedEngine
 
 LEARNERS = {"mygo": mygo.Learner, "grpo": grpo.Learner}

@@ -6,9 +6,9 @@ import pytest
 import torch
 from toy import SETTINGS, make_run
 
-from dragoman.config import ExplorationParams
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
+from dragoman.rollout.exploration import ExplorationParams
 from dragoman.rollout.samples import Sample
 from dragoman.training.grpo import divergence, group_advantages, group_weights, grpo_loss
 from dragoman.training.loop import with_contrast

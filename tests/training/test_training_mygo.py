@@ -7,11 +7,11 @@ import pytest
 import torch
 from toy import QUESTIONS, ToyWorlds, make_run
 
-from dragoman.config import MygoParams
 from dragoman.core.types import Question
 from dragoman.rollout.samples import read_samples
 from dragoman.rollout.store import read_episodes
 from dragoman.training.mygo import likelihood_loss, raised
+from dragoman.training.settings import MygoParams
 
 MASK = torch.tensor([[True, True, True], [True, True, False]])
 LOGPROBS = torch.tensor([[-1.0, -2.0, -0.5], [-0.25, 0.0, 9.0]])  # the second token of the second was forced

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.config import SeedsParams
 from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Grammar, Request
 from dragoman.engines.local import Vocabulary
@@ -19,6 +18,7 @@ from dragoman.rollout.tree import Tree
 from dragoman.systems import build
 from dragoman.systems.prompts import Prompt
 from dragoman.training.seeds import balance, counts, for_proxy, select, solutions, without_shots
+from dragoman.training.settings import SeedsParams
 from fakes import ListRetriever, ScriptedEngine
 
 STRATEGIES = {"N": "NoRetrieval", "P": "Plan", "S": "Search"}

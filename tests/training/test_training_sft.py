@@ -6,9 +6,9 @@ import json
 import pytest
 from toy import QUESTIONS, ToyWorlds
 
-from dragoman.config import AdapterParams, SftParams
 from dragoman.core.errors import UserError
 from dragoman.training import sft
+from dragoman.training.settings import AdapterParams, SftParams
 
 SETTINGS = SftParams(
     adapter=AdapterParams(rank=8, alpha=16), lr=0.01, batch_size=4, micro_batch=2, epochs=2, dev_questions=2

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.config import SeedsParams
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
 from dragoman.engines.local import Vocabulary
@@ -17,6 +16,7 @@ from dragoman.rollout.exploration import TREE, Exploration
 from dragoman.rollout.samples import read_samples
 from dragoman.rollout.store import read_episodes
 from dragoman.systems import build
+from dragoman.training.settings import SeedsParams
 from fakes import ListRetriever, ScriptedEngine
 
 QUESTIONS = [Question(f"a/{i}", f"Which town is number {i}?", (f"town {i}",)) for i in range(3)]

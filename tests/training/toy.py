@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dragoman.config import AdapterParams, RlParams
 from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Engine
 from dragoman.engines.transformers import TransformersEngine
@@ -17,6 +16,7 @@ from dragoman.systems.base import Context, Outcome, Role, System
 from dragoman.systems.grammar import Form, OneOf
 from dragoman.systems.prompts import Prompt
 from dragoman.training.loop import Loop
+from dragoman.training.settings import AdapterParams, RlParams
 from fakes import ListRetriever
 
 

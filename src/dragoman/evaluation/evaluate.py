@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from dragoman import tracking
-from dragoman.config import EvaluateParams
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.progress import bar
@@ -16,6 +15,7 @@ from dragoman.core.text import folder_name
 from dragoman.core.types import Question
 from dragoman.evaluation.metrics import prediction, summarize
 from dragoman.evaluation.report import write_report
+from dragoman.evaluation.settings import EvaluateParams
 from dragoman.rewards.judge import judge_predictions
 from dragoman.rewards.trajectory import Rewards
 from dragoman.rollout.record import Episode

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from dragoman.config import CorpusParams
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.corpus import build_atlas, chunk, load_corpus, load_questions
+from dragoman.corpus.settings import CorpusParams
 
 
 def prepare(settings: CorpusParams, out: Path, *, seed: int) -> dict[str, int]:

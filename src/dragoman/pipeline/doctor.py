@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from dragoman.config import EngineParams, Params, load_params
+from dragoman.config import Params, load_params
 from dragoman.core.errors import UserError
+from dragoman.engines.settings import EngineParams
 
 Mark = Literal["ok  ", "WARN", "FAIL"]
 GIB = 2**30

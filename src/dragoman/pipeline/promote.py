@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from dragoman import tracking
-from dragoman.config import EvaluateParams, PromoteParams
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
 from dragoman.evaluation.evaluate import evaluate
 from dragoman.evaluation.report import markdown
+from dragoman.evaluation.settings import EvaluateParams, PromoteParams
 from dragoman.registry import versions as registry
 from dragoman.registry.versions import Version
 from dragoman.runtime import Runtime

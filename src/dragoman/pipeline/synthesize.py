@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dragoman import tracking
-from dragoman.config import Params, SynthesizeParams
+from dragoman.config import Params
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.hashing import sha256_of
@@ -28,6 +28,7 @@ from dragoman.synthesis.grounded import GroundedWriter
 from dragoman.synthesis.journal import digest
 from dragoman.synthesis.plan import Plan, load_plan
 from dragoman.synthesis.reader import Reader
+from dragoman.synthesis.settings import SynthesizeParams
 from dragoman.synthesis.synthesize import synthesize
 from dragoman.synthesis.written import EngineWriter, MixedWriter
 

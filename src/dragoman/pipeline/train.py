@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragoman import tracking
-from dragoman.config import SeedsParams
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.hashing import sha256_of
@@ -22,6 +21,7 @@ from dragoman.rollout.results import SAMPLES
 from dragoman.rollout.samples import Sample, write_samples
 from dragoman.systems.base import System
 from dragoman.training import seeds
+from dragoman.training.settings import SeedsParams
 
 if TYPE_CHECKING:
     from dragoman.training.loop import Loop

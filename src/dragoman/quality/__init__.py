@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from dragoman import tracking
-from dragoman.config import ValidateParams
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.progress import bar
 from dragoman.quality.artifacts import Artifact, Reader, find
 from dragoman.quality.checkpoint import DOCS, Checkpoints, Finding, quiet
+from dragoman.quality.settings import ValidateParams
 from dragoman.quality.suites import suites
 from dragoman.synthesis.plan import Plan, load_plan
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dragoman.config import ValidateParams
+from dragoman.quality.settings import ValidateParams
 
 if TYPE_CHECKING:
     from great_expectations.expectations.expectation import Expectation

@@ -10,14 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dragoman.config import Params
 from dragoman.core.errors import UserError
 from dragoman.engines.base import Engine
 from dragoman.engines.coalesce import CoalescingEngine
 from dragoman.registry.policy import read_manifest
 from dragoman.retrieval.base import Retriever
 from dragoman.rollout.backends import Backends
-from dragoman.runtime import Runtime, policy_model, split_name
+from dragoman.runtime import Runtime, RuntimeParams, policy_model, split_name
 from dragoman.serving.champion import NAME, Champion
 from dragoman.systems.base import System
 
@@ -44,7 +43,7 @@ Opener = Callable[[str], Opened]
 """Opens a `system@policy`; it may block for as long as loading a model takes."""
 
 
-def opener(params: Params, retriever: Retriever) -> Opener:
+def opener(params: RuntimeParams, retriever: Retriever) -> Opener:
     """Opens models as settings say. What several of them need, such as the frozen LLM, is loaded once (`EnginePool`)."""
 
     def open(name: str) -> Opened:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import uvicorn
 
-from dragoman.config import Params
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.rollout.record import Episode
-from dragoman.runtime import open_retriever_checked
+from dragoman.serving.settings import ServeParams
+from dragoman.runtime import RuntimeParams, open_retriever_checked
 from dragoman.serving.champion import Champion
 from dragoman.serving.keys import Keys
 from dragoman.serving.metrics import Metrics
@@ -30,13 +30,15 @@ the other sends on it."""
 
 
 @asynccontextmanager
-async def open_service(params: Params, index: str, champion: Champion | None) -> AsyncIterator[Service]:
+async def open_service(
+    params: RuntimeParams, settings: ServeParams, index: str, champion: Champion | None
+) -> AsyncIterator[Service]:
     """The service that settings describe, with its models open.
 
     Raises:
         UserError: the index or a model cannot be used.
     """
-    settings, metrics = params.serve, Metrics()
+    metrics = Metrics()
     retriever = await open_retriever_checked(index)
     try:
         metrics.watch_cache(lambda: (retriever.hits, retriever.misses))
@@ -55,10 +57,17 @@ async def open_service(params: Params, index: str, champion: Champion | None) ->
 
 
 async def run_server(
-    params: Params, index: str, champion: Champion | None, keys: Keys | None, *, host: str, port: int
+    params: RuntimeParams,
+    settings: ServeParams,
+    index: str,
+    champion: Champion | None,
+    keys: Keys | None,
+    *,
+    host: str,
+    port: int,
 ) -> None:
     """Serve until SIGINT or SIGTERM; requests under way have their deadline to finish."""
-    async with open_service(params, index, champion) as service:
+    async with open_service(params, settings, index, champion) as service:
         config = uvicorn.Config(
             create_app(service, keys=keys),
             host=host,
@@ -66,9 +75,9 @@ async def run_server(
             log_level="warning",
             access_log=False,
             timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=int(params.serve.deadline_s) + 1,
+            timeout_graceful_shutdown=int(settings.deadline_s) + 1,
         )
-        log.info("http://%s:%d/v1 serves %s; /docs describes it", host, port, ", ".join(params.serve.models))
+        log.info("http://%s:%d/v1 serves %s; /docs describes it", host, port, ", ".join(settings.models))
         with _signals_end_the_server_alone():
             await uvicorn.Server(config).serve()
 

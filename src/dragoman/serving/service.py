@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from dragoman.config import ServeParams
 from dragoman.core.errors import EngineFault
 from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Engine, Request, Result
@@ -22,6 +21,7 @@ from dragoman.serving.gate import Gate
 from dragoman.serving.guard import FencedSystem, PlainRetriever
 from dragoman.serving.metrics import Metrics, phase_of
 from dragoman.serving.models import STANDARD, Model, Models, Opened
+from dragoman.serving.settings import ServeParams
 from dragoman.systems.base import StopReason
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from dragoman.config import SynthesizeParams
 from dragoman.core import files
 from dragoman.core.errors import EngineFault, RetrieverFault, UserError
 from dragoman.core.progress import bar
@@ -24,6 +23,7 @@ from dragoman.synthesis.brief import Brief, Draft, Rejected, Writer
 from dragoman.synthesis.filters import Duplicates, Filter
 from dragoman.synthesis.journal import Journal, digest
 from dragoman.synthesis.plan import Plan
+from dragoman.synthesis.settings import SynthesizeParams
 from dragoman.synthesis.shelf import Shelf, split_passages
 
 SPLITS = ("train", "dev", "test")

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from dragoman.config import AdapterParams
 from dragoman.registry.policy import copy_tokenizer
 from dragoman.training.actions import Batch, unpack
+from dragoman.training.settings import AdapterParams
 
 
 class ActionLogprobs(NamedTuple):

@@ -17,12 +17,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from dragoman.config import RlParams
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
 from dragoman.rollout.samples import Sample
 from dragoman.training.learner import PolicyLearner, engine_correction
 from dragoman.training.loop import Collected, Loop, with_contrast
+from dragoman.training.settings import RlParams
 
 
 def group_advantages(batch: Sequence[Sample]) -> Tensor:

@@ -17,11 +17,11 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from dragoman.config import RlParams
 from dragoman.core.progress import bar
 from dragoman.rollout.samples import Sample
 from dragoman.training.actions import AllowedTokens, Batch, Row, collate, micro_batches, rows
 from dragoman.training.actor import Actor, Critic
+from dragoman.training.settings import RlParams
 
 E = TypeVar("E")
 """What an algorithm adds to a batch of actions before it learns from them."""

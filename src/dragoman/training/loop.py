@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 import torch
 
-from dragoman.config import RlParams
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.progress import bar
@@ -29,6 +28,7 @@ from dragoman.rollout.view import write_tree
 from dragoman.runtime import Runtime
 from dragoman.training.dev import dev_rollout, roll_out_policy
 from dragoman.training.learner import PolicyLearner
+from dragoman.training.settings import RlParams
 
 log = logging.getLogger(__name__)
 

@@ -17,13 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dragoman.config import RlParams
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
 from dragoman.rollout.samples import Sample
 from dragoman.training.actor import Critic
 from dragoman.training.learner import PolicyLearner, engine_correction
 from dragoman.training.loop import Collected, Loop, with_contrast
+from dragoman.training.settings import RlParams
 
 
 def token_rewards(credit: Tensor, logprobs: Tensor, reference: Tensor, mask: Tensor, *, kl_coef: float) -> Tensor:

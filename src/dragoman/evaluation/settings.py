@@ -1,0 +1,63 @@
+"""Settings of stage `evaluate`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from dragoman.core.settings import Section
+from dragoman.corpus.settings import Source
+
+
+class EvaluateParams(Section):
+    """Stage `evaluate`: which questions, and how they are put."""
+
+    split: Literal["train", "dev", "test"] = "test"
+    questions: Source = "gold"
+    """Those of the dataset, or those of stage `synthesize`."""
+    limit: int | None = Field(None, ge=1)
+    """The first so many questions; None takes all."""
+    concurrency: int = Field(32, ge=1)
+    """Questions under way at once."""
+    bootstrap: int = Field(2000, ge=100)
+    """Resamples for the 95% intervals."""
+    traces: int = Field(10, ge=0)
+    """Questions whose trace goes to MLflow."""
+    judge: bool = False
+    """Also let the LLM judge each answer (C-3PO appendix D.2)."""
+
+
+class CostParams(Section):
+    """What a question may cost; None sets no limit."""
+
+    calls: float | None = Field(None, gt=0)
+    """Decisions of the proxy and calls of the LLM."""
+    tokens: float | None = Field(None, gt=0)
+    seconds: float | None = Field(None, gt=0)
+
+
+class PromoteParams(Section):
+    """Stage `promote`: when a challenger becomes the champion."""
+
+    dataset: str | None = None
+    """Whose held-out questions; None takes `train.dataset`."""
+    split: Literal["dev", "test"] = "test"
+    questions: Source = "gold"
+    """The dataset's own, or those of stage `synthesize`."""
+    limit: int | None = Field(None, ge=1)
+    """The first so many questions; None takes all."""
+    score: Literal["cover_em", "em", "f1", "precision", "judge"] = "cover_em"
+    """What the gain is measured in; `judge` needs `evaluate.judge`."""
+    margin: float = Field(0.0, ge=0, lt=1)
+    """The lower bound of the gain (95%, paired bootstrap) must exceed this."""
+    min_questions: int = Field(30, ge=1)
+    """Of fewer questions a bootstrap says too little."""
+    baseline: str = "standard"
+    """What the first challenger is compared with, while there is no champion: a system, untrained."""
+    max_failed: float = Field(0.02, ge=0, le=1)
+    """Share of questions that ended in a fault. They have no score, so they must be few."""
+    max_cost_ratio: float = Field(1.5, gt=0)
+    """Calls, tokens and seconds a question, each as a multiple of the champion's."""
+    max_cost: CostParams = CostParams()
+    """The same in absolute numbers, which hold for the first challenger too."""

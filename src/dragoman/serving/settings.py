@@ -1,0 +1,40 @@
+"""Settings of the endpoint."""
+
+from __future__ import annotations
+
+from pydantic import Field, model_validator
+
+from dragoman.core.settings import Section
+
+
+class ServeParams(Section):
+    """`dragoman serve`: the OpenAI-compatible endpoint."""
+
+    models: tuple[str, ...] = ("c3po@champion", "standard", "direct")
+    """What is offered: `system` or `system@policy`. `system@champion` follows the registry. Each policy is held in memory."""
+    concurrency: int = Field(32, ge=1)
+    """Questions under way at once."""
+    queue: int = Field(64, ge=0)
+    """Questions that may wait for that; the next one is refused with 429."""
+    deadline_s: float = Field(60, gt=0)
+    """For a whole request, from its arrival: every call that is then under way is given up, and the answer is 504."""
+    proxy_share: float = Field(0.6, gt=0, le=1)
+    """The part of the deadline after which a proxy is given up, which leaves standard RAG the rest."""
+    max_body_bytes: int = Field(262_144, ge=1024)
+    max_question_chars: int = Field(2000, ge=1)
+    max_history_chars: int = Field(4000, ge=0)
+    """How much of the conversation before the question the LLM is shown, from its end."""
+    fence: bool = True
+    """Mark passages as quotations in the LLM's prompts. Evaluations do not, so compare before you rely on their figures."""
+    keys: str | None = None
+    """A file of API keys, hashed (`dragoman serve --new-key NAME`); None lets everybody in."""
+    episodes: str | None = None
+    """Append every episode, questions and passages included, to `episodes.jsonl` in this folder; None keeps none."""
+    champion_poll_s: float = Field(1.0, gt=0)
+    """How often to ask who is the champion."""
+
+    @model_validator(mode="after")
+    def _something_is_offered(self) -> ServeParams:
+        if not self.models:
+            raise ValueError("models: name at least one, such as standard")
+        return self

@@ -1,0 +1,202 @@
+"""Settings of the stages `seeds`, `sft` and `rl`."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from dragoman.core.settings import Section
+from dragoman.corpus.settings import Source
+from dragoman.engines.settings import EngineParams
+from dragoman.rollout.exploration import ExplorationParams
+
+Algorithm = Literal["ppo", "mygo", "grpo"]
+
+
+class TrainParams(Section):
+    """What is trained, on what, for what: stages `seeds`, `sft` and `rl`."""
+
+    system: str = "c3po"
+    dataset: str = "atlas"
+    algorithm: Algorithm = "ppo"
+    """What stage rl does: multi-agent PPO (C-3PO), MyGO (Mujica-MyGO), or GRPO."""
+    reward: Literal["cover_em", "em", "f1", "precision", "judge"] = "cover_em"
+    """A match with an acceptable answer, or the frozen LLM's verdict on it."""
+    questions: Annotated[tuple[Source, ...], Field(min_length=1)] = ("gold",)
+    """Those of the dataset, those of stage `synthesize`, or both mixed."""
+    curriculum: bool = False
+    """Stage rl: easy questions first, by the labels of stage `synthesize` (`synthesize.draws`)."""
+
+
+class SeedsParams(Section):
+    """Stage `seeds`: trajectories to warm up on, by rejection sampling (C-3PO sections 5.2 and 6.1)."""
+
+    questions: int | None = Field(None, ge=1)
+    """How many training questions; None takes all."""
+    solutions: int = Field(4, ge=1)
+    """Most trajectories that are kept of a question."""
+    min_reward: float = Field(1.0, gt=0, le=1)
+    """What a trajectory must have earned."""
+    min_advantage: float = Field(0.0, ge=0, le=1)
+    """By how much an action's credit must exceed the mean of its siblings; 0 takes every action of a kept trajectory."""
+    min_credit: float = Field(0.5, ge=0, le=1)
+    """A kept trajectory's action needs at least this expected reward."""
+    first: Literal["cheapest", "all"] = "cheapest"
+    """Of a question's first decisions that led to a solution, keep the one with the fewest decisions to follow, or all."""
+    max_share: float = Field(0.6, gt=0, le=1)
+    """Most of the samples that one role may have; what is more is left out at random."""
+    shots: int = Field(0, ge=0)
+    """In-context examples that the sampler sees and the trained proxy will not need."""
+    concurrency: int = Field(16, ge=1)
+    exploration: ExplorationParams = ExplorationParams()
+    teacher: EngineParams | None = None
+    """A model to sample from instead of the untrained proxy, such as a server's."""
+
+
+class AdapterParams(Section):
+    """A LoRA adapter on all linear layers."""
+
+    rank: int = Field(16, ge=1)
+    alpha: int = Field(32, ge=1)
+    layers: int | None = Field(None, ge=1)
+    """Only the last so many layers, which saves the backward pass through the others; None takes all."""
+
+
+class SftParams(Section):
+    """Stage `sft`: the warm-up (C-3PO table 6)."""
+
+    adapter: AdapterParams | None = None
+    """None trains all weights."""
+    lr: float = Field(4e-5, gt=0)
+    batch_size: int = Field(512, ge=1)
+    epochs: int = Field(3, ge=1)
+    warmup_ratio: float = Field(0.03, ge=0, le=1)
+    max_tokens: int = Field(4096, ge=1)
+    """Longer samples are left out, and counted."""
+    micro_batch: int = Field(4, ge=1)
+    """Samples in one forward pass."""
+    dev_questions: int = Field(50, ge=1)
+    """Greedy answers to so many dev questions choose the checkpoint."""
+    concurrency: int = Field(32, ge=1)
+
+
+class GuardParams(Section):
+    """When training has collapsed: it stops, and the best policy so far is kept."""
+
+    max_kl: float = Field(1.0, gt=0)
+    """Mean log-ratio to the reference, in nats a token."""
+    min_entropy: float = Field(0.0, ge=0)
+    """In nats a token."""
+    min_valid_actions: float = Field(0.5, ge=0, le=1)
+    max_engine_difference: float = Field(0.5, gt=0)
+    """Mean |log-probability of the trainer - of the engine|, in nats a token."""
+
+    def broken_by(self, row: dict[str, Any]) -> str:
+        """What is wrong in a row of the history; empty when nothing is. What an algorithm does not measure is not judged."""
+        for name, value in row.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                return f"{name} is {value}"
+        for name, least, most in (
+            ("kl", -math.inf, self.max_kl),
+            ("entropy", self.min_entropy, math.inf),
+            ("valid_actions", self.min_valid_actions, math.inf),
+            ("engine_difference", 0.0, self.max_engine_difference),
+        ):
+            if name in row and not least <= row[name] <= most:
+                return f"{name} is {row[name]:.3f}, beyond its guard"
+        return ""
+
+
+class MygoParams(Section):
+    """What only MyGO has (seed 003, section 3.3 and appendix D)."""
+
+    attempts: int = Field(16, ge=1)
+    """Most trajectories drawn for a question in an iteration, one after the other until one passes."""
+    threshold: float = Field(0.5, gt=0, le=1)
+    """What a trajectory must earn to pass, in the first iteration; it rises with the mean reward of first attempts."""
+
+
+class GrpoParams(Section):
+    """What only GRPO has (Shao et al. 2024)."""
+
+    kl_coef: float = Field(0.04, ge=0)
+    """Weight of the divergence from the warm-up in the loss, where advantages have unit variance; PPO has it in the reward."""
+
+
+class RlParams(Section):
+    """Stage `rl`: multi-agent PPO (C-3PO table 7), MyGO or GRPO, by `train.algorithm`. What not all use says who does."""
+
+    iterations: int = Field(100, ge=1)
+    questions: int = Field(64, ge=1)
+    """In an iteration, a tree for each, or with MyGO its attempts."""
+    exploration: ExplorationParams = ExplorationParams()
+    """MyGO draws single trajectories: of this it uses the temperature and the limits."""
+    roles: tuple[str, ...] = ()
+    """Train only these; empty for all."""
+    only_contrasts: bool = False
+    """PPO; GRPO always does. Learn only where siblings earned different credit, and save the passes over prompts where any
+    choice did as well (as in the dynamic sampling of DAPO: Yu et al. 2025)."""
+    adapter: AdapterParams | None = None
+    """None trains all weights; the reference of PPO and GRPO is then a second model."""
+    critic: Literal["separate", "head", "tree"] = "separate"
+    """PPO. A model of its own, as in the paper; a head on the policy's last hidden states; or none: the tree itself tells what a
+    state is worth, as the mean credit of the actions drawn in it."""
+    price: float = Field(0.0, ge=0)
+    """What each step of a trajectory (a decision, a search, a call of the LLM) takes off its reward."""
+    policy_lr: float = Field(5e-7, gt=0)
+    value_lr: float = Field(5e-6, gt=0)
+    """PPO."""
+    batch_size: int = Field(1024, ge=1)
+    """Actions in an optimizer step."""
+    epochs: int = Field(1, ge=1)
+    kl_coef: float = Field(0.005, ge=0)
+    """PPO: what leaving the warm-up takes off a token's reward."""
+    clip: float = Field(0.2, gt=0, lt=1)
+    """PPO and GRPO."""
+    value_coef: float = Field(0.5, gt=0)
+    """PPO, as the next three."""
+    gamma: float = Field(1.0, gt=0, le=1)
+    lam: float = Field(0.95, ge=0, le=1)
+    whiten: bool = True
+    """Advantages with mean 0 and standard deviation 1 over an iteration."""
+    importance_cap: float = Field(2.0, ge=1)
+    """PPO and GRPO. Most that a token may be weighted up for having been likelier to the trainer than to the engine."""
+    max_grad_norm: float = Field(1.0, gt=0)
+    max_tokens: int = Field(6144, ge=1)
+    """Longer actions, prompt included, are left out, and counted."""
+    micro_batch_tokens: int = Field(8192, ge=1)
+    """Tokens in one forward pass, padding included."""
+    bf16: bool = True
+    """Compute in bfloat16; the weights that are trained are float32 in any case."""
+    dev_questions: int = Field(50, ge=1)
+    dev_every: int = Field(5, ge=1)
+    concurrency: int = Field(32, ge=1)
+    guards: GuardParams = GuardParams()
+    mygo: MygoParams = MygoParams()
+    grpo: GrpoParams = GrpoParams()
+
+    @model_validator(mode="after")
+    def _the_policy_explores(self) -> RlParams:
+        if self.exploration.oracle:
+            raise ValueError(
+                "exploration.oracle: what is learnt from must be what the policy drew; only seeds may be told"
+            )
+        if self.critic == "tree" and max(self.exploration.breadth) == 1 and not self.exploration.force:
+            raise ValueError("critic: the tree can only be the critic where states have several actions; use head")
+        return self
+
+    def single(self) -> RlParams:
+        """Single trajectories: no siblings to be contrasted with, or to tell what a state is worth."""
+        critic = "head" if self.critic == "tree" else self.critic
+        return self.model_copy(
+            update={"exploration": self.exploration.single(), "only_contrasts": False, "critic": critic}
+        )
+
+
+class PairsParams(Section):
+    """Stage `pairs`: every one of these systems is trained by every one of these algorithms."""
+
+    systems: tuple[str, ...] = ()
+    algorithms: tuple[Algorithm, ...] = ()
