@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-
 from tiny import make_tiny
+from toy_fixtures import runtime, toy_samples  # noqa: F401
 
 os.environ.pop("MLFLOW_TRACKING_URI", None)  # a developer's own server is not for tests to write to
 

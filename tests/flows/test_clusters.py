@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from scripted import make_project, without_times
 
 from dragoman.rollout.record import Episode
 from flows.rollout import rollout
-from scripted import make_project, without_times
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,10 +23,10 @@ def project(tmp_path, monkeypatch) -> Path:
     folder = make_project(tmp_path)
     program = folder / "bin" / "dragoman"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} {ROOT / "tests" / "scripted.py"} "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {ROOT / "tests" / "support" / "scripted.py"} "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("DRAGOMAN_BIN", str(program.parent))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (ROOT / "src", ROOT / "tests", ROOT))))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (ROOT / "src", ROOT / "tests" / "support", ROOT))))
     for address in ("RAY_ADDRESS", "DASK_SCHEDULER_ADDRESS"):
         monkeypatch.delenv(address, raising=False)
     monkeypatch.chdir(folder)

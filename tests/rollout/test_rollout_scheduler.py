@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from fakes import ListRetriever, ScriptedEngine
 
 from dragoman.core.errors import EngineFault, UserError
 from dragoman.core.types import Passage, Question
@@ -22,7 +23,6 @@ from dragoman.rollout.record import Episode
 from dragoman.rollout.scheduler import episode_key, roll_out
 from dragoman.rollout.store import EpisodeStore, read_episodes
 from dragoman.systems import build
-from fakes import ListRetriever, ScriptedEngine
 
 QUESTIONS = [Question(f"q{i}", f"What is number {i}?", (f"answer {i}",)) for i in range(12)]
 
@@ -189,7 +189,7 @@ with EpisodeStore(folder) as store:
 def test_kill_9_then_the_same_command_finishes_and_repeats_no_completed_call(tmp_path):
     def start(folder: Path, delay: float) -> subprocess.Popen:
         folder.mkdir(exist_ok=True)
-        paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])
+        paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")])
         command = [sys.executable, "-c", SLOW_RUN, str(folder), str(Path(__file__).parents[1]), str(delay)]
         return subprocess.Popen(command, env=os.environ | {"PYTHONPATH": paths, "PYTHONHASHSEED": "0"})
 

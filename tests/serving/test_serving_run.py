@@ -15,8 +15,10 @@ import httpx
 import openai
 import pytest
 import yaml
-
 from command import run
+from serving_parts import PASSAGES, QUESTION, eventually
+from tiny import make_tiny
+
 from dragoman.config import load_params
 from dragoman.core.errors import UserError
 from dragoman.engines import POOL
@@ -30,8 +32,6 @@ from dragoman.serving.keys import Keys, make_key
 from dragoman.serving.run import open_service
 from dragoman.serving.server import create_app
 from dragoman.serving.settings import ServeParams
-from serving_parts import PASSAGES, QUESTION, eventually
-from tiny import make_tiny
 
 ROOT = Path(__file__).parents[2]
 
@@ -110,9 +110,8 @@ def served(tmp_path: Path):
 @pytest.fixture
 def llm_server():
     """A server of OpenAI's protocol in a thread, which knows one answer and can be told to hang."""
-    from fastapi import FastAPI
-
     from engines.openai_stub import serving
+    from fastapi import FastAPI
 
     app, state = FastAPI(), {"seconds": 0.0, "under way": 0}
 

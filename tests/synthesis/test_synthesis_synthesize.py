@@ -163,7 +163,7 @@ def test_a_run_that_is_stopped_again_and_again(tmp_path, unbroken):
 
 def test_a_process_that_was_killed_goes_on_where_it_was(tmp_path, unbroken):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "123"}
-    script = Path(__file__).with_name("lands.py")
+    script = Path(__file__).parents[1] / "support" / "lands.py"
     process = subprocess.Popen([sys.executable, str(script), str(tmp_path)], env=environment)
     try:
         journal, deadline = tmp_path / JOURNAL, time.monotonic() + 60

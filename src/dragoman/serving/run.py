@@ -13,7 +13,6 @@ import uvicorn
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.rollout.record import Episode
-from dragoman.serving.settings import ServeParams
 from dragoman.runtime import RuntimeParams, open_retriever_checked
 from dragoman.serving.champion import Champion
 from dragoman.serving.keys import Keys
@@ -21,6 +20,7 @@ from dragoman.serving.metrics import Metrics
 from dragoman.serving.models import Models, opener
 from dragoman.serving.server import create_app
 from dragoman.serving.service import Service
+from dragoman.serving.settings import ServeParams
 
 log = logging.getLogger(__name__)
 

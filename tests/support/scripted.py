@@ -10,13 +10,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from fakes import ListRetriever, ScriptedEngine
+
 from dragoman import cli, runtime
 from dragoman.core.types import Passage
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.record import Episode
 from dragoman.rollout.store import read_episodes
 from dragoman.systems import build
-from fakes import ListRetriever, ScriptedEngine
 
 
 def script(prompt: str, rng: Any) -> str:

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
+from fakes import ListRetriever, ScriptedEngine
 
 from dragoman.config import load_params
 from dragoman.runtime import Runtime
-from fakes import ListRetriever, ScriptedEngine
 
 ROOT = Path(__file__).parents[1]
 

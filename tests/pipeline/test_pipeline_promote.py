@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from command import run as command
+from fakes import ListRetriever, ScriptedEngine
+from policies import trained
+from tiny import make_tiny
+
 from dragoman import tracking
 from dragoman.config import parse_params
 from dragoman.core import files
@@ -21,9 +24,6 @@ from dragoman.registry import versions as registry
 from dragoman.registry.policy import publish
 from dragoman.rollout.backends import Backends
 from dragoman.systems import build
-from fakes import ListRetriever, ScriptedEngine
-from test_registry import trained
-from tiny import make_tiny
 
 QUESTIONS = [Question(f"q{i}", f"What is number {i}?", (f"answer {i}.",)) for i in range(40)]
 EVALUATION = EvaluateParams(bootstrap=200, traces=0)

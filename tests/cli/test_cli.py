@@ -11,12 +11,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-
 from command import run
+
 from dragoman.core import files
 from dragoman.pipeline.doctor import FAULTS, fault_table
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 COMMANDS = ["doctor", "model", "corpus", "index", "search", "evaluate", "report", "ask", "serve-retriever"]
 COMMANDS += ["rollout", "seeds", "sft", "rl", "synthesize", "validate", "serve"]
 COMMANDS += ["register", "promote", "rollback", "lineage", "compare"]

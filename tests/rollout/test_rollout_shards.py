@@ -6,15 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
-
 from command import run
+from scripted import make_project, open_runtime, without_times
+
 from dragoman import runtime
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
 from dragoman.rollout import shards
 from dragoman.rollout.samples import read_samples
 from dragoman.rollout.shards import Shard
-from scripted import make_project, open_runtime, without_times
 
 TREE = ("rollout", "--system", "c3po", "--tree", "--limit", "7")
 DRAWS = ("rollout", "--system", "c3po", "--samples", "2", "--seed", "5")

@@ -13,7 +13,7 @@ import typer
 
 from dragoman.cli import app
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
 GUIDES = ("architecture.md", "operations.md")
 DRAGOMAN: Any = typer.main.get_command(app)

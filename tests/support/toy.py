@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fakes import ListRetriever
+
 from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Engine
 from dragoman.engines.transformers import TransformersEngine
@@ -17,7 +19,6 @@ from dragoman.systems.grammar import Form, OneOf
 from dragoman.systems.prompts import Prompt
 from dragoman.training.loop import Loop
 from dragoman.training.settings import AdapterParams, RlParams
-from fakes import ListRetriever
 
 
 @dataclass(frozen=True)

@@ -14,25 +14,14 @@ from pathlib import Path
 
 import httpx
 import pytest
+from policies import trained
 
 from dragoman import tracking
 from dragoman.core.errors import UserError
 from dragoman.engines.settings import EngineParams
 from dragoman.registry import versions as registry
-from dragoman.registry.policy import publish
 from dragoman.runtime import policy_model
 from dragoman.serving.champion import Registered
-
-
-def trained(project: Path, stage: str, weights: bytes, parent: str = "") -> Path:
-    """A policy as a training stage leaves it; an earlier one of the stage is removed."""
-    made = project / "made"
-    made.mkdir()
-    (made / "model.safetensors").write_bytes(weights)
-    (made / "config.json").write_text("{}")
-    manifest = {"stage": stage, "system": "c3po", "base": "smollm2", "parent": parent, "data": {"questions": "d1"}}
-    manifest |= {"parameters": {"lr": 0.1, "guards": {"max_kl": 1.0}}, "metrics": {"dev_reward": 0.5, "stopped": ""}}
-    return publish(made, project / "results" / stage, manifest)
 
 
 @pytest.fixture

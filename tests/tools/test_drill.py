@@ -14,7 +14,7 @@ import pytest
 
 from tools import drill
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def test_there_is_one_for_each_that_can_die_and_the_guide_names_them():

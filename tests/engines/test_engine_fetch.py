@@ -5,11 +5,11 @@ import json
 from pathlib import Path
 
 import pytest
+from tiny import make_tiny
 
 from dragoman.core.errors import UserError
 from dragoman.engines import fetch as model
 from dragoman.engines.fetch import fetch_model, weights_sha256
-from tiny import make_tiny
 
 
 @pytest.fixture(scope="module")

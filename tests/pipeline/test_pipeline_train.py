@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fakes import ListRetriever, ScriptedEngine
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
@@ -17,7 +18,6 @@ from dragoman.rollout.samples import read_samples
 from dragoman.rollout.store import read_episodes
 from dragoman.systems import build
 from dragoman.training.settings import SeedsParams
-from fakes import ListRetriever, ScriptedEngine
 
 QUESTIONS = [Question(f"a/{i}", f"Which town is number {i}?", (f"town {i}",)) for i in range(3)]
 PASSAGES = [Passage(f"p{i}", f"Town {i}", f"town {i} is number {i}") for i in range(9)]

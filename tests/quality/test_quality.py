@@ -12,10 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from command import run
+from fakes import drawn
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from command import run
 from dragoman import quality
 from dragoman.config import parse_params
 from dragoman.core import files
@@ -31,7 +32,6 @@ from dragoman.retrieval.store import write_passages
 from dragoman.rollout.record import Episode, Node, Trajectory
 from dragoman.rollout.samples import samples, write_samples
 from dragoman.synthesis.plan import load_plan
-from fakes import drawn
 
 LIMITS = ValidateParams(max_sample_tokens=100)
 SIZES = {"train": 150, "dev": 20, "test": 20}

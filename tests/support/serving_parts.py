@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import uvicorn
+from fakes import ListRetriever, Script, ScriptedEngine
 
 from dragoman.core.types import Passage
 from dragoman.engines.base import Request, Result
@@ -25,7 +26,6 @@ from dragoman.serving.server import create_app
 from dragoman.serving.service import Service
 from dragoman.serving.settings import ServeParams
 from dragoman.systems import build
-from fakes import ListRetriever, Script, ScriptedEngine
 
 PASSAGES = [
     Passage("brisa", "Brisa", "The capital of Brisa is Port Salt."),
