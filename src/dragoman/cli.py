@@ -311,7 +311,7 @@ def sparql(
     Example: dragoman sparql "SELECT ?neighbour ?city { :Bhutan :borders ?neighbour . ?neighbour :capital ?city }"
     Example: dragoman sparql "SELECT DISTINCT ?relation { ?entity ?relation ?other }" --graph triples.nt
     """
-    from dragoman.corpus.rdf import sparql as run_query
+    from dragoman.corpus.triples import sparql as run_query
 
     print("\n".join(run_query(graph, query)))
 

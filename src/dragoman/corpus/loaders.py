@@ -19,7 +19,6 @@ from typing import Any
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
 from dragoman.corpus.faults import Faults
-from dragoman.corpus.triples import SUFFIXES, entity_passages, read_triples
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +26,7 @@ ID_KEYS = ("id", "_id", "docid", "doc_id", "passage_id")
 TITLE_KEYS = ("title", "name")
 TEXT_KEYS = ("text", "contents", "passage", "content", "document")
 QUESTION_KEYS = ("question", "text", "query")
+TRIPLES = (".tsv", ".nt", ".ttl")
 SAVED_BY_DATASETS = ("dataset_info.json", "dataset_dict.json")
 
 Row = dict[str, Any]
@@ -57,11 +57,13 @@ def load_corpus(source: str | Path, *, limit: int | None = None) -> list[Passage
         return _passages(name, _dataset_rows(name, *_hub_address(name)), limit)
     path = Path(source)
     if path.is_file():
-        if path.suffix in SUFFIXES:
+        if path.suffix in TRIPLES:
+            from dragoman.corpus.triples import entity_passages, read_triples  # rdflib takes a while to import
+
             return entity_passages(read_triples(path))[:limit]
         if path.suffix != ".jsonl":
             raise UserError(
-                f"{path}: a corpus file must be JSON lines and end in .jsonl, or triples and end in {', '.join(SUFFIXES)}"
+                f"{path}: a corpus file must be JSON lines and end in .jsonl, or triples and end in {', '.join(TRIPLES)}"
             )
         return _jsonl_passages(path, limit)
     if not path.is_dir():

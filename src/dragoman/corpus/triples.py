@@ -1,28 +1,35 @@
-"""A knowledge graph as a corpus: each entity is a passage of the triples that it heads and of those that end in it.
+"""Knowledge graphs: files of triples (TSV, N-Triples, Turtle), as passages of entities, as RDF, and for SPARQL.
 
-A graph is a TSV file of triples (subject, relation, object) without a header line, like the atlas's own `triples.tsv`, or
-RDF: N-Triples or Turtle.
+A triple is (subject, relation, object), all names. Questions and models know names, RDF knows IRIs. The IRI of a name is
+`urn:dragoman:` and the name, with underscores for its spaces, as in DBpedia. Other marks are in percent-encoding.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
+from urllib.parse import unquote
+
+from rdflib import BNode, Graph, Literal, URIRef
+from rdflib.namespace import RDFS
+from rdflib.term import Node
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Triple
 from dragoman.corpus.faults import Faults
 
 RDF_FORMATS = {".nt": "nt", ".ttl": "turtle"}
-SUFFIXES = (".tsv", *RDF_FORMATS)
+NAMESPACE = "urn:dragoman:"
+FILE_ORDER = "SimpleMemory"  # its dictionaries keep the order of a file, which the default store does not
 
 
 def read_triples(path: Path) -> list[Triple]:
     """The triples of a file, in order, each once.
 
     Args:
-        path: `.nt` and `.ttl` are RDF, whose terms become names (`dragoman.corpus.rdf.named`); anything else is TSV. Blank
+        path: `.nt` and `.ttl` are RDF, whose terms become names (`named`); anything else is TSV. Blank
             lines are skipped.
 
     Raises:
@@ -31,16 +38,10 @@ def read_triples(path: Path) -> list[Triple]:
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file")
-    triples = _read_rdf(path) if path.suffix in RDF_FORMATS else _read_tsv(path)
+    triples = named(read_rdf(path)) if path.suffix in RDF_FORMATS else _read_tsv(path)
     if not triples:
         raise UserError(f"{path}: holds no triple")
     return triples
-
-
-def _read_rdf(path: Path) -> list[Triple]:
-    from dragoman.corpus.rdf import named, read_rdf  # rdflib takes a while to import
-
-    return named(read_rdf(path))
 
 
 def _read_tsv(path: Path) -> list[Triple]:
@@ -83,3 +84,104 @@ def entity_passages(triples: Iterable[Triple]) -> list[Passage]:
         )
         for entity in facts
     ]
+
+
+def read_rdf(path: Path) -> Graph:
+    """The graph of an N-Triples (`.nt`) or Turtle (`.ttl`) file.
+
+    Raises:
+        UserError: no such file, or it is not in the format that its name says.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
+    format = RDF_FORMATS[path.suffix]
+    try:
+        return Graph(FILE_ORDER).parse(data=path.read_bytes(), format=format, publicID=NAMESPACE)
+    except Exception as e:  # rdflib's parsers have no error in common: ParserError, BadSyntax, UnicodeDecodeError
+        raise UserError(f"{path}: not {format} ({_one_line(e)[:200]})") from None
+
+
+def named(graph: Graph) -> list[Triple]:
+    """The triples of a graph, with names in the place of its terms and in the graph's order; labels are none of them.
+
+    The name of an IRI is its `rdfs:label` (in English or without a language, where there is a choice), else its last part,
+    decoded. Of several entities with one name, each has the last part of its IRI behind it, as in `Georgia (Q230)`. A literal
+    is its text, and a triple with an empty one is left out, since it says nothing. Blank nodes are numbered.
+    """
+    names = _names(graph)
+    relations = {relation: _name_of(relation, graph) for relation in graph.predicates(unique=True)}
+    triples: dict[Triple, None] = {}
+    for subject, relation, obj in graph:
+        if relation != RDFS.label and (said := _one_line(obj) if isinstance(obj, Literal) else names[obj]):
+            triples[names[subject], relations[relation], said] = None
+    return list(triples)
+
+
+def as_rdf(triples: Iterable[Triple]) -> Graph:
+    """Triples of names as a graph. What is never a subject is a value, and a literal. `named` is the way back."""
+    triples = list(triples)
+    subjects = {subject for subject, _, _ in triples}
+    graph = Graph(FILE_ORDER)
+    graph.bind("", NAMESPACE)
+    for subject, relation, obj in triples:
+        graph.add((iri(subject), iri(relation), iri(obj) if obj in subjects else Literal(obj)))
+    return graph
+
+
+def iri(name: str) -> URIRef:
+    """`Equatorial Guinea` as `urn:dragoman:Equatorial_Guinea`, which a query may call `:Equatorial_Guinea`."""
+    encoded = re.sub(r"[^\w -]|_", lambda m: "".join(f"%{byte:02X}" for byte in m[0].encode()), name)
+    return URIRef(NAMESPACE + encoded.replace(" ", "_"))
+
+
+def sparql(path: Path, query: str) -> list[str]:
+    """What a query finds in a file of triples, as lines.
+
+    SELECT gives the names of its variables and then its rows, with tabs between, ASK `true` or `false`, CONSTRUCT and DESCRIBE
+    N-Triples. The prefix `:` stands for the names of a TSV file; other files bring their own.
+
+    Raises:
+        UserError: the file holds no graph, or the query cannot be answered.
+    """
+    graph = read_rdf(path) if path.suffix in RDF_FORMATS else as_rdf(read_triples(path))
+    try:
+        found = graph.query(query)
+        if found.type == "ASK":
+            return [str(found.askAnswer).lower()]
+        if found.graph is not None:
+            return sorted(found.graph.serialize(format="nt").splitlines())
+        rows = [["" if term is None else term.n3(graph.namespace_manager) for term in row] for row in found]  # type: ignore
+        return ["\t".join(row) for row in ([str(name) for name in found.vars or ()], *rows)]
+    except Exception as e:  # pyparsing's for the grammar, a bare one for an unknown prefix
+        raise UserError(f"SPARQL: {_one_line(e)[:300]}") from None
+
+
+def _names(graph: Graph) -> dict[Node, str]:
+    """A name for each entity; no two have the same."""
+    entities = dict.fromkeys(term for s, _, o in graph for term in (s, o) if not isinstance(term, Literal))
+    names = {entity: _name_of(entity, graph) for entity in entities}
+    blank = [entity for entity in entities if isinstance(entity, BNode) and not graph.value(entity, RDFS.label)]
+    names |= {entity: f"_:{n}" for n, entity in enumerate(blank, start=1)}
+    for part in (_last_part, str):  # the whole IRI, where the last part does not tell them apart
+        bearers = Counter(names.values())
+        names = {e: f"{name} ({part(e)})" if bearers[name] > 1 else name for e, name in names.items()}
+    return names
+
+
+def _name_of(term: Node, graph: Graph) -> str:
+    labels = [label for label in graph.objects(term, RDFS.label) if isinstance(label, Literal) and _one_line(label)]
+    return _one_line(min(labels, key=_preference)) if labels else _last_part(term)
+
+
+def _preference(label: Literal) -> tuple[bool, str, str]:
+    language = label.language or ""
+    return language.partition("-")[0] not in ("", "en"), language, str(label)
+
+
+def _last_part(term: Node) -> str:
+    """`http://dbpedia.org/resource/Equatorial_Guinea` -> `Equatorial Guinea`; the whole of an IRI that ends in a mark."""
+    return _one_line(unquote(re.split(r"[/#:]", str(term))[-1].replace("_", " "))) or str(term)
+
+
+def _one_line(text: object) -> str:
+    return " ".join(str(text).split())

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from dragoman.core.errors import UserError
 from dragoman.corpus import load_corpus
-from dragoman.corpus.rdf import as_rdf, iri, named, sparql
-from dragoman.corpus.triples import read_triples
+from dragoman.corpus.triples import as_rdf, iri, named, read_triples, sparql
 
 RDF = """\
 <http://x.org/Q790> <http://www.w3.org/2000/01/rdf-schema#label> "Haïti"@fr .
