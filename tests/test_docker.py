@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 import pytest
 import typer
 import yaml
+from fakes import ListRetriever
 
 from dragoman.cli import app
 from dragoman.serving.settings import ServeParams
-from fakes import ListRetriever
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tools"))

@@ -1,6 +1,7 @@
 """One question is one trace, with a span for every call and its real times, also when many run at once."""
 
 import pytest
+from fakes import ListRetriever, ScriptedEngine
 
 from dragoman import tracking
 from dragoman.core.types import Passage, Question
@@ -8,7 +9,6 @@ from dragoman.rollout.backends import Backends
 from dragoman.rollout.scheduler import roll_out
 from dragoman.rollout.store import EpisodeStore
 from dragoman.systems import build
-from fakes import ListRetriever, ScriptedEngine
 
 QUESTIONS = [Question(f"q{i}", f"Question {i}?", ("x",)) for i in range(3)]
 

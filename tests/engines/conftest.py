@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from openai_stub import protocol, serving
+from tiny import make_tiny
 
 from dragoman.engines.base import Engine
 from dragoman.engines.openai import OpenAIEngine
 from dragoman.engines.transformers import TransformersEngine
-from tiny import make_tiny
 
 
 @pytest.fixture(scope="session")

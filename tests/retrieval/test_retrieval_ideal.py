@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from command import run
+from fakes import ScriptedEngine
+
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
 from dragoman.retrieval import Retriever, build_index, open_retriever
@@ -18,7 +19,6 @@ from dragoman.rollout.backends import Backends
 from dragoman.rollout.tree import Tree
 from dragoman.systems import build
 from dragoman.systems.base import StopReason
-from fakes import ScriptedEngine
 
 
 @pytest.fixture(scope="module")

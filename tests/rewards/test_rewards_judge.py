@@ -1,8 +1,8 @@
 import pytest
+from fakes import ScriptedEngine
 
 from dragoman.core.errors import EngineFault
 from dragoman.rewards.judge import VERDICT, judge, judge_predictions
-from fakes import ScriptedEngine
 
 
 @pytest.mark.parametrize(("said", "score"), [("True", 1.0), ("False", 0.0), ("perhaps", None)])

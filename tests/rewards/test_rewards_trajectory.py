@@ -2,6 +2,8 @@
 
 import json
 
+from fakes import ListRetriever, ScriptedEngine
+
 from dragoman.core.errors import EngineFault
 from dragoman.core.types import Passage, Question
 from dragoman.rewards.trajectory import Rewards
@@ -11,7 +13,6 @@ from dragoman.rollout.exploration import TREE
 from dragoman.rollout.scheduler import roll_out
 from dragoman.rollout.store import EpisodeStore
 from dragoman.systems import build
-from fakes import ListRetriever, ScriptedEngine
 
 QUESTION = Question("q", "What does Bhutan pay with?", ("ngultrum",))
 SAID = {

@@ -1,5 +1,6 @@
 """The figures of a rollout, against values counted by hand."""
 
+from fakes import ListRetriever, ScriptedEngine
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,7 +10,6 @@ from dragoman.rollout.figures import busy_seconds, figures
 from dragoman.rollout.record import Call, Episode, Node, Trajectory
 from dragoman.rollout.tree import Tree
 from dragoman.systems import build
-from fakes import ListRetriever, ScriptedEngine
 
 
 def node(id: str, point: str, role: str, prompt: int, completion: int, cached: int = 0, merged: int = 0) -> Node:

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from fakes import ListRetriever, ScriptedEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_rollout_tree import Fan
@@ -20,7 +21,6 @@ from dragoman.rollout.store import EpisodeStore
 from dragoman.rollout.tree import Tree
 from dragoman.systems import build
 from dragoman.systems.base import StopReason
-from fakes import ListRetriever, ScriptedEngine
 
 QUESTION = Question("q", "Which currency has the country whose capital is Thimphu?", ("ngultrum",))
 PASSAGES = [

@@ -4,6 +4,7 @@ import random
 from dataclasses import dataclass
 
 import pytest
+from fakes import ListRetriever, ScriptedEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +16,6 @@ from dragoman.rollout.tree import Tree
 from dragoman.systems.base import Ask, Outcome, Role, StopReason
 from dragoman.systems.grammar import Form, Line, OneOf
 from dragoman.systems.prompts import Prompt
-from fakes import ListRetriever, ScriptedEngine
 
 QUESTION = Question("q1", "Which way?", ("left",))
 

@@ -10,6 +10,7 @@ from importlib import resources
 
 import httpx
 import pytest
+from fakes import ListRetriever, ScriptedEngine
 from PIL import Image
 
 from dragoman.core.types import Passage, Question
@@ -21,7 +22,6 @@ from dragoman.rollout.record import Episode
 from dragoman.rollout.tree import Tree
 from dragoman.rollout.view import tree_html, write_tree
 from dragoman.systems import build
-from fakes import ListRetriever, ScriptedEngine
 
 HOSTILE = "</script><script>alert(1)</script> <!-- \u2028 & {{ data }} <b>bold</b>"
 PASSAGES = [

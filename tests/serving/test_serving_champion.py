@@ -8,6 +8,8 @@ import json
 import httpx
 import openai
 import pytest
+from fakes import ListRetriever
+from serving_parts import QUESTION, Model, Parts, Registry, ask, eventually, searching
 
 from dragoman.config import Params
 from dragoman.core.errors import UserError
@@ -15,8 +17,6 @@ from dragoman.engines import POOL
 from dragoman.engines.settings import EngineParams
 from dragoman.serving.champion import Published
 from dragoman.serving.models import opener
-from fakes import ListRetriever
-from serving_parts import QUESTION, Model, Parts, Registry, ask, eventually, searching
 
 MODELS = ("c3po@champion", "standard")
 

@@ -6,10 +6,10 @@ import asyncio
 
 import openai
 import pytest
+from serving_parts import QUESTION, Model, Parts, answering
 
 from dragoman.core.errors import EngineFault
 from dragoman.serving.keys import Keys, make_key
-from serving_parts import QUESTION, Model, Parts, answering
 
 MESSAGES = [{"role": "user", "content": QUESTION}]
 

@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-
 from serving_parts import QUESTION, Parts
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)

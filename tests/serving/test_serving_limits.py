@@ -6,12 +6,12 @@ import asyncio
 
 import httpx
 import pytest
+from fakes import ListRetriever
+from serving_parts import PASSAGES, QUESTION, Model, Parts, answering, ask, eventually, searching
 
 from dragoman.serving.errors import ApiError
 from dragoman.serving.gate import Gate
 from dragoman.serving.keys import Keys, make_key
-from fakes import ListRetriever
-from serving_parts import PASSAGES, QUESTION, Model, Parts, answering, ask, eventually, searching
 
 
 def code(response) -> tuple[int, str]:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
-
 from serving_parts import Parts
 
 

@@ -4,13 +4,13 @@ import json
 from collections import Counter
 
 import pytest
+from fakes import ListRetriever, ScriptedEngine
 from lands import BHUTAN, NEPAL, THIMPHU, THREE
 
 from dragoman.core.errors import EngineFault, UserError
 from dragoman.core.files import write
 from dragoman.synthesis.difficulty import JOURNAL, LABELS, curriculum, label, rate
 from dragoman.synthesis.reader import Reader
-from fakes import ListRetriever, ScriptedEngine
 
 PASSAGES = {p.id: p for p in THREE}
 ROWS = [

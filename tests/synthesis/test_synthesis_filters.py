@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from fakes import ListRetriever, ScriptedEngine
 from lands import BHUTAN, NEPAL, THIMPHU, THREE
 
 from dragoman.core.errors import RetrieverFault
@@ -10,7 +11,6 @@ from dragoman.core.types import Passage
 from dragoman.synthesis.brief import Draft
 from dragoman.synthesis.filters import Duplicates, answerable, grounded, language, leakage, length, retrievable
 from dragoman.synthesis.reader import Reader
-from fakes import ListRetriever, ScriptedEngine
 
 DRAFT = Draft("What is the capital of Bhutan?", ("Thimphu",), "Thimphu", ("Thimphu",), ("bt",))
 GREEK = Passage("gr", "Αθήνα", "Η Αθήνα είναι η πρωτεύουσα της Ελλάδας.")

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 
 import pytest
+from fakes import drawn
 from lands import BHUTAN, NEPAL, THIMPHU, THREE, TRIPLES, lands
 
 from dragoman.core.text import has
@@ -14,7 +15,6 @@ from dragoman.synthesis.brief import Brief, Draft, Rejected
 from dragoman.synthesis.facts import facts_of
 from dragoman.synthesis.grounded import GroundedWriter, phrasings
 from dragoman.synthesis.plan import load_plan
-from fakes import drawn
 
 PLAIN = {
     "user_expertise": "novice",

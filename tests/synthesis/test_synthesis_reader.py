@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from fakes import ScriptedEngine
 from lands import BHUTAN, NEPAL
 
 from dragoman.synthesis.reader import Reader
-from fakes import ScriptedEngine
 
 QUESTION = "What is the capital of Bhutan?"
 

@@ -7,6 +7,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from engines.openai_stub import protocol, serving
+from fakes import ScriptedEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -19,8 +21,6 @@ from dragoman.synthesis import filters
 from dragoman.synthesis.brief import Brief, Draft, Rejected
 from dragoman.synthesis.plan import load_plan
 from dragoman.synthesis.written import LONGEST, EngineWriter, MixedWriter, _answers, _read, schema
-from engines.openai_stub import protocol, serving
-from fakes import ScriptedEngine
 
 PLAN = load_plan()
 ONE = Brief("train-0001", 0, {"premise": "without premise"}, (BHUTAN,), seed=0)

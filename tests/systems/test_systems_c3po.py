@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from fakes import ListRetriever, ScriptedEngine
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
@@ -15,7 +16,6 @@ from dragoman.systems import build
 from dragoman.systems.base import StopReason
 from dragoman.systems.c3po.actions import NoRetrieval, Plan, Search
 from dragoman.systems.c3po.system import C3PO
-from fakes import ListRetriever, ScriptedEngine
 
 PASSAGES = [
     Passage("bhutan", "Bhutan", "Thimphu is the capital of Bhutan"),

@@ -1,6 +1,7 @@
 """What every system owes: with a real, untrained model under its grammars it acts validly, forks, and resumes."""
 
 import pytest
+from fakes import ListRetriever
 
 from dragoman.core.types import Passage, Question
 from dragoman.rollout.backends import Backends
@@ -9,7 +10,6 @@ from dragoman.rollout.scheduler import roll_out
 from dragoman.rollout.store import EpisodeStore
 from dragoman.systems import SYSTEMS, build
 from dragoman.systems.base import StopReason
-from fakes import ListRetriever
 
 PASSAGES = [Passage(f"p{i}", f"Town {i}", f"Town {i} lies on river {i * 7}.") for i in range(20)]
 QUESTIONS = [Question(f"q{i}", f"On which river lies town {i}?", (f"river {i * 7}",)) for i in range(3)]

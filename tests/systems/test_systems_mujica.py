@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fakes import ListRetriever, ScriptedEngine
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,7 +25,6 @@ from dragoman.systems.grammar import InvalidAction, Line
 from dragoman.systems.mujica import actions
 from dragoman.systems.mujica.actions import Answer, Found, Nothing, Subquestions
 from dragoman.systems.mujica.system import Fact, Mujica, State
-from fakes import ListRetriever, ScriptedEngine
 
 PASSAGES = [
     Passage("tarn", "Tarn Bridge", "The Tarn Bridge was opened in 1871. It is of iron."),

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from fakes import ListRetriever, ScriptedEngine
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
@@ -17,7 +18,6 @@ from dragoman.rollout.exploration import TREE
 from dragoman.rollout.tree import Tree
 from dragoman.systems.base import StopReason
 from dragoman.systems.mujica.system import Mujica, State, topic_entities
-from fakes import ListRetriever, ScriptedEngine
 
 TRIPLES = [
     ("Nihonium", "named after", "Japan"),

@@ -4,6 +4,7 @@ import random
 
 import pytest
 import torch
+from fakes import ScriptedEngine
 from toy import SETTINGS, TWO_ARMS, Killed, ToyWorlds, make_run
 
 from dragoman.core.errors import UserError
@@ -15,7 +16,6 @@ from dragoman.rollout.samples import read_samples
 from dragoman.systems import build
 from dragoman.training import grpo, mygo, sft
 from dragoman.training.settings import AdapterParams, SeedsParams, SftParams
-from fakes import ScriptedEngine
 
 LEARNERS = {"mygo": mygo.Learner, "grpo": grpo.Learner}
 TIMED = {"rollout_seconds", "learn_seconds"}

@@ -4,6 +4,7 @@ import dataclasses
 from collections import Counter
 
 import pytest
+from fakes import ListRetriever, ScriptedEngine
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +20,6 @@ from dragoman.systems import build
 from dragoman.systems.prompts import Prompt
 from dragoman.training.seeds import balance, counts, for_proxy, select, solutions, without_shots
 from dragoman.training.settings import SeedsParams
-from fakes import ListRetriever, ScriptedEngine
 
 STRATEGIES = {"N": "NoRetrieval", "P": "Plan", "S": "Search"}
 
