@@ -18,11 +18,11 @@ export VLLM_NO_USAGE_STATS := 1
 export RAY_USAGE_STATS_ENABLED := 0
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help setup pipeline record test check lint types bench up down ui lock clean
+.PHONY: help setup pipeline record test test-all check lint types bench up down ui lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
 
 setup: $(STAMP)  ## build .venv from the lock (seconds when nothing changed)
 
@@ -53,8 +53,14 @@ record: setup  ## show git the results of your last run, to commit them
 	$(BIN)/python tools/embed_results.py
 	git add $(RECORDED) README.md
 
-test: setup  ## run the tests
-	$(BIN)/python -m pytest
+# The markers are explained in pyproject.toml. Hypothesis marks its property tests itself: `test-all` runs them once more, thoroughly.
+MARKED := engine or services or cluster or process or browser or slow
+
+test: setup  ## run the tests that need no servers, no vLLM and no long time
+	$(BIN)/python -m pytest -m "not ($(MARKED))" -n 2 --dist loadscope --no-loadscope-reorder
+
+test-all: setup  ## run the other tests; with `test`, that is all of them
+	$(BIN)/python -m pytest -m "$(MARKED) or hypothesis" --hypothesis-profile thorough
 
 check: lint types test  ## lint, types, tests
 

@@ -244,6 +244,7 @@ def test_what_failed_is_all_that_is_done_again(project, capsys):
     assert json.loads(Path("out/metrics.json").read_text())["systems"]["standard"]["failed"] == 0
 
 
+@pytest.mark.process
 def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(project, capsys):
     def slowly(request: BaseHTTPRequestHandler, n: int) -> None:
         time.sleep(0.3)

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 PARTS = ("params.yaml", "dvc.yaml", ".dvc", ".dvcignore", ".gitignore", "conf", "src")
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

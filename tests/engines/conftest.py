@@ -46,6 +46,6 @@ def openai_engine(transformers_engine: TransformersEngine) -> Iterator[OpenAIEng
         yield OpenAIEngine([url], "tiny", retries=0)
 
 
-@pytest.fixture(params=["transformers", "openai", "vllm"])
+@pytest.fixture(params=["transformers", "openai", pytest.param("vllm", marks=pytest.mark.engine)])
 def engine(request: pytest.FixtureRequest) -> Engine:
     return request.getfixturevalue(f"{request.param}_engine")

@@ -113,6 +113,7 @@ async def test_an_engine_that_breaks_down_fails_its_callers(tiny: Path, monkeypa
     await engine.close()
 
 
+@pytest.mark.process
 def test_a_program_that_ends_in_the_middle_of_a_batch_ends_cleanly(tiny: Path) -> None:
     program = """
 import asyncio, sys

@@ -13,6 +13,8 @@ from dragoman.engines.base import Engine, Grammar, Request
 from dragoman.engines.transformers import TransformersEngine
 from dragoman.engines.vllm import bind_threads
 
+pytestmark = pytest.mark.engine
+
 SAMPLE = Request(prompt=(("user", "Name a colour."),), max_tokens=10, temperature=1.0)
 
 

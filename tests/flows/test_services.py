@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 ROOT = Path(__file__).parents[2]
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.services, pytest.mark.timeout(600)]
 
 
 def free_port() -> int:

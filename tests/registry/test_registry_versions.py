@@ -261,6 +261,7 @@ def server(tmp_path, empty_store, monkeypatch):
         process.wait()
 
 
+@pytest.mark.services
 def test_versions_and_runs_are_those_of_the_server_that_is_named(project, server, capsys):
     import mlflow
 

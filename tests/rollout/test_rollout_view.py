@@ -35,7 +35,7 @@ FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-in_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs a browser: apt-get install chromium")
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs a browser: apt-get install chromium")
 
 
 def proxy(prompt: str, rng: random.Random) -> str:
@@ -106,7 +106,8 @@ def drawn(dom: str, id: str) -> str:
     return re.search(rf'<button [^>]*class="item[^>]*data-id="{id}".*?</button>', dom, flags=re.S)[0]
 
 
-@in_browser
+@pytest.mark.browser
+@needs_chromium
 def test_a_browser_draws_every_node_and_opens_the_one_in_the_address(episode, page):
     chosen = next(n for n in episode.nodes if HOSTILE in n.prompt[-1][1])
     dom = browse(page, chosen.id, "--dump-dom")
@@ -121,7 +122,8 @@ def test_a_browser_draws_every_node_and_opens_the_one_in_the_address(episode, pa
     assert html.escape(chosen.prompt[-1][1], quote=False) in panel
 
 
-@in_browser
+@pytest.mark.browser
+@needs_chromium
 async def test_trajectories_without_nodes_and_without_scores_are_drawn(tmp_path):
     engine = ScriptedEngine(llm)
     backends = Backends(llm=engine, proxy=engine, retriever=ListRetriever(PASSAGES))
@@ -132,7 +134,8 @@ async def test_trajectories_without_nodes_and_without_scores_are_drawn(tmp_path)
     assert "ngultrum" in panel and panel.index("search") < panel.index("ask answer")
 
 
-@in_browser
+@pytest.mark.browser
+@needs_chromium
 async def test_a_plan_of_parallel_subquestions_is_drawn_as_a_graph(tmp_path):
     plans = iter(["[Ask] capital Thimphu\n[Ask] currency of Bhutan", "[Ask] rupee", "[Answer]"])
     engine = ScriptedEngine(lambda prompt, rng: "[1] It is so." if "no result answers" in prompt else next(plans))
@@ -149,7 +152,8 @@ async def test_a_plan_of_parallel_subquestions_is_drawn_as_a_graph(tmp_path):
     assert int(boxes[first.id]) < int(boxes[workers[0].id]) < int(boxes[second.id]) < int(boxes[third.id])
 
 
-@in_browser
+@pytest.mark.browser
+@needs_chromium
 @pytest.mark.parametrize("width", [400, 1600])
 def test_the_picture_is_not_blank(page, width):
     browse(page, "", f"--screenshot={page.parent / 'tree.png'}", f"--window-size={width},1000")
@@ -182,6 +186,7 @@ def driver(tmp_path):
             process.terminate()
 
 
+@pytest.mark.browser
 def test_a_click_and_the_enter_key_open_the_panel(episode, page, driver):
     def find(selector: str) -> str:
         return "/element/" + next(iter(driver("POST", "/element", using="css selector", value=selector).values()))

@@ -110,8 +110,8 @@ def served(tmp_path: Path):
 @pytest.fixture
 def llm_server():
     """A server of OpenAI's protocol in a thread, which knows one answer and can be told to hang."""
-    from engines.openai_stub import serving
     from fastapi import FastAPI
+    from openai_stub import serving
 
     app, state = FastAPI(), {"seconds": 0.0, "under way": 0}
 
@@ -174,6 +174,7 @@ async def test_an_abandoned_request_does_not_hold_the_engines_slot(llm_server):
     await engine.close()
 
 
+@pytest.mark.process
 def test_the_command_serves_until_it_is_told_to_stop(served, llm_server, tmp_path):
     """A process of its own: the official client asks it, and SIGTERM ends it with exit code 0."""
     url, _ = llm_server

@@ -7,12 +7,12 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from engines.openai_stub import protocol, serving
 from fakes import ScriptedEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from lands import BHUTAN, NEPAL, THIMPHU, lands, run
+from openai_stub import protocol, serving
 
 from dragoman.core.errors import EngineFault, UserError
 from dragoman.engines.base import Completion
