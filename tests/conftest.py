@@ -3,11 +3,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 from tiny import make_tiny
 from toy_fixtures import runtime, toy_samples  # noqa: F401
 
 os.environ.pop("MLFLOW_TRACKING_URI", None)  # a developer's own server is not for tests to write to
+
+# Both draw the same examples in every run: a property that fails here fails there.
+hypothesis.settings.register_profile("fast", derandomize=True, deadline=None, max_examples=25)
+hypothesis.settings.register_profile("thorough", derandomize=True, deadline=None, max_examples=400)
+hypothesis.settings.load_profile("fast")
 
 
 @pytest.fixture(scope="session")
