@@ -1,0 +1,111 @@
+"""The calls of one tree to the outside: equal ones are made once, and recorded before anything depends on them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from dragoman.core.single_flight import SingleFlight
+from dragoman.core.types import Passage, Question
+from dragoman.engines.base import Request
+from dragoman.retrieval.base import Retriever
+from dragoman.rollout.backends import Backends
+from dragoman.rollout.record import Call, Node
+from dragoman.systems.base import Ask
+from dragoman.systems.prompts import Messages
+
+Observe = Callable[[Node | Call], None]
+
+
+class Calls:
+    """Makes and keeps the calls of one tree, by the content hash of what was asked.
+
+    Args:
+        recorded: values of calls that an interrupted run of the same tree has finished, by id.
+        remember: called with the id and the value of each call as it finishes.
+        observe: called with each new call of the LLM or the retriever.
+    """
+
+    def __init__(
+        self,
+        question: Question,
+        backends: Backends,
+        recorded: Mapping[str, Any],
+        remember: Callable[[str, Any], None],
+        observe: Observe,
+    ) -> None:
+        self.backends, self.observe = backends, observe
+        self.retriever: Retriever = backends.retriever_of(question)
+        self.made: dict[str, Call] = {}
+        self.passages: dict[str, Passage] = {}
+        """All that were found, by id."""
+        self._recorded, self._remember = recorded, remember
+        self._asks = SingleFlight[str, Call](keep=True)
+        self._searches = SingleFlight[str, tuple[Call, list[Passage]]](keep=True)
+
+    async def value(self, id: str, compute: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+        """The value of a call: as an earlier run recorded it, or computed, timed and recorded now."""
+        if id in self._recorded:
+            recorded: dict[str, Any] = self._recorded[id]
+            return recorded
+        started, clock = time.time(), time.monotonic()
+        value = await compute() | {"started": started, "seconds": time.monotonic() - clock}
+        self._remember(id, value)
+        return value
+
+    async def ask(self, ask: Ask, messages: Messages) -> Call:
+        """Let the frozen LLM write. The output of the call is its text."""
+        request = Request(prompt=messages, max_tokens=ask.max_tokens, stop=ask.stop)
+
+        async def compute() -> dict[str, Any]:
+            (result,) = await self.backends.engine_of(ask.name, self.backends.llm).generate([request])
+            return {
+                "text": result.completions[0].text,
+                "prompt_tokens": result.prompt_tokens,
+                "completion_tokens": result.completion_tokens,
+            }
+
+        async def call() -> Call:
+            value = await self.value(id, compute)
+            return self._keep(value, id=id, kind="ask", name=ask.name, input=list(messages), output=value["text"])
+
+        id = digest(["ask", ask.name, messages])
+        return await self._asks.run(id, call)
+
+    async def search(self, query: str, k: int, page: int) -> tuple[Call, list[Passage]]:
+        """Let the retriever search. The output of the call is the ids of the passages."""
+
+        async def compute() -> dict[str, Any]:
+            (hits,) = await self.retriever.search([query], k, page)
+            return {"passages": [[h.passage.id, h.passage.title, h.passage.text] for h in hits]}
+
+        async def call() -> tuple[Call, list[Passage]]:
+            value = await self.value(id, compute)
+            found = [Passage(*fields) for fields in value["passages"]]
+            self.passages |= {p.id: p for p in found}
+            asked = {"query": query, "k": k, "page": page}
+            made = self._keep(value, id=id, kind="search", name="search", input=asked, output=[p.id for p in found])
+            return made, found
+
+        id = digest(["search", query, k, page])
+        return await self._searches.run(id, call)
+
+    async def cancel(self) -> None:
+        """Stop the calls that are under way."""
+        await self._asks.cancel()
+        await self._searches.cancel()
+
+    def _keep(self, value: Mapping[str, Any], **fields: Any) -> Call:
+        measured = ("started", "seconds", "prompt_tokens", "completion_tokens")
+        call = Call(**fields, **{name: value[name] for name in measured if name in value})
+        self.made[call.id] = call
+        self.observe(call)
+        return call
+
+
+def digest(value: Any) -> str:
+    """The content hash that names calls, states and nodes."""
+    return hashlib.sha256(json.dumps(value, ensure_ascii=False).encode()).hexdigest()[:16]
