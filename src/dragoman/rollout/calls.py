@@ -58,6 +58,7 @@ class Calls:
 
     async def ask(self, ask: Ask, messages: Messages) -> Call:
         """Let the frozen LLM write. The output of the call is its text."""
+        id = digest(["ask", ask.name, messages])
         request = Request(prompt=messages, max_tokens=ask.max_tokens, stop=ask.stop)
 
         async def compute() -> dict[str, Any]:
@@ -72,11 +73,11 @@ class Calls:
             value = await self.value(id, compute)
             return self._keep(value, id=id, kind="ask", name=ask.name, input=list(messages), output=value["text"])
 
-        id = digest(["ask", ask.name, messages])
         return await self._asks.run(id, call)
 
     async def search(self, query: str, k: int, page: int) -> tuple[Call, list[Passage]]:
         """Let the retriever search. The output of the call is the ids of the passages."""
+        id = digest(["search", query, k, page])
 
         async def compute() -> dict[str, Any]:
             (hits,) = await self.retriever.search([query], k, page)
@@ -90,7 +91,6 @@ class Calls:
             made = self._keep(value, id=id, kind="search", name="search", input=asked, output=[p.id for p in found])
             return made, found
 
-        id = digest(["search", query, k, page])
         return await self._searches.run(id, call)
 
     async def cancel(self) -> None:

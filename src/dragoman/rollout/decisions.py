@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -53,7 +53,7 @@ class Decisions:
         await self._single.cancel()
 
     async def _draw(self, decision: Decision, fork: Callable[[int], None]) -> list[str]:
-        kinds = [decision.grammar]
+        kinds: Sequence[Grammar] = [decision.grammar]
         if decision.depth <= self.exploration.force:
             alternatives = decision.grammar.alternatives()
             if decision.depth == 1 or decision.nodes_left >= len(alternatives):
@@ -84,7 +84,7 @@ class Decisions:
             fork(choice)
         return [node.id for node in by_action.values()]
 
-    def _requests(self, decision: Decision, kinds: list[Grammar]) -> list[Request]:
+    def _requests(self, decision: Decision, kinds: Sequence[Grammar]) -> list[Request]:
         """One request for each kind of action that is drawn by itself."""
         share = max(1, decision.nodes_left / len(kinds))
         temperature = self.exploration.temperature
