@@ -734,7 +734,7 @@ def rl(
 @app.command()
 def ablate(
     variant: Annotated[
-        str, typer.Argument(help="no-tree, no-rl, only-no-retrieval, only-retrieval, only-planning, icl.")
+        str, typer.Argument(help="Of C-3PO: no-tree, no-rl, only-no-retrieval, only-retrieval, only-planning, icl.")
     ],
     dataset: TrainedOn = None,
     out: Annotated[
@@ -743,14 +743,14 @@ def ablate(
     track: Annotated[bool, typer.Option(help="Record the runs in MLflow (mlruns/).")] = True,
     params: ParamsFile = PARAMS,
 ) -> None:
-    """Take one part of the trained system away, and evaluate what is left (C-3PO section 6.4).
+    """Take one part of the trained system away, and evaluate what is left.
 
     Example: dragoman ablate only-retrieval
     """
-    from dragoman.systems.c3po.ablations import ablation
+    from dragoman.systems import ablation
 
-    chosen = ablation(variant)
     loaded = load_params(params)
+    chosen = ablation(loaded.train.system, variant)
     out = out or Path("results/ablations") / variant
     dataset = dataset or loaded.train.dataset
     policy = chosen.policy

@@ -93,10 +93,9 @@ class Runtime:
             UserError: no such system or policy, or a model that is not there.
         """
         system_name, policy = split_name(name)
-        settings = self.params.system_settings(system_name)
-        if policy == ORACLE and "thoughts" in settings:
-            settings = settings | {"thoughts": False}  # an oracle knows what to do, and has nothing to say about it
-        system = build(system_name, settings)
+        system = build(system_name, self.params.system_settings(system_name))
+        if policy == ORACLE:
+            system = system.for_oracle()
         llm = self.engine(self.params.llm)
         # what has no role to play, or is told what to do, must not load a proxy that it will never ask
         asked = system.roles and policy != ORACLE
@@ -107,8 +106,7 @@ class Runtime:
         """The same with a teacher in the proxy's place, where one is given, and with in-context examples."""
         system, backends = self.open(name)
         if shots:
-            settings = self.params.system_settings(split_name(name)[0])
-            system = build(split_name(name)[0], settings | {"shots": shots})
+            system = system.with_shots(shots)
         return system, replace(backends, proxy=self.engine(teacher)) if teacher else backends
 
     async def release(self, name: str) -> None:

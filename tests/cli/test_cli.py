@@ -60,7 +60,7 @@ EVALUATE = ["evaluate", "--corpus", "corpus.jsonl", "--questions", "questions.js
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([*EVALUATE, "--systems", "magic"], "unknown system 'magic': choose from direct, standard, c3po"),
+        ([*EVALUATE, "--systems", "magic"], "unknown system 'magic': choose from c3po, direct"),
         ([*EVALUATE, "--systems", "c3po@nowhere"], "policy 'nowhere'"),
         ([*EVALUATE, "--limit", "0"], "--limit 0: must be at least 1"),
         ([*EVALUATE, "--corpus", "missing.jsonl"], "missing.jsonl"),

@@ -8,7 +8,7 @@ from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import TREE, Exploration
 from dragoman.rollout.scheduler import roll_out
 from dragoman.rollout.store import EpisodeStore
-from dragoman.systems import SYSTEMS, build
+from dragoman.systems import build, system_names
 from dragoman.systems.base import StopReason
 
 PASSAGES = [Passage(f"p{i}", f"Town {i}", f"Town {i} lies on river {i * 7}.") for i in range(20)]
@@ -20,7 +20,7 @@ SMALL = {
 ANSWERED = (StopReason.ANSWERED, StopReason.DEPTH_LIMIT, StopReason.DOCUMENT_LIMIT, StopReason.CIRCULAR_PLAN)
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", system_names())
 @pytest.mark.parametrize("exploration", [Exploration(), TREE], ids=["greedy", "tree"])
 async def test_every_system(name, exploration, tiny_engine, tmp_path):
     system = build(name, SMALL.get(name, {"answer_tokens": 4}))
@@ -53,7 +53,7 @@ async def test_every_system(name, exploration, tiny_engine, tmp_path):
     assert again == episodes and len(retriever.queries) == searched
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", system_names())
 def test_settings_are_the_fields_of_the_system(name):
     system = build(name)
     assert all(getattr(system, field) == value for field, value in vars(build(name, {})).items() if not callable(value))

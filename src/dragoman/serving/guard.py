@@ -49,11 +49,15 @@ class PlainRetriever:
         await self.inner.close()
 
 
-class FencedSystem:
+class FencedSystem(System):
     """A system whose prompts to the LLM mark passages as quotations."""
 
     def __init__(self, inner: System) -> None:
-        self.inner, self.roles = inner, inner.roles
+        self.inner = inner
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        return self.inner.roles
 
     async def run(self, question: Question, ctx: Context) -> Outcome:
         return await self.inner.run(question, _FencedContext(ctx))

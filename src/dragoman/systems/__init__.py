@@ -1,29 +1,83 @@
-"""The agent systems, by the names that the command line and `params.yaml` use."""
+"""The agent systems, by the names that the command line and `params.yaml` use.
+
+A system is a package: a folder here, or one that another distribution declares as an entry point of `dragoman.systems`.
+It exports `SYSTEM`, its class, and where it has them `ABLATIONS`, its variants by name. A file `profiles.yaml` in the
+folder has its settings for each profile.
+"""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from dragoman.core.errors import UserError
-from dragoman.systems.base import System
-from dragoman.systems.baselines import Direct, Standard
-from dragoman.systems.c3po.system import C3PO
-from dragoman.systems.mujica.system import Mujica
-
-SYSTEMS: dict[str, type] = {"direct": Direct, "standard": Standard, "c3po": C3PO, "mujica": Mujica}
+from dragoman.core.settings import read_yaml
+from dragoman.systems.base import Ablation, System
+from dragoman.systems.discovery import import_system, system_folder
+from dragoman.systems.discovery import system_names as system_names
 
 
-def build(name: str, settings: dict[str, Any] | None = None) -> System:
+def system_class(name: str) -> type[System]:
+    """The class of the system called `name`: a frozen dataclass whose fields are its settings.
+
+    Raises:
+        UserError: there is no such system, or its package fails to import or exports no such class.
+    """
+    package = import_system(name)
+    found = getattr(package, "SYSTEM", None)
+    if not (isinstance(found, type) and issubclass(found, System) and is_dataclass(found)):
+        raise UserError(
+            f"{package.__file__}: must export SYSTEM, a dataclass derived from dragoman.systems.base.System"
+        )
+    return found
+
+
+def build(name: str, settings: Mapping[str, Any] | None = None) -> System:
     """The system called `name`, with `settings` for its fields.
 
     Raises:
-        UserError: no such system, or no such setting.
+        UserError: there is no such system, as in `system_class`, or no such setting.
     """
-    if name not in SYSTEMS:
-        raise UserError(f"unknown system {name!r}: choose from {', '.join(SYSTEMS)}")
-    known = {f.name for f in fields(SYSTEMS[name])}
+    cls = system_class(name)
+    known = {f.name for f in fields(cls)}  # type: ignore[arg-type]  # checked by `system_class`
     if unknown := sorted(set(settings or {}) - known):
         raise UserError(f"systems.{name}.{unknown[0]}: no such setting; {name} has {', '.join(sorted(known))}")
-    system: System = SYSTEMS[name](**(settings or {}))
-    return system
+    return cls(**(settings or {}))
+
+
+def ablations(name: str) -> Mapping[str, Ablation]:
+    """The ablations of the system called `name`, by their names.
+
+    Raises:
+        UserError: there is no such system, or its package fails to import.
+    """
+    found: Mapping[str, Ablation] = getattr(import_system(name), "ABLATIONS", {})
+    return found
+
+
+def ablation(system: str, name: str) -> Ablation:
+    """The ablation `name` of a system.
+
+    Raises:
+        UserError: there is no such system, or it has no such ablation.
+    """
+    known = ablations(system)
+    if name not in known:
+        choices = f"choose from {', '.join(known)}" if known else "it has none"
+        raise UserError(f"unknown ablation {name!r} of {system}: {choices}")
+    return known[name]
+
+
+def profile_settings(name: str, profile: str) -> dict[str, Any]:
+    """The settings of a system for a profile, from `profiles.yaml` in its folder; empty where there are none.
+
+    Raises:
+        UserError: there is no such system, or the file cannot be read.
+    """
+    folder = system_folder(name)
+    path = folder / "profiles.yaml" if folder else None
+    settings = (read_yaml(path).get(profile) or {}) if path and path.is_file() else {}
+    if not isinstance(settings, dict):
+        raise UserError(f"{path}: {profile}: expected settings by their names, found {type(settings).__name__}")
+    return settings

@@ -8,9 +8,9 @@ questions, so that the rollout can run it again from a log, fork it at any decis
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from dragoman.core.types import Passage, Question, Triple
 from dragoman.systems.grammar import Action, Grammar
@@ -128,10 +128,34 @@ class Context(Protocol):
         ...
 
 
-class System(Protocol):
+class System:
     """An agent system. Implementations are frozen dataclasses whose fields are their settings."""
 
-    roles: tuple[Role, ...]
-    """The trainable roles, in the order of the paper; empty for a baseline."""
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """The trainable roles, in the order of the paper; empty for a baseline."""
+        return ()
 
-    async def run(self, question: Question, ctx: Context) -> Outcome: ...
+    async def run(self, question: Question, ctx: Context) -> Outcome:
+        """Answer the question."""
+        raise NotImplementedError
+
+    def for_oracle(self) -> Self:
+        """The system as an oracle runs it: one that writes thoughts has to do without, since an oracle has none."""
+        return self
+
+    def with_shots(self, shots: int) -> Self:
+        """The system with so many in-context examples for each role."""
+        return self
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """A variant of a trained system: another policy, other settings of the system, or another way to train."""
+
+    what: str
+    policy: str = "rl"
+    """The stage whose policy it runs with; empty for the untrained base."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    single: bool = False
+    """Train it first: with single trajectories and the system's reward, instead of trees and credit."""

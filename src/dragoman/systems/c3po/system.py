@@ -11,13 +11,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from dragoman.core.errors import UserError
 from dragoman.core.text import names, words
 from dragoman.core.types import Passage, Question
 from dragoman.systems.answer import answer
-from dragoman.systems.base import Ask, Context, Gold, Outcome, Role, StopReason
+from dragoman.systems.base import Ask, Context, Gold, Outcome, Role, StopReason, System
 from dragoman.systems.c3po import actions
 from dragoman.systems.c3po.actions import Answer, Keep, KeepAll, NoRetrieval, Plan, Search
 from dragoman.systems.grammar import Alias, Indices, Line, Span, Titles, can_say
@@ -35,7 +35,7 @@ TITLE_TOKENS = 24
 
 
 @dataclass(frozen=True)
-class C3PO:
+class C3PO(System):
     k: int = 5
     """Passages per search."""
     max_depth: int = 13
@@ -74,6 +74,12 @@ class C3PO:
             raise UserError(f"select {self.select!r}: choose numbers or titles")
         if self.select == "titles" and self.thoughts:
             raise UserError("select: titles is for models too small to write thoughts; leave one of the two out")
+
+    def for_oracle(self) -> Self:
+        return replace(self, thoughts=False)
+
+    def with_shots(self, shots: int) -> Self:
+        return replace(self, shots=shots)
 
     @property
     def roles(self) -> tuple[Role, ...]:

@@ -18,13 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain, zip_longest
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from dragoman.core.errors import UserError
 from dragoman.core.text import names, words
 from dragoman.core.types import Passage, Question
 from dragoman.systems.answer import answer
-from dragoman.systems.base import Context, Gold, Outcome, Role, StopReason
+from dragoman.systems.base import Context, Gold, Outcome, Role, StopReason, System
 from dragoman.systems.grammar import Line, OneOf, Span, can_say
 from dragoman.systems.mujica import actions
 from dragoman.systems.mujica.actions import Answer, Found, Nothing, Subquestions
@@ -53,7 +53,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Mujica:
+class Mujica(System):
     k: int = 5
     """Passages per search."""
     max_iterations: int = 4
@@ -104,6 +104,12 @@ class Mujica:
         for name in ("max_iterations", "max_questions", "max_documents"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} {getattr(self, name)}: must be at least 1")
+
+    def for_oracle(self) -> Self:
+        return replace(self, thoughts=False)
+
+    def with_shots(self, shots: int) -> Self:
+        return replace(self, shots=shots)
 
     @property
     def roles(self) -> tuple[Role, ...]:

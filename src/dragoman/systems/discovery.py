@@ -1,0 +1,83 @@
+"""Finds the packages of systems: the folders here, and the entry points of other distributions.
+
+Finding imports nothing. A package is imported when its system is asked for, so that one that is broken harms no other.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+from dragoman.core.errors import UserError
+
+GROUP = "dragoman.systems"
+"""The group of entry points. The name of one is that of its system, its value a package that exports `SYSTEM`."""
+HERE = Path(__file__).parent
+SHARED = {"grammar"}
+"""The folders here that are no systems."""
+
+
+def system_names() -> tuple[str, ...]:
+    """The names of all systems, in alphabetical order."""
+    return tuple(sorted({*_folders(), *(entry.name for entry in entry_points(group=GROUP))}))
+
+
+def import_system(name: str) -> ModuleType:
+    """The package of the system called `name`.
+
+    Raises:
+        UserError: there is none, there are several, or it fails to import.
+    """
+    entry = _entry(name)
+    module = entry.module if entry else f"{__package__}.{name}"
+    try:
+        return import_module(module)
+    except Exception as e:  # the code is somebody else's
+        origin = f" of {_distribution(entry)}" if entry else ""
+        raise UserError(f"system {name!r}: {module}{origin} fails to import: {type(e).__name__}: {e}") from e
+
+
+def system_folder(name: str) -> Path | None:
+    """The folder of a system's package, without an import; None where it is not found or not a folder.
+
+    Raises:
+        UserError: there is no such system, or there are several.
+    """
+    entry = _entry(name)
+    if entry is None:
+        return HERE / name
+    try:
+        spec = find_spec(entry.module)
+    except ImportError:  # `import_system` is to report it
+        return None
+    return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
+
+
+def _folders() -> set[str]:
+    return {module.name for module in pkgutil.iter_modules([str(HERE)]) if module.ispkg} - SHARED
+
+
+def _entry(name: str) -> EntryPoint | None:
+    """The entry point of a system, or None where it is a folder here.
+
+    Raises:
+        UserError: there is no such system, or there are several.
+    """
+    entries = list(entry_points(group=GROUP, name=name))
+    origins = [*(["dragoman"] if name in _folders() else []), *map(_distribution, entries)]
+    if len(origins) > 1:
+        raise UserError(f"two systems are called {name!r}, of {' and '.join(origins)}: uninstall or rename one")
+    if not origins:
+        near = get_close_matches(name, system_names(), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise UserError(f"unknown system {name!r}: choose from {', '.join(system_names())}{hint}")
+    return entries[0] if entries else None
+
+
+def _distribution(entry: EntryPoint) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
