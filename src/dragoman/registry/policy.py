@@ -16,7 +16,6 @@ from typing import Any
 from dragoman import tracking
 from dragoman.core import files
 from dragoman.core.errors import UserError
-from dragoman.core.hashing import code_hash
 from dragoman.engines.fetch import MANIFEST, weights_sha256
 
 log = logging.getLogger(__name__)
@@ -24,7 +23,7 @@ log = logging.getLogger(__name__)
 POINTER = "policy.json"
 METRICS = "metrics.json"
 STARTED = "started.json"
-"""The arguments of the run whose work a stage's folder holds."""
+"""The identity of the run whose work a stage's folder holds."""
 
 
 def lineage(
@@ -93,22 +92,29 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return values
 
 
-def resume(out: Path, arguments: str) -> dict[str, Any] | None:
-    """Make `out` the folder of the run with these arguments, and give its metrics when it has finished already.
+def resume(out: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Make `out` the folder of the run with this identity, and give its metrics when it has finished already.
 
-    The folder is kept when it is that run's, and emptied when it is another's or of other trainer code: so a run that was
-    cut short goes on, and results of different settings or data are never mixed.
+    The folder is kept when it is that run's, and emptied when it is another's. So a run that was cut short goes on, and
+    results of different code, settings or data are never mixed.
+
+    Args:
+        identity: all that the result depends on, by name, in values that JSON can hold.
 
     Raises:
         UserError: the folder holds something else.
     """
-    arguments = files.dumps([arguments, code_hash(Path(__file__).parents[1] / "training")])
     started, metrics = out / STARTED, out / METRICS
-    if not started.is_file() or started.read_text(encoding="utf-8") != arguments:
-        if out.exists() and not started.is_file() and any(out.iterdir()):
-            raise UserError(f"{out}: holds files that no training run wrote; give an empty folder or remove it")
+    wanted = json.loads(files.dumps(identity))
+    if not started.is_file() and out.exists() and any(out.iterdir()):
+        raise UserError(f"{out}: holds files that no training run wrote; give an empty folder or remove it")
+    before = json.loads(started.read_text(encoding="utf-8")) if started.is_file() else {}
+    if before != wanted:
+        if before:
+            changed = ", ".join(name for name in wanted if before.get(name) != wanted[name])
+            log.info("%s: starts anew, since these have changed: %s", out, changed)
         shutil.rmtree(out, ignore_errors=True)
-        files.write_text(started, arguments)
+        files.write_json(started, wanted)
     if not metrics.is_file():
         return None
     log.info("%s: finished already, with equal settings and data", out)

@@ -11,12 +11,10 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, is_dataclass
-from pathlib import Path
 from typing import Any
 
-from dragoman import systems
 from dragoman.core import files
-from dragoman.core.hashing import code_hash
+from dragoman.core.identity import code_hash
 from dragoman.core.types import Question
 from dragoman.rewards.trajectory import Rewards
 from dragoman.rollout.backends import Backends
@@ -25,6 +23,11 @@ from dragoman.rollout.record import Call, Episode, Node
 from dragoman.rollout.store import EpisodeStore
 from dragoman.rollout.tree import Tree
 from dragoman.systems.base import System
+
+ENGINE_ROOM = ("dragoman.rollout.tree", "dragoman.rewards.trajectory")
+"""What makes an episode out of a system, whatever the system is."""
+FINGERPRINTED = ("dragoman.engines", "dragoman.retrieval")
+"""Their code is left out of an episode's: it has the fingerprints of what they serve."""
 
 
 def episode_key(question: Question, config: dict[str, Any]) -> str:
@@ -42,7 +45,7 @@ def describe(
     config = {
         "system": name,
         "settings": asdict(system),
-        "code": code_hash(Path(systems.__file__).parent),
+        "code": code_hash(type(system).__module__, *ENGINE_ROOM, stop=FINGERPRINTED),
         "llm": backends.llm.fingerprint,
         # a system without roles never meets the proxy
         "proxy": backends.proxy.fingerprint if system.roles else None,

@@ -19,14 +19,14 @@ from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.progress import bar
 from dragoman.core.types import Question
-from dragoman.engines.local import fingerprint
 from dragoman.registry.policy import METRICS, lineage, publish, resume
+from dragoman.registry.trained_with import trained_with
 from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import Sample, samples, write_samples
 from dragoman.rollout.view import write_tree
 from dragoman.runtime import Runtime
-from dragoman.training.dev import dev_rollout, roll_out_policy
+from dragoman.training.dev import dev_rollout, roll_out_policy, run_identity
 from dragoman.training.learner import PolicyLearner
 from dragoman.training.settings import RlParams
 
@@ -97,9 +97,6 @@ class Loop(ABC):
             **settings.model_dump(mode="json"),
         }
         self.manifest = lineage("rl", system, warm_up, data, parameters)
-        self.arguments = files.dumps(
-            [self.manifest, fingerprint(warm_up, "bfloat16"), [q.id for q in questions], [q.id for q in dev]]
-        )
         self.learner = self.learner_type(warm_up, settings, seed=seed)
         self.iteration = 0
         self.history: list[dict[str, Any]] = []
@@ -112,9 +109,26 @@ class Loop(ABC):
 
     async def train(self) -> dict[str, Any]:
         """Train, publish the best policy in `out`, and return what `out/metrics.json` holds."""
-        if finished := resume(self.out, self.arguments):
+        start = f"{self.system}@{self.warm_up}"
+        system, backends = self.runtime.open(start)
+        identity = run_identity(
+            type(self).__module__,
+            self.system,
+            system,
+            backends,
+            self.manifest,
+            exploration=self.settings.exploration.build(),
+            reward=self.reward,
+            seed=self.seed,
+            learnt_from=[question.id for question in self.questions],
+            dev=self.dev,
+        )
+        if finished := resume(self.out, identity):
             return finished
+        self.manifest |= {"trained_with": trained_with(system)}
         self._load_checkpoint()
+        if self.iteration:
+            await self.runtime.release(start)
         stopped = self.settings.guards.broken_by(self.history[-1]) if self.history else ""
         with bar(f"rl {self.system}", self.settings.iterations) as advance:
             advance(steps=self.iteration)

@@ -16,12 +16,13 @@ from typing import Any
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
-from dragoman.engines.local import fingerprint
 from dragoman.registry.policy import METRICS, copy_tokenizer, lineage, publish, resume
+from dragoman.registry.trained_with import trained_with
+from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.samples import Sample
 from dragoman.runtime import Runtime
 from dragoman.training.actor import lora_config
-from dragoman.training.dev import dev_rollout
+from dragoman.training.dev import dev_rollout, run_identity
 from dragoman.training.settings import SftParams
 
 log = logging.getLogger(__name__)
@@ -66,9 +67,23 @@ async def train(
         )
     parameters = {"reward": reward, "seed": seed, **settings.model_dump(mode="json")}
     manifest = lineage("sft", system, base, data, parameters)
-    arguments = files.dumps([manifest, fingerprint(base, "bfloat16"), [s.node for s in fitting], [q.id for q in dev]])
-    if finished := resume(out, arguments):
+    played, backends = runtime.open(f"{system}@{base}")
+    identity = run_identity(
+        __name__,
+        system,
+        played,
+        backends,
+        manifest,
+        exploration=Exploration(),
+        reward=reward,
+        seed=seed,
+        learnt_from=[sample.node for sample in fitting],
+        dev=dev,
+    )
+    await runtime.release(f"{system}@{base}")
+    if finished := resume(out, identity):
         return finished
+    manifest |= {"trained_with": trained_with(played)}
     losses = _fine_tune(base, fitting, settings, seed=seed, work=out / "epochs")
     history: list[dict[str, Any]] = []
     for epoch, checkpoint in enumerate(_checkpoints(out / "epochs"), start=1):

@@ -1,0 +1,51 @@
+"""With which settings and prompts of its system a policy was trained, and whether it is used with the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from dragoman.core.errors import UserError
+from dragoman.core.identity import content_hash
+from dragoman.systems.base import System
+
+
+def trained_with(system: System) -> dict[str, Any]:
+    """What a policy's manifest records of its system: the settings, and a hash of the prompts of its roles."""
+    prompts = {role.name: asdict(role.prompt) for role in system.roles}
+    return {"settings": _as_stored(asdict(system)), "prompts": content_hash(**_as_stored(prompts))}
+
+
+def check_trained_with(name: str, system: System, manifest: Mapping[str, Any]) -> None:
+    """Refuse a policy whose system now has other settings or prompts than it had when the policy was trained.
+
+    A manifest without a record of them, such as that of a plain model, is not checked.
+
+    Args:
+        name: of the system with its policy, for the error.
+
+    Raises:
+        UserError: it names each setting with both values.
+    """
+    then, now = manifest.get("trained_with"), trained_with(system)
+    if not then or then == now:
+        return
+    before, after = then["settings"], now["settings"]
+    faults = [
+        f"{key} was {before.get(key)!r} and is {after.get(key)!r}"
+        for key in dict.fromkeys((*before, *after))
+        if before.get(key) != after.get(key)
+    ]
+    if then["prompts"] != now["prompts"]:
+        faults.append(f"the prompts had hash {then['prompts']} and have {now['prompts']}")
+    raise UserError(
+        f"{name}: trained with other settings of {manifest.get('system', 'its system')}: {'; '.join(faults)}; "
+        "set them back, train again, or take it as it is with --allow-mismatch"
+    )
+
+
+def _as_stored(value: Any) -> Any:
+    """The value as JSON gives it back: tuples are lists, for example."""
+    return json.loads(json.dumps(value))

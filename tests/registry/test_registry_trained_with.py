@@ -1,0 +1,41 @@
+"""A policy is used with the settings and prompts that it was trained with, or refused."""
+
+from dataclasses import replace
+
+import pytest
+
+from dragoman.core.errors import UserError
+from dragoman.registry.trained_with import check_trained_with, trained_with
+from dragoman.systems import build
+
+C3PO = build("c3po", {"max_depth": 7})
+MANIFEST = {"system": "c3po", "trained_with": trained_with(C3PO)}
+
+
+def test_a_policy_is_taken_with_the_settings_that_it_was_trained_with():
+    check_trained_with("c3po@rl", build("c3po", {"max_depth": 7}), MANIFEST)
+
+
+def test_a_plain_model_without_a_record_is_taken():
+    check_trained_with("c3po@folder", C3PO, {"source": "smollm2"})
+
+
+def test_other_settings_are_refused_with_both_values():
+    with pytest.raises(UserError, match=r"c3po@rl: .*max_depth was 7 and is 9.*--allow-mismatch"):
+        check_trained_with("c3po@rl", build("c3po", {"max_depth": 9}), MANIFEST)
+
+
+def test_other_prompts_are_refused_with_both_hashes():
+    then = MANIFEST["trained_with"] | {"prompts": "abc"}
+    with pytest.raises(UserError, match=rf"the prompts had hash abc and have {MANIFEST['trained_with']['prompts']}"):
+        check_trained_with("c3po@rl", C3PO, MANIFEST | {"trained_with": then})
+
+
+def test_the_hash_of_prompts_follows_the_text_of_a_role_s_prompt():
+    class Reworded(type(C3PO)):
+        @property
+        def roles(self):
+            first, *others = super().roles
+            return (replace(first, prompt=replace(first.prompt, user="Other words: {question}")), *others)
+
+    assert trained_with(Reworded())["prompts"] != trained_with(C3PO)["prompts"]
