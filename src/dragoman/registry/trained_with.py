@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 from dragoman.core.errors import UserError
 from dragoman.core.identity import content_hash
@@ -13,9 +13,9 @@ from dragoman.systems.base import System
 
 
 def trained_with(system: System) -> dict[str, Any]:
-    """What a policy's manifest records of its system: the settings, and a hash of the prompts of its roles."""
+    """What a policy's manifest records of its system, a dataclass: its settings, and a hash of the prompts of its roles."""
     prompts = {role.name: asdict(role.prompt) for role in system.roles}
-    return {"settings": _as_stored(asdict(system)), "prompts": content_hash(**_as_stored(prompts))}
+    return {"settings": _as_stored(asdict(cast(Any, system))), "prompts": content_hash(**_as_stored(prompts))}
 
 
 def check_trained_with(name: str, system: System, manifest: Mapping[str, Any]) -> None:
