@@ -677,7 +677,8 @@ def rl(
     Example: dragoman rl --questions train.jsonl --dev dev.jsonl --corpus corpus.jsonl --policy results/mine --out results/rl2
     """
     from dragoman.pipeline import train as stages
-    from dragoman.registry.versions import policy_folder
+    from dragoman.registry.policy import SHARED
+    from dragoman.registry.versions import policy_set
     from dragoman.runtime import open_runtime
     from dragoman.synthesis.difficulty import curriculum
     from dragoman.synthesis.journal import digest
@@ -687,7 +688,7 @@ def rl(
     _check_systems([name], loaded)
     algorithm = algorithm or loaded.train.algorithm
     run_type = stages.algorithm(algorithm)
-    warm_up = policy_folder(policy)
+    warm_up = policy_set(policy).of(SHARED)
     dataset = dataset or loaded.train.dataset
     settings = loaded.rl if iterations is None else loaded.rl.model_copy(update={"iterations": iterations})
     if single:
@@ -843,13 +844,14 @@ def promote(
     from dragoman.pipeline.promote import opponent
     from dragoman.pipeline.promote import promote as run_gate
     from dragoman.registry import versions as registry
+    from dragoman.registry.policy import SHARED
     from dragoman.runtime import open_runtime
 
     loaded = load_params(params)
     settings = loaded.promote
     registry.register_stages(loaded.policies)
     wanted = policy or (loaded.policies[-1] if loaded.policies else "rl")
-    challenger = registry.get(wanted) or registry.register(registry.policy_folder(wanted))
+    challenger = registry.get(wanted) or registry.register(registry.policy_set(wanted).of(SHARED))
     champion = registry.get(registry.CHAMPION)
     if champion and champion.number == challenger.number:
         print(f"{challenger.name} ({challenger.policy}) is the champion already")
@@ -1138,13 +1140,10 @@ def _with_settings(params: Params, changes: list[str]) -> Params:
 
 def _check_systems(names: list[str], params: Params) -> None:
     """Refuse unknown systems and policies before anything slow is done."""
-    from dragoman.runtime import policy_model, split_name
-    from dragoman.systems import build
+    from dragoman.runtime import find_system
 
     for name in names:
-        system, policy = split_name(name)
-        build(system, params.system_settings(system))
-        policy_model(policy, params.proxy)
+        find_system(name, params)
 
 
 def _fail_if_nothing_worked(metrics: dict[str, Any], out: Path) -> None:

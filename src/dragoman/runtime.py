@@ -17,7 +17,8 @@ from dragoman.engines import open_engine
 from dragoman.engines.base import Engine
 from dragoman.engines.coalesce import CoalescingEngine
 from dragoman.engines.settings import EngineParams
-from dragoman.registry.versions import policy_folder
+from dragoman.registry.policy import SHARED, PolicySet
+from dragoman.registry.versions import policy_set
 from dragoman.retrieval import check_health, open_retriever
 from dragoman.retrieval.base import Retriever
 from dragoman.retrieval.cache import CachedRetriever
@@ -48,17 +49,24 @@ def split_name(name: str) -> tuple[str, str]:
     return system, policy
 
 
-def policy_model(policy: str, proxy: EngineParams, results: Path = Path("results")) -> EngineParams:
-    """The engine settings of a policy: a version of the registry (`champion`, `v3`), a training stage, or a folder.
+def find_system(name: str, params: RuntimeParams) -> tuple[System, PolicySet | None]:
+    """The system called `name` (`system` or `system@policy`), and its policy: a version, a stage, or a folder.
 
-    Those of the base where the policy is empty, or `oracle`, which asks no model.
+    The policy is None for the untrained base, and for `oracle`, which asks no model.
 
     Raises:
-        UserError: there is no such policy.
+        UserError: no such system or policy, or the policy lacks a role of the system.
     """
+    system_name, policy = split_name(name)
+    system = build(system_name, params.system_settings(system_name))
     if policy in ("", ORACLE):
-        return proxy
-    return proxy.model_copy(update={"model": str(policy_folder(policy, results))})
+        return system, None
+    weights = policy_set(policy)
+    try:
+        weights.check(role.name for role in system.roles)
+    except UserError as e:
+        raise UserError(f"{name}: {e}") from None
+    return system, weights
 
 
 async def open_retriever_checked(index: str, corpus: list[Passage] | None = None) -> CachedRetriever:
@@ -81,7 +89,7 @@ class Runtime:
         self._engines: dict[EngineParams, Engine] = {}
 
     def engine(self, settings: EngineParams) -> Engine:
-        key = settings.model_copy(update={"model": _resolved(settings)})
+        key = self._key(settings)
         if key not in self._engines:
             self._engines[key] = CoalescingEngine(open_checked(settings))
         return self._engines[key]
@@ -90,32 +98,49 @@ class Runtime:
         """The system called `name` (`system` or `system@policy`) and the backends it runs in.
 
         Raises:
-            UserError: no such system or policy, or a model that is not there.
+            UserError: no such system or policy, a role without weights, or a model that is not there.
         """
-        system_name, policy = split_name(name)
-        system = build(system_name, self.params.system_settings(system_name))
+        _, policy = split_name(name)
+        system, weights = find_system(name, self.params)
         if policy == ORACLE:
             system = system.for_oracle()
         llm = self.engine(self.params.llm)
         # what has no role to play, or is told what to do, must not load a proxy that it will never ask
-        asked = system.roles and policy != ORACLE
-        proxy = self.engine(policy_model(policy, self.params.proxy)) if asked else llm
-        return system, Backends(llm=llm, proxy=proxy, retriever=self.retriever, oracle=policy == ORACLE)
+        if not system.roles or policy == ORACLE:
+            return system, Backends(llm=llm, proxy=llm, retriever=self.retriever, oracle=policy == ORACLE)
+        if weights is None:
+            return system, Backends(llm=llm, proxy=self.engine(self.params.proxy), retriever=self.retriever)
+        engines: dict[str, Engine] = {}
+        for folder, roles in weights.groups():
+            engines |= dict.fromkeys(roles, self.engine(self._proxy_of(folder)))
+        proxy = engines.pop(SHARED, None) or engines[system.roles[0].name]
+        return system, Backends(llm=llm, proxy=proxy, retriever=self.retriever, engines=engines)
 
     def open_sampler(self, name: str, teacher: EngineParams | None, *, shots: int) -> tuple[System, Backends]:
-        """The same with a teacher in the proxy's place, where one is given, and with in-context examples."""
+        """The same with a teacher in the place of every role, where one is given, and with in-context examples."""
         system, backends = self.open(name)
         if shots:
             system = system.with_shots(shots)
-        return system, replace(backends, proxy=self.engine(teacher)) if teacher else backends
+        return system, replace(backends, proxy=self.engine(teacher), engines={}) if teacher else backends
 
     async def release(self, name: str) -> None:
-        """Free the engine of a policy that will not be asked again; the frozen LLM's stays."""
-        settings = policy_model(split_name(name)[1], self.params.proxy)
-        key = settings.model_copy(update={"model": _resolved(settings)})
-        llm = self.params.llm.model_copy(update={"model": _resolved(self.params.llm)})
-        if key != llm and (engine := self._engines.pop(key, None)):
-            await engine.close()
+        """Free the engines of a policy that will not be asked again; the frozen LLM's stays."""
+        _, weights = find_system(name, self.params)
+        opened = [self.params.proxy] if weights is None else [self._proxy_of(folder) for folder, _ in weights.groups()]
+        for settings in opened:
+            key = self._key(settings)
+            if key != self._key(self.params.llm) and (engine := self._engines.pop(key, None)):
+                await engine.close()
+
+    def _proxy_of(self, folder: Path) -> EngineParams:
+        return self.params.proxy.model_copy(update={"model": str(folder)})
+
+    @staticmethod
+    def _key(settings: EngineParams) -> EngineParams:
+        """Equal for settings that name one model, by whatever path."""
+        if settings.engine == "openai":
+            return settings
+        return settings.model_copy(update={"model": str(Path(settings.model).resolve())})
 
     async def close(self) -> None:
         for engine in self._engines.values():
@@ -156,7 +181,3 @@ def open_checked(settings: EngineParams) -> Engine:
         kv_cache_gib=settings.kv_cache_gib,
         max_num_seqs=settings.max_batch,
     )
-
-
-def _resolved(settings: EngineParams) -> str:
-    return settings.model if settings.engine == "openai" else str(Path(settings.model).resolve())

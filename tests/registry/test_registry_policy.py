@@ -8,7 +8,7 @@ import pytest
 
 from dragoman.core.errors import UserError
 from dragoman.registry import policy
-from dragoman.registry.policy import copy_tokenizer, find_policy, publish, read_manifest, resume
+from dragoman.registry.policy import SHARED, PolicySet, copy_tokenizer, find_policy, publish, read_manifest, resume
 
 
 def model(folder: Path, weights: bytes = b"weights", **files: str) -> Path:
@@ -25,24 +25,35 @@ def files(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
 
 
+def published(folder: Path, out: Path, manifest: dict) -> Path:
+    """The folder of the one set of weights."""
+    return publish(folder, out, manifest).of(SHARED)
+
+
+def found(name: str, *results: Path) -> Path:
+    return find_policy(name, *results).of(SHARED)
+
+
 SHA256 = hashlib.sha256(b"weights").hexdigest()
 VERSION = SHA256[:12]
 
 
 def test_a_policy_is_named_after_its_weights(tmp_path):
     out = tmp_path / "rl"
-    folder = publish(model(out / "candidate"), out, {})
+    folder = published(model(out / "candidate"), out, {})
     assert folder == out / "policies" / VERSION
     assert (folder / "model.safetensors").read_bytes() == b"weights"
     assert not (out / "candidate").exists()
-    assert json.loads((out / "policy.json").read_text()) == {"version": VERSION, "folder": f"policies/{VERSION}"}
+    assert json.loads((out / "policy.json").read_text()) == {
+        "version": VERSION, "folder": f"policies/{VERSION}", "roles": {"*": f"policies/{VERSION}"}
+    }  # fmt: skip
 
 
 def test_the_name_depends_on_the_weights_alone(tmp_path):
     names = [
-        publish(model(tmp_path / "a" / "m", b"weights", notes="one"), tmp_path / "a", {"stage": "sft"}).name,
-        publish(model(tmp_path / "b" / "m", b"weights", notes="two"), tmp_path / "b", {"stage": "rl"}).name,
-        publish(model(tmp_path / "c" / "m", b"other weights", notes="one"), tmp_path / "c", {"stage": "sft"}).name,
+        published(model(tmp_path / "a" / "m", b"weights", notes="one"), tmp_path / "a", {"stage": "sft"}).name,
+        published(model(tmp_path / "b" / "m", b"weights", notes="two"), tmp_path / "b", {"stage": "rl"}).name,
+        published(model(tmp_path / "c" / "m", b"other weights", notes="one"), tmp_path / "c", {"stage": "sft"}).name,
     ]
     assert names[0] == names[1] != names[2]
 
@@ -50,91 +61,152 @@ def test_the_name_depends_on_the_weights_alone(tmp_path):
 def test_the_manifest_says_what_it_is_and_where_it_comes_from(tmp_path, monkeypatch):
     monkeypatch.setattr(policy.tracking, "git_revision", lambda: "abc-dirty")
     source = {"stage": "rl", "parent": "0123", "data": {"train": "4567"}, "metrics": {"dev_reward": 0.5}}
-    folder = publish(
+    folder = published(
         model(tmp_path / "m", manifest='{"version": "of the base", "source": "smollm2"}'), tmp_path, source
     )
     assert read_manifest(folder) == {"version": VERSION, "sha256": SHA256, "code": "abc-dirty", **source}
 
 
-def test_a_folder_without_manifest_has_an_empty_one(tmp_path):
+def test_a_keptwithout_manifest_has_an_empty_one(tmp_path):
     assert read_manifest(tmp_path) == {}
 
 
 def test_an_earlier_version_is_removed(tmp_path):
-    first = publish(model(tmp_path / "one", b"1"), tmp_path, {})
-    second = publish(model(tmp_path / "two", b"2"), tmp_path, {})
+    first = published(model(tmp_path / "one", b"1"), tmp_path, {})
+    second = published(model(tmp_path / "two", b"2"), tmp_path, {})
     assert not first.exists()
     assert files(tmp_path) == sorted(
         ["policy.json", *(f"policies/{second.name}/{f}" for f in ("config.json", "manifest.json", "model.safetensors"))]
     )
-    assert find_policy(str(tmp_path)) == second
+    assert found(str(tmp_path)) == second
 
 
 def test_publishing_equal_weights_again_changes_nothing_but_the_manifest(tmp_path):
-    first = publish(model(tmp_path / "one"), tmp_path, {"metrics": 1})
+    first = published(model(tmp_path / "one"), tmp_path, {"metrics": 1})
     before = files(tmp_path)
-    assert publish(model(tmp_path / "two"), tmp_path, {"metrics": 2}) == first
+    assert published(model(tmp_path / "two"), tmp_path, {"metrics": 2}) == first
     assert files(tmp_path) == before
     assert read_manifest(first)["metrics"] == 2
 
 
 def test_publishing_what_is_published_changes_nothing(tmp_path):
-    first = publish(model(tmp_path / "one"), tmp_path, {"metrics": 1})
+    first = published(model(tmp_path / "one"), tmp_path, {"metrics": 1})
     before = {f: (tmp_path / f).read_bytes() for f in files(tmp_path)}
-    assert publish(first, tmp_path, {"metrics": 1}) == first
+    assert published(first, tmp_path, {"metrics": 1}) == first
     assert {f: (tmp_path / f).read_bytes() for f in files(tmp_path)} == before
 
 
-def test_a_folder_without_weights_cannot_be_published(tmp_path):
+def test_a_keptwithout_weights_cannot_be_published(tmp_path):
     (tmp_path / "m").mkdir()
     with pytest.raises(UserError, match="no safetensors"):
-        publish(tmp_path / "m", tmp_path, {})
+        published(tmp_path / "m", tmp_path, {})
     assert not (tmp_path / "policy.json").exists()
 
 
 def test_a_policy_is_found_by_the_name_of_its_stage(tmp_path):
-    published = publish(model(tmp_path / "m"), tmp_path / "results" / "sft", {})
-    assert find_policy("sft", tmp_path / "results") == published
+    kept = published(model(tmp_path / "m"), tmp_path / "results" / "sft", {})
+    assert found("sft", tmp_path / "results") == kept
 
 
-def test_a_policy_is_found_by_the_folder_of_its_stage(tmp_path):
-    published = publish(model(tmp_path / "m"), tmp_path / "elsewhere" / "mine", {})
-    assert find_policy(str(tmp_path / "elsewhere" / "mine"), tmp_path / "results") == published
+def test_a_policy_is_found_by_the_keptof_its_stage(tmp_path):
+    kept = published(model(tmp_path / "m"), tmp_path / "elsewhere" / "mine", {})
+    assert found(str(tmp_path / "elsewhere" / "mine"), tmp_path / "results") == kept
 
 
 def test_a_policy_is_found_by_its_own_folder(tmp_path):
     folder = model(tmp_path / "m")
-    assert find_policy(str(folder), tmp_path / "results") == folder
-    published = publish(folder, tmp_path / "results" / "rl", {})
-    assert find_policy(str(published), tmp_path / "results") == published
+    assert found(str(folder), tmp_path / "results") == folder
+    kept = published(folder, tmp_path / "results" / "rl", {})
+    assert found(str(kept), tmp_path / "results") == kept
 
 
 def test_paths_are_taken_from_the_working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    published = publish(model(Path("m")), Path("results/rl"), {})
+    kept = published(model(Path("m")), Path("results/rl"), {})
     model(Path("own"))
-    assert find_policy("rl") == find_policy("results/rl") == published == Path("results/rl/policies") / VERSION
-    assert find_policy("own") == Path("own")
+    assert found("rl") == found("results/rl") == kept == Path("results/rl/policies") / VERSION
+    assert found("own") == Path("own")
 
 
-def test_a_stage_folder_can_be_moved(tmp_path):
-    publish(model(tmp_path / "m"), tmp_path / "rl", {})
+def test_a_stage_keptcan_be_moved(tmp_path):
+    published(model(tmp_path / "m"), tmp_path / "rl", {})
     (tmp_path / "rl").rename(tmp_path / "kept")
-    assert find_policy(str(tmp_path / "kept")) == tmp_path / "kept" / "policies" / VERSION
+    assert found(str(tmp_path / "kept")) == tmp_path / "kept" / "policies" / VERSION
 
 
 @pytest.mark.parametrize("name", ["rl", "nowhere/at/all"])
 def test_an_unknown_policy_is_named_with_the_place_where_it_was_looked_for(tmp_path, name):
     (tmp_path / "rl").mkdir()  # a stage that has not finished
     with pytest.raises(UserError, match=f"policy '{name}': neither a model folder nor a finished stage .*policy.json"):
-        find_policy(name, tmp_path)
+        found(name, tmp_path)
 
 
-def test_a_pointer_to_a_folder_that_is_gone_finds_nothing(tmp_path):
-    published = publish(model(tmp_path / "m"), tmp_path / "rl", {})
-    (published / "config.json").unlink()
+def test_a_pointer_to_a_keptthat_is_gone_finds_nothing(tmp_path):
+    kept = published(model(tmp_path / "m"), tmp_path / "rl", {})
+    (kept / "config.json").unlink()
     with pytest.raises(UserError, match="policy 'rl'"):
-        find_policy("rl", tmp_path)
+        found("rl", tmp_path)
+
+
+def test_a_set_keeps_its_folders_side_by_side_and_is_read_back(tmp_path):
+    shared, own = model(tmp_path / "a", b"1"), model(tmp_path / "b", b"2")
+    policy = publish({"*": shared, "filter": own}, tmp_path / "rl", {"stage": "rl"})
+    assert find_policy("rl", tmp_path) == policy and policy.manifest["stage"] == "rl"
+    assert (policy.of("router") / "model.safetensors").read_bytes() == b"1"
+    assert (policy.of("filter") / "model.safetensors").read_bytes() == b"2"
+    assert sorted(p.name for p in (tmp_path / "rl" / "policies").iterdir()) == sorted(
+        read_manifest(policy.of(role))["version"] for role in ("*", "filter")
+    )
+
+
+def test_the_version_of_a_set_depends_on_all_weights_and_their_roles(tmp_path):
+    made = [
+        publish({"*": model(tmp_path / "a", b"1"), "filter": model(tmp_path / "b", b"2")}, tmp_path / "1", {}),
+        publish({"filter": model(tmp_path / "a", b"2"), "*": model(tmp_path / "b", b"1")}, tmp_path / "2", {}),
+        publish({"*": model(tmp_path / "a", b"2"), "filter": model(tmp_path / "b", b"1")}, tmp_path / "3", {}),
+        publish({"*": model(tmp_path / "a", b"1"), "filter": model(tmp_path / "b", b"3")}, tmp_path / "4", {}),
+    ]
+    versions = [policy.version for policy in made]
+    assert versions[0] == versions[1] and len(set(versions)) == 3
+
+
+def test_a_carried_role_keeps_its_folder_and_its_manifest(tmp_path):
+    before = publish(model(tmp_path / "a", b"1"), tmp_path / "sft", {"stage": "sft"})
+    policy = publish({"filter": model(tmp_path / "b", b"2")}, tmp_path / "rl", {"stage": "rl"}, carried=before.weights)
+    assert before.of("*").is_dir() and policy.of("router").parent == tmp_path / "rl" / "policies"
+    assert read_manifest(policy.of("router"))["stage"] == "sft" and read_manifest(policy.of("filter"))["stage"] == "rl"
+
+
+def test_equal_weights_of_two_roles_are_one_folder(tmp_path):
+    shared = model(tmp_path / "a")
+    policy = publish({"router": shared, "filter": shared, "decide": model(tmp_path / "b", b"2")}, tmp_path / "rl", {})
+    assert policy.groups() == [(policy.of("router"), ("router", "filter")), (policy.of("decide"), ("decide",))]
+
+
+def test_a_set_without_a_role_is_refused_with_the_role_and_those_it_has(tmp_path):
+    policy = publish({"router": model(tmp_path / "a")}, tmp_path / "rl", {})
+    policy.check(["router"])
+    with pytest.raises(
+        UserError, match=rf"{policy.version}: no weights for filter, only for router; add it to `roles`"
+    ):
+        policy.check(["router", "filter"])
+    with pytest.raises(UserError, match="no weights for filter"):
+        policy.of("filter")
+
+
+def test_a_pointer_of_before_there_were_sets_is_one_for_all_roles(tmp_path):
+    folder = model(tmp_path / "rl" / "policies" / "0123")
+    (tmp_path / "rl" / "policy.json").write_text('{"version": "0123", "folder": "policies/0123"}')
+    assert find_policy("rl", tmp_path) == PolicySet("0123", {"*": folder}, {})
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"version": "1", "roles": ["a"]}', '{"version": "1", "roles": {"*": 1}}']
+)
+def test_a_broken_pointer_is_named(tmp_path, text):
+    (tmp_path / "policy.json").write_text(text)
+    with pytest.raises(UserError, match=r"policy\.json: not a policy"):
+        find_policy(str(tmp_path))
 
 
 def test_a_run_with_equal_arguments_goes_on_with_its_folder(tmp_path):
@@ -160,7 +232,7 @@ def test_a_finished_run_gives_its_metrics(tmp_path):
     assert resume(tmp_path, {"lr": 1}) == {"dev_reward": 0.5}
 
 
-def test_a_folder_with_other_people_s_files_is_refused_and_left_alone(tmp_path):
+def test_a_keptwith_other_people_s_files_is_refused_and_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(UserError, match="holds files that no training run wrote"):
         resume(tmp_path, {"lr": 1})
@@ -196,7 +268,7 @@ def test_a_published_policy_opens_like_the_model_that_it_came_from(tiny_model, t
     own = tmp_path / "own"
     AutoModelForCausalLM.from_pretrained(tiny_model).save_pretrained(own)
     copy_tokenizer(tiny_model, own)
-    folder = publish(own, tmp_path / "rl", {})
+    folder = published(own, tmp_path / "rl", {})
     text = AutoTokenizer.from_pretrained(folder).apply_chat_template(
         [{"role": "user", "content": "Hi"}], tokenize=False
     )

@@ -18,9 +18,8 @@ from policies import trained
 
 from dragoman import tracking
 from dragoman.core.errors import UserError
-from dragoman.engines.settings import EngineParams
 from dragoman.registry import versions as registry
-from dragoman.runtime import policy_model
+from dragoman.registry.versions import policy_set
 from dragoman.serving.champion import Registered
 
 
@@ -79,13 +78,12 @@ def test_aliases_and_versions_stand_after_the_at(project):
     second = registry.register(trained(project, "rl", b"better"))
     registry.promote(first, None)
     registry.promote(second, first)
-    proxy = EngineParams()
-    assert Path(policy_model("champion", proxy).model) == Path("results/rl/policies") / second.policy
-    assert Path(policy_model("previous", proxy).model) == Path("results/sft/policies") / first.policy
-    assert Path(policy_model("v1", proxy).model) == Path("results/sft/policies") / first.policy
-    assert Path(policy_model("sft", proxy).model) == Path("results/sft/policies") / first.policy
+    assert policy_set("champion").of("*") == Path("results/rl/policies") / second.policy
+    assert policy_set("previous").of("*") == Path("results/sft/policies") / first.policy
+    assert policy_set("v1").of("*") == Path("results/sft/policies") / first.policy
+    assert policy_set("sft").of("*") == Path("results/sft/policies") / first.policy
     with pytest.raises(UserError, match=r"'challenger': no such version; there are: v2 \(champion, [0-9a-f]{12}\), v1"):
-        policy_model("challenger", proxy)
+        policy_set("challenger")
 
 
 def test_a_question_does_not_create_a_store(tmp_path, monkeypatch):

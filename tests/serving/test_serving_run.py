@@ -214,7 +214,7 @@ async def test_real_engines_follow_a_stage_and_are_all_closed(served, tiny_model
 
     def train(seed: int) -> str:
         folder = make_tiny(tmp_path / "new" / "model", smollm2, seed=seed)
-        return publish(folder, tmp_path / "rl", {"stage": "rl"}).name
+        return publish(folder, tmp_path / "rl", {"stage": "rl"}).version
 
     engine = EngineParams(engine="transformers", model=str(tiny_model), max_model_len=2048)
     small = {"strategy": "NoRetrieval", "answer_tokens": 4}

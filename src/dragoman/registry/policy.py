@@ -1,15 +1,20 @@
-"""Policy versions: model folders named after their content, each with a manifest of where it came from.
+"""Policies on disk: weights for each role of a system, named after their content, with a manifest of where they come from.
 
-A stage that trains keeps its version in `results/STAGE/policies/VERSION/` and names it in `results/STAGE/policy.json`. A
-new version has a new path, so that whatever has loaded a path (an engine, a server) can never serve other weights under it.
+A policy is a set of model folders (see `PolicySet`). A stage that trains keeps its weights in `results/STAGE/policies/HASH/`
+and names them in `results/STAGE/policy.json`. New weights have a new path, so that whatever has loaded a path (an engine, a
+server) can never serve other weights under it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
+import os
 import shutil
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +31,67 @@ STARTED = "started.json"
 """The identity of the run whose work a stage's folder holds."""
 
 
+SHARED = "*"
+"""The entry of a policy set that stands for every role without an entry of its own."""
+POLICIES = "policies"
+
+
+@dataclass(frozen=True)
+class PolicySet:
+    """The weights of a policy: a model folder for each role, or one that several roles share."""
+
+    version: str
+    """The first 12 digits of the hash of all weights; the folder's name where no stage has published it."""
+    weights: Mapping[str, Path]
+    """Model folders by role. The entry `*` is for every role that is not named."""
+    manifest: Mapping[str, Any]
+    """Where the policy comes from (see `lineage`), with its `version` and `sha256`; empty for a folder without one."""
+
+    def of(self, role: str) -> Path:
+        """The model folder of a role.
+
+        Raises:
+            UserError: the set has no weights for it.
+        """
+        self.check([role])
+        return self.weights.get(role) or self.weights[SHARED]
+
+    def check(self, roles: Iterable[str]) -> None:
+        """
+        Raises:
+            UserError: a role has no weights in this set.
+        """
+        missing = [role for role in roles if role not in self.weights and SHARED not in self.weights]
+        if missing:
+            raise UserError(
+                f"policy {self.version}: no weights for {', '.join(missing)}, only for {', '.join(sorted(self.weights))}; "
+                f"add {'it' if len(missing) == 1 else 'them'} to `roles` in its {POINTER}, or an entry '{SHARED}' for all"
+            )
+
+    def groups(self) -> list[tuple[Path, tuple[str, ...]]]:
+        """Each model folder once, with the entries that it is for."""
+        entries: dict[Path, list[str]] = {}
+        for role, folder in self.weights.items():
+            entries.setdefault(folder.resolve(), []).append(role)
+        return [(self.weights[roles[0]], tuple(roles)) for roles in entries.values()]
+
+    def write(self, folder: Path) -> None:
+        """Make `folder` name this set in its `policy.json`, by paths relative to it. `find_policy` reads it."""
+        roles = {role: os.path.relpath(path.resolve(), folder.resolve()) for role, path in self.weights.items()}
+        pointer: dict[str, Any] = {"version": self.version}
+        if SHARED in roles:
+            pointer["folder"] = roles[SHARED]
+        pointer["roles"] = roles
+        if list(roles) != [SHARED]:  # a single folder holds its own
+            pointer["manifest"] = self.manifest
+        files.write_json(folder / POINTER, pointer)
+
+
 def lineage(
-    stage: str, system: str, start: Path, data: Mapping[str, str], parameters: Mapping[str, Any]
+    stage: str, system: str, start: Path | PolicySet, data: Mapping[str, str], parameters: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What a manifest says of where a policy comes from: trained by `stage` from the model folder `start`, on `data`."""
-    parent = read_manifest(start)
+    """What a manifest says of where a policy comes from: trained by `stage` on `data`, from the model folder or set `start`."""
+    parent = start.manifest if isinstance(start, PolicySet) else read_manifest(start)
     return {
         "stage": stage,
         "system": system,
@@ -41,48 +102,88 @@ def lineage(
     }
 
 
-def publish(folder: Path, out: Path, manifest: Mapping[str, Any]) -> Path:
-    """Make the model folder `folder` the policy of the stage folder `out`. It is moved; an earlier version is removed.
+def publish(
+    trained: Path | Mapping[str, Path], out: Path, manifest: Mapping[str, Any], *, carried: Mapping[str, Path] = {}
+) -> PolicySet:
+    """Make weights the policy of the stage folder `out`. Earlier ones are removed from it.
 
     Args:
-        folder: a finished model folder.
+        trained: finished model folders by role, or one for all roles. They are moved, and get the manifest.
         out: the stage's folder.
         manifest: where the policy comes from (see `lineage`), and its metrics.
-
-    Returns:
-        The version's folder.
-    """
-    sha256 = weights_sha256(folder)
-    version = sha256[:12]
-    files.write_json(
-        folder / MANIFEST, {"version": version, "sha256": sha256, "code": tracking.git_revision(), **manifest}
-    )
-    target = out / "policies" / version
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if folder.resolve() != target.resolve():
-        if target.exists():
-            shutil.rmtree(target)
-        folder.rename(target)
-    files.write_json(out / POINTER, {"version": version, "folder": f"policies/{version}"})
-    for other in target.parent.iterdir():
-        if other != target:
-            shutil.rmtree(other)
-    return target
-
-
-def find_policy(policy: str, results: Path = Path("results")) -> Path:
-    """The model folder of a policy: a folder itself, or the version that the training stage of that name has published.
+        carried: model folders of roles that were not trained. They stay where they are and keep their own manifest.
 
     Raises:
-        UserError: there is no such policy.
+        UserError: a folder holds no weights.
     """
-    pointer = results / policy / POINTER
-    for name, folder in ((pointer, None), (Path(policy) / POINTER, None), (None, Path(policy))):
-        if name is not None and name.is_file():
-            folder = name.parent / json.loads(name.read_text(encoding="utf-8"))["folder"]
-        if folder is not None and (folder / "config.json").is_file():
-            return folder
-    raise UserError(f"policy {policy!r}: neither a model folder nor a finished stage ({pointer})")
+    moved = {SHARED: trained} if isinstance(trained, Path) else dict(trained)
+    hashes = {role: weights_sha256(folder) for role, folder in {**carried, **moved}.items()}
+    made = {"code": tracking.git_revision(), **manifest}
+    weights = {}
+    for role, folder in {**carried, **moved}.items():
+        target = weights[role] = out / POLICIES / _short(hashes[role])
+        if role not in moved:
+            link_folder(folder, target)
+        elif folder.is_dir():  # two roles may share a folder, which is moved once
+            _identify(folder, hashes[role], made)
+            if folder.resolve() != target.resolve():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                if target.exists():
+                    shutil.rmtree(target)
+                folder.rename(target)
+    sha256 = set_sha256(hashes)
+    policy = PolicySet(_short(sha256), weights, {"version": _short(sha256), "sha256": sha256, **made})
+    policy.write(out)
+    for other in (out / POLICIES).iterdir():
+        if other not in weights.values():
+            shutil.rmtree(other)
+    return policy
+
+
+def set_sha256(hashes: Mapping[str, str]) -> str:
+    """The hash of all weights of a set, from the hash of each entry; that of the weights where one entry is for all."""
+    if list(hashes) == [SHARED]:
+        return hashes[SHARED]
+    return hashlib.sha256("".join(f"{role} {sha256}\n" for role, sha256 in sorted(hashes.items())).encode()).hexdigest()
+
+
+def find_policy(policy: str, results: Path = Path("results")) -> PolicySet:
+    """The policy that a training stage has published, that a folder names in its `policy.json`, or a single model folder.
+
+    Args:
+        policy: the stage's name, or the folder.
+        results: where stages have their folders.
+
+    Raises:
+        UserError: there is no such policy, or its `policy.json` cannot be used.
+    """
+    for pointer in (results / policy / POINTER, Path(policy) / POINTER):
+        if pointer.is_file():
+            return _read(policy, pointer)
+    folder = Path(policy)
+    if (folder / "config.json").is_file():
+        manifest = read_manifest(folder)
+        return PolicySet(str(manifest.get("version") or folder.name), {SHARED: folder}, manifest)
+    raise UserError(
+        f"policy {policy!r}: neither a model folder nor a finished stage ({results / policy / POINTER} is missing)"
+    )
+
+
+def _read(policy: str, pointer: Path) -> PolicySet:
+    try:
+        content = json.loads(pointer.read_text(encoding="utf-8"))
+        roles = content.get("roles") or {SHARED: content["folder"]}
+        weights = {str(role): pointer.parent / path for role, path in roles.items()}
+        version = str(content["version"])
+    except (ValueError, KeyError, TypeError, AttributeError) as e:
+        raise UserError(
+            f"{pointer}: not a policy ({e!r}); it needs `version` and `roles`, as stages write it"
+        ) from None
+    for role, folder in weights.items():
+        if not (folder / "config.json").is_file():
+            raise UserError(f"policy {policy!r}: {pointer} names {folder} for {role}, and no model is there")
+    single = list(weights) == [SHARED]
+    return PolicySet(version, weights, read_manifest(weights[SHARED]) if single else content.get("manifest", {}))
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -128,3 +229,31 @@ def copy_tokenizer(base: Path, folder: Path) -> None:
         own = ".safetensors" in path.suffixes or path.name == MANIFEST or (folder / path.name).exists()
         if path.is_file() and not own:
             shutil.copy2(path, folder / path.name)
+
+
+def link_folder(folder: Path, target: Path) -> None:
+    """The same files in `target`, all or nothing, as hard links where the file system has them."""
+    if target.exists():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+    try:
+        shutil.copytree(folder, scratch, copy_function=_link, dirs_exist_ok=True)
+        scratch.rename(target)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(os.path.realpath(source), target)
+    except OSError:  # another file system
+        shutil.copy2(source, target)
+
+
+def _identify(folder: Path, sha256: str, manifest: Mapping[str, Any]) -> None:
+    files.write_json(folder / MANIFEST, {"version": _short(sha256), "sha256": sha256, **manifest})
+
+
+def _short(sha256: str) -> str:
+    return sha256[:12]

@@ -30,7 +30,7 @@ from dragoman import tracking
 from dragoman.core.errors import UserError
 from dragoman.engines.fetch import weights_sha256
 from dragoman.registry import lockfile
-from dragoman.registry.policy import POINTER, find_policy, read_manifest
+from dragoman.registry.policy import POINTER, SHARED, PolicySet, find_policy, read_manifest
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ def register_stages(
 ) -> list[Version]:
     """The versions of what training stages have left, in their order: what is trained from another comes after it."""
     finished = [stage for stage in stages if (results / stage / POINTER).is_file()]
-    return [register(find_policy(stage, results), store, project) for stage in finished]
+    return [register(find_policy(stage, results).of(SHARED), store, project) for stage in finished]
 
 
 def history(store: Path = STORE) -> list[Version]:
@@ -166,14 +166,14 @@ def resolve(name: str, store: Path = STORE, project: Path = Path()) -> Path:
     return restored
 
 
-def policy_folder(policy: str, results: Path = Path("results"), store: Path = STORE) -> Path:
-    """The model folder behind what stands after `system@`: a version, a stage that has trained, or a folder.
+def policy_set(policy: str, results: Path = Path("results"), store: Path = STORE) -> PolicySet:
+    """The policy behind what stands after `system@`: a version, a stage that has trained, or a folder.
 
     Raises:
         UserError: there is no such policy.
     """
     named = policy in ALIASES or re.fullmatch(r"v\d+", policy)
-    return resolve(policy, store) if named else find_policy(policy, results)
+    return find_policy(str(resolve(policy, store))) if named else find_policy(policy, results)
 
 
 def challenge(version: Version, store: Path = STORE) -> None:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from dragoman.core.errors import UserError
 from dragoman.registry import versions as registry
-from dragoman.registry.policy import find_policy
+from dragoman.registry.policy import SHARED, find_policy
 
 NAME = registry.CHAMPION
 
@@ -42,6 +42,6 @@ class Published:
 
     def current(self) -> str | None:
         try:
-            return str(find_policy(self.stage).resolve())
+            return str(find_policy(self.stage).of(SHARED).resolve())
         except UserError:
             return None  # not trained yet

@@ -16,7 +16,7 @@ from dragoman.engines.coalesce import CoalescingEngine
 from dragoman.registry.policy import read_manifest
 from dragoman.retrieval.base import Retriever
 from dragoman.rollout.backends import Backends
-from dragoman.runtime import Runtime, RuntimeParams, policy_model, split_name
+from dragoman.runtime import Runtime, RuntimeParams, find_system, split_name
 from dragoman.serving.champion import NAME, Champion
 from dragoman.systems.base import System
 
@@ -47,20 +47,24 @@ def opener(params: RuntimeParams, retriever: Retriever) -> Opener:
     """Opens models as settings say. What several of them need, such as the frozen LLM, is loaded once (`EnginePool`)."""
 
     def open(name: str) -> Opened:
-        system_name, policy = split_name(name)
-        folder = Path(policy_model(policy, params.proxy).model)
-        manifest = read_manifest(folder)
-        if policy and manifest.get("system", system_name) != system_name:
-            raise UserError(f"{name}: the policy in {folder} was trained for {manifest['system']}")
+        system_name, _ = split_name(name)
+        _, policy = find_system(name, params)
+        if policy is not None and policy.manifest.get("system", system_name) != system_name:
+            raise UserError(f"{name}: the policy {policy.version} was trained for {policy.manifest['system']}")
         runtime = Runtime(params, retriever)  # one for each model, which can then be closed alone
         try:
             system, backends = runtime.open(name)
         except BaseException:  # the frozen LLM may be open by now, and nobody else would ever let go of it
             asyncio.run(runtime.close())  # this is a thread without a loop
             raise
-        version = str(manifest.get("version") or folder.name) if system.roles else None
-        backends = replace(backends, llm=_abandonable(backends.llm), proxy=_abandonable(backends.proxy))
-        return Opened(system, backends, version, runtime.close)
+        version = policy.version if policy else Path(params.proxy.model).name
+        backends = replace(
+            backends,
+            llm=_abandonable(backends.llm),
+            proxy=_abandonable(backends.proxy),
+            engines={role: _abandonable(engine) for role, engine in backends.engines.items()},
+        )
+        return Opened(system, backends, version if system.roles else None, runtime.close)
 
     return open
 

@@ -292,7 +292,7 @@ class Loop(ABC):
             "last": self.dev_history[-1],
         }
         policy = publish(self.out / "best", self.out, self.manifest | {"metrics": metrics})
-        metrics["policy"] = policy.name
+        metrics["policy"] = policy.version
         files.write_json(self.out / METRICS, metrics)
         self._write_history()
         shutil.rmtree(self.out / "current", ignore_errors=True)

@@ -114,7 +114,7 @@ async def train(
         "loss": losses[-1]["loss"] if losses else None,
     }
     policy = publish(out / "candidates" / f"{best['epoch']:02d}", out, manifest | {"metrics": metrics})
-    metrics["policy"] = policy.name
+    metrics["policy"] = policy.version
     files.write_csv(out / "loss.csv", losses)
     files.write_csv(out / "dev.csv", history)
     files.write_json(out / METRICS, metrics)
