@@ -5,6 +5,7 @@ import yaml
 
 from dragoman.config import load_params
 from dragoman.core.errors import UserError
+from dragoman.systems import build, profile_settings, system_names
 
 ROOT = Path(__file__).parents[1]
 PROFILES = sorted(p.stem for p in (ROOT / "conf").glob("*.yaml"))
@@ -39,6 +40,18 @@ def test_params_win_over_the_profile(tmp_path):
     path = project(tmp_path, "evaluate: {limit: 3}", "evaluate: {limit: 7, concurrency: 9}")
     evaluate = load_params(path).evaluate
     assert (evaluate.limit, evaluate.concurrency) == (3, 9)
+
+
+def test_settings_of_a_system_come_from_its_folder_then_the_profile_then_params(tmp_path):
+    conf = "systems: {c3po: {max_depth: 9, k: 9}}"
+    settings = load_params(project(tmp_path, "systems: {c3po: {k: 2}}", conf)).system_settings("c3po")
+    assert (settings["queries"], settings["max_depth"], settings["k"]) == ("names", 9, 2)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("name", system_names())
+def test_every_system_can_be_built_with_its_settings_for_a_profile(name, profile):
+    assert build(name, profile_settings(name, profile))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """`params.yaml` as frozen models: one section per stage, unknown keys refused by name.
 
 Numbers that depend on the size of the machine live in `conf/PROFILE.yaml`, and the setting `profile` picks the file. What
-`params.yaml` says itself wins over the profile.
+`params.yaml` says itself wins over the profile. The settings of a system for a profile lie beside the system.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dragoman.retrieval.settings import IndexParams
 from dragoman.runtime import RuntimeParams
 from dragoman.serving.settings import ServeParams
 from dragoman.synthesis.settings import SynthesizeParams
-from dragoman.systems import build
+from dragoman.systems import build, profile_settings, system_names
 from dragoman.training.settings import PairsParams, RlParams, SeedsParams, SftParams, TrainParams
 
 
@@ -69,7 +69,8 @@ class Params(RuntimeParams):
             raise ValueError("promote.score: judge needs evaluate.judge: true")
         try:
             for name, settings in self.systems.items():
-                build(name, settings)
+                if settings != profile_settings(name, self.profile):  # those that a system brings along fit it
+                    build(name, settings)
             for name in (*self.evaluated, *self.serve.models, *self.pairs.systems):
                 build(name.partition("@")[0])
             build(self.train.system)
@@ -98,7 +99,8 @@ def load_params(path: Path | str = "params.yaml", *, profile: str | None = None)
     if not profile_path.is_file():
         known = ", ".join(sorted(p.stem for p in conf.glob("*.yaml"))) or "none"
         raise UserError(f"{path}: profile {name!r} has no file {profile_path}; there are: {known}")
-    merged = _merge(read_yaml(profile_path), own) | {"profile": name}
+    systems = {"systems": {system: profile_settings(system, name) for system in system_names()}}
+    merged = _merge(_merge(systems, read_yaml(profile_path)), own) | {"profile": name}
     return parse_params(merged, origin=f"{path} (profile {name})")
 
 
