@@ -15,7 +15,7 @@ from benchmarks.ratios import Sample, report
 from benchmarks.scheduler import seconds
 from dragoman.config import load_params
 from dragoman.corpus import load_questions
-from dragoman.rollout.exploration import Exploration
+from dragoman.rollout.exploration import GREEDY
 from dragoman.runtime import open_runtime
 
 
@@ -26,11 +26,11 @@ async def measure(system: str, n: int, repeats: int, concurrency: int) -> list[S
     async with open_runtime(params, "data/index/atlas") as runtime:
         opened = {name: runtime.open(name) for name in ("standard", system)}
         for name, (built, backends) in opened.items():  # warm up
-            await seconds(questions[:2], built, backends, Exploration(), 2, seed=0, name=name)
+            await seconds(questions[:2], built, backends, GREEDY, 2, seed=0, name=name)
         for repeat in range(repeats):
             order = list(opened.items())[:: 1 if repeat % 2 == 0 else -1]
             took = {
-                name: await seconds(questions, built, backends, Exploration(), concurrency, seed=0, name=name)
+                name: await seconds(questions, built, backends, GREEDY, concurrency, seed=0, name=name)
                 for name, (built, backends) in order
             }
             samples.append(Sample(repeat, {name: took[name] for name in opened}))

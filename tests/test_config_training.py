@@ -8,7 +8,7 @@ import yaml
 
 from dragoman.config import Params, load_params, parse_params
 from dragoman.core.errors import UserError
-from dragoman.rollout.exploration import TREE, Exploration, ExplorationParams
+from dragoman.rollout.exploration import TREE, Exploration
 from dragoman.training.settings import GuardParams, RlParams, SeedsParams
 
 ROOT = Path(__file__).parents[1]
@@ -73,20 +73,15 @@ def test_a_breadth_for_no_depth_at_all_is_refused():
     assert "rl.exploration.breadth: " in refusal({"rl": {"exploration": {"breadth": []}}})
 
 
-def test_an_exploration_becomes_that_of_the_rollout():
-    settings = ExplorationParams(temperature=0.7, breadth=(3, 1), force=0, max_nodes=64, max_tokens=9000)
-    assert settings.build() == Exploration(temperature=0.7, breadth=(3, 1), force=0, max_nodes=64, max_tokens=9000)
-
-
 def test_the_default_exploration_is_the_paper_s():
-    assert ExplorationParams().build() == TREE
+    assert [TREE.draws(depth) for depth in range(1, 7)] == [2, 2, 2, 2, 1, 1] and TREE.force == 1
 
 
 def test_without_a_tree_there_is_one_trajectory_of_the_policy_s_own_choice():
-    tree = ExplorationParams(temperature=0.7, breadth=(2, 4), force=1, max_nodes=64, max_tokens=9000)
+    tree = Exploration(temperature=0.7, breadth=(2, 4), force=1, max_nodes=64, max_tokens=9000)
     single = tree.single()
-    assert single == ExplorationParams(temperature=0.7, breadth=(1,), force=0, max_nodes=64, max_tokens=9000)
-    assert [single.build().draws(depth) for depth in (1, 2, 9)] == [1, 1, 1]
+    assert single == Exploration(temperature=0.7, breadth=(1,), force=0, max_nodes=64, max_tokens=9000)
+    assert [single.draws(depth) for depth in (1, 2, 9)] == [1, 1, 1]
     assert (tree.breadth, tree.force) == ((2, 4), 1)
     assert single.single() == single
 
@@ -96,7 +91,7 @@ def test_every_profile_can_train(profile):
     params = load_params(ROOT / "params.yaml", profile=profile)
     assert params.train.dataset in params.corpus
     for exploration in (params.seeds.exploration, params.rl.exploration):
-        assert exploration.force and exploration.build().draws(99) == 1
+        assert exploration.force and exploration.draws(99) == 1
     assert max(params.seeds.exploration.breadth) > 1 and max(params.rl.exploration.breadth) > 1
 
 
@@ -118,7 +113,7 @@ def test_what_a_profile_says_of_training_is_what_is_loaded(profile):
 
 def test_the_paper_s_profile_has_the_paper_s_numbers():
     params = load_params(ROOT / "params.yaml", profile="paper")
-    assert params.rl.exploration.build() == TREE
+    assert params.rl.exploration == TREE
     assert (params.sft.lr, params.sft.batch_size, params.sft.epochs) == (4e-5, 512, 3)  # table 6
     assert (params.rl.policy_lr, params.rl.value_lr, params.rl.kl_coef) == (5e-7, 5e-6, 0.005)  # table 7
     assert (params.rl.adapter, params.rl.critic, params.rl.clip) == (None, "separate", 0.2)

@@ -477,8 +477,8 @@ def rollout(
     if merge is not None and merge < 1:
         raise UserError(f"--merge {merge}: must be at least 1")
     part = shards.Shard.parse(shard) if shard is not None else None
-    growing = loaded.rl.exploration.build()
-    exploration = growing if tree else Exploration(temperature=growing.temperature)
+    growing = loaded.rl.exploration
+    exploration = growing if tree else Exploration(breadth=(1,), force=0, temperature=growing.temperature)
     asked, target, passages = _inputs(
         loaded, dataset or loaded.train.dataset, "train", questions, corpus, index, limit, out, loaded.train.questions
     )

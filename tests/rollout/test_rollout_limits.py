@@ -61,7 +61,7 @@ def backends(jitter: random.Random | None = None) -> Backends:
 
 
 def tree_of(breadth=(2, 2, 2, 2, 1), *, force=1, max_nodes=None, max_tokens=None) -> Exploration:
-    return Exploration(1.0, tuple(breadth), force, max_nodes, max_tokens)
+    return Exploration(breadth=tuple(breadth), force=force, max_nodes=max_nodes, max_tokens=max_tokens)
 
 
 async def grow(exploration: Exploration, *, seed: int = 0, jitter: random.Random | None = None, **kwargs) -> Episode:
@@ -116,7 +116,7 @@ async def test_but_a_forced_first_decision_is_whole_even_when_the_limit_is_small
 
 
 async def test_a_tree_whose_parallel_branches_fork_never_has_more_nodes_than_allowed():
-    exploration = Exploration(1.0, (2,), max_nodes=6)
+    exploration = Exploration(breadth=(2,), force=0, max_nodes=6)
     episode = await Tree(QUESTION, Fan(), fan_world(), exploration=exploration).grow()
     assert len(episode.nodes) <= 6  # there are 7: 2 in each of two branches, and 3 where they meet
 

@@ -144,7 +144,7 @@ async def test_parallel_branches_fork_the_same_whatever_the_order_of_completion(
     grown = []
     for delay in range(5):
         w = backends(jitter=random.Random(delay))
-        episode = await Tree(QUESTION, Fan(), w, exploration=Exploration(1.0, (2,))).grow()
+        episode = await Tree(QUESTION, Fan(), w, exploration=Exploration(breadth=(2,), force=0)).grow()
         grown.append(
             (
                 sorted((n.id, n.parent, tuple(n.joins), n.text) for n in episode.nodes),

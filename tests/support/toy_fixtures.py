@@ -30,7 +30,7 @@ async def toy_samples(tiny_model, runtime, tmp_path) -> list[Sample]:
             system,
             backends,
             store,
-            exploration=Exploration(temperature=1.0, force=1),
+            exploration=Exploration(breadth=(1,)),
             rewards=Rewards(),
         )
     return [sample for episode in episodes for sample in samples(episode, "cover_em")]

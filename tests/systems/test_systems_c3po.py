@@ -10,7 +10,7 @@ from fakes import ListRetriever, ScriptedEngine
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
 from dragoman.rollout.backends import Backends
-from dragoman.rollout.exploration import TREE, Exploration
+from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.tree import Tree
 from dragoman.systems import build
 from dragoman.systems.base import StopReason
@@ -135,7 +135,7 @@ async def test_a_thought_becomes_the_objective():
     assert "Objective of this step: need the country" in episode.nodes[-1].prompt[-1][1]
 
 
-WIDE = replace(TREE, breadth=(8,))
+WIDE = Exploration(breadth=(8,))
 
 
 async def test_a_tree_tries_all_three_strategies():
@@ -178,7 +178,9 @@ async def told(question: Question, passages=PASSAGES, **settings) -> tuple[list[
     proxy = ScriptedEngine(lambda prompt, rng: AssertionError("the oracle was to decide"))
     backends = Backends(llm=ScriptedEngine(lambda prompt, rng: "x"), proxy=proxy, retriever=ListRetriever(passages))
     system = build("c3po", {"queries": "names", **settings})
-    episode = await Tree(question, system, backends, exploration=Exploration(oracle=True)).grow()
+    episode = await Tree(
+        question, system, backends, exploration=Exploration(breadth=(1,), force=0, temperature=0, oracle=True)
+    ).grow()
     (trajectory,) = episode.trajectories
     nodes = {n.id: n for n in episode.nodes}
     assert all(re.fullmatch(n.grammar["regex"], n.text) for n in episode.nodes), "the policy could never say that"
@@ -241,7 +243,9 @@ async def test_the_oracle_answers_when_no_query_leads_on():
 async def test_without_gold_passages_the_policy_decides():
     proxy = ScriptedEngine(lambda prompt, rng: "[No Retrieval]")
     backends = Backends(llm=ScriptedEngine(lambda prompt, rng: "x"), proxy=proxy, retriever=ListRetriever(PASSAGES))
-    episode = await Tree(QUESTION, build("c3po"), backends, exploration=Exploration(oracle=True)).grow()
+    episode = await Tree(
+        QUESTION, build("c3po"), backends, exploration=Exploration(breadth=(1,), force=0, temperature=0, oracle=True)
+    ).grow()
     assert [n.text for n in episode.nodes] == ["[No Retrieval]"] and len(proxy.requests) == 1
 
 

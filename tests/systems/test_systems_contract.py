@@ -5,7 +5,7 @@ from fakes import ListRetriever
 
 from dragoman.core.types import Passage, Question
 from dragoman.rollout.backends import Backends
-from dragoman.rollout.exploration import TREE, Exploration
+from dragoman.rollout.exploration import GREEDY, TREE
 from dragoman.rollout.scheduler import roll_out
 from dragoman.rollout.store import EpisodeStore
 from dragoman.systems import build, system_names
@@ -21,7 +21,7 @@ ANSWERED = (StopReason.ANSWERED, StopReason.DEPTH_LIMIT, StopReason.DOCUMENT_LIM
 
 
 @pytest.mark.parametrize("name", system_names())
-@pytest.mark.parametrize("exploration", [Exploration(), TREE], ids=["greedy", "tree"])
+@pytest.mark.parametrize("exploration", [GREEDY, TREE], ids=["greedy", "tree"])
 async def test_every_system(name, exploration, tiny_engine, tmp_path):
     system = build(name, SMALL.get(name, {"answer_tokens": 4}))
     retriever = ListRetriever(PASSAGES)

@@ -4,7 +4,6 @@ import asyncio
 import random
 import re
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -148,7 +147,9 @@ async def test_without_gold_triples_a_graph_s_roles_act_as_the_policy_says():
     backends = Backends(llm=engine, proxy=engine, retriever=ListRetriever(PASSAGES))
     question = Question("q", "Who?", ("x",), supporting_ids=("osse",))
     system = build("mujica", {"environment": "graph", "answers": "planner", "max_iterations": 1, "k": 1})
-    episode = await Tree(question, system, backends, exploration=Exploration(oracle=True)).grow()
+    episode = await Tree(
+        question, system, backends, exploration=Exploration(breadth=(1,), force=0, temperature=0, oracle=True)
+    ).grow()
     assert not any(node.forced for node in episode.nodes) and episode.trajectories[0].answer == "it"
 
 
@@ -225,7 +226,7 @@ def exploring(jitter: random.Random | None = None) -> Backends:
 
 ENDINGS = (StopReason.ANSWERED, StopReason.DEPTH_LIMIT, StopReason.DOCUMENT_LIMIT, StopReason.CIRCULAR_PLAN)
 SMALL = Mujica(max_iterations=2, k=2)
-WIDE = replace(TREE, breadth=(6, 3, 2))
+WIDE = Exploration(breadth=(6, 3, 2))
 
 
 def content(episode):
@@ -270,7 +271,7 @@ async def test_a_worker_that_fails_is_the_record_of_its_trajectory():
 
 
 async def test_the_tree_s_own_limit_holds_in_branches_too():
-    limited = replace(WIDE, max_nodes=12)
+    limited = WIDE.model_copy(update={"max_nodes": 12})
     episode = await Tree(QUESTION, SMALL, exploring(), exploration=limited, seed=3).grow()
     assert len(episode.nodes) <= 12
     assert any(t.stop is StopReason.NODE_LIMIT for t in episode.trajectories)

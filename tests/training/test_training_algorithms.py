@@ -11,7 +11,7 @@ from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
 from dragoman.engines.local import Vocabulary
 from dragoman.pipeline.train import algorithm, make_seeds
-from dragoman.rollout.exploration import ExplorationParams
+from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.samples import read_samples
 from dragoman.systems import build
 from dragoman.training import grpo, mygo, sft
@@ -141,7 +141,7 @@ async def test_every_system_can_be_trained_by_every_algorithm(tiny_model, tmp_pa
     settings = {"k": 2, "queries": "span", "proxy_words": 10, **SYSTEMS[system]}
     answers = ScriptedEngine(lambda prompt, rng: rng.choice(["yes", "no"]))  # what is shown decides
     runtime = ToyWorlds(build(system, settings), answers, PASSAGES)
-    exploration = ExplorationParams(breadth=(2, 2, 1), force=1)
+    exploration = Exploration(breadth=(2, 2, 1), force=1)
     run = make_run(
         name,
         tiny_model,
@@ -174,7 +174,7 @@ async def test_every_system_can_be_warmed_up_by_rejection(tiny_model, tmp_path, 
     settings = {"k": 2, "queries": "span", "proxy_words": 10, **SYSTEMS[system]}
     answers = ScriptedEngine(lambda prompt, rng: rng.choice(["yes", "no"]))
     runtime = ToyWorlds(build(system, settings), answers, PASSAGES)
-    chosen = SeedsParams(min_credit=0, exploration=ExplorationParams(breadth=(2, 2, 1), force=1))
+    chosen = SeedsParams(min_credit=0, exploration=Exploration(breadth=(2, 2, 1), force=1))
     steps = SftParams(
         adapter=AdapterParams(rank=4, alpha=8), lr=0.003, batch_size=4, micro_batch=2, epochs=2, dev_questions=2
     )

@@ -8,7 +8,7 @@ from toy import SETTINGS, make_run
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
-from dragoman.rollout.exploration import ExplorationParams
+from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.samples import Sample
 from dragoman.training.grpo import divergence, group_advantages, group_weights, grpo_loss
 from dragoman.training.loop import with_contrast
@@ -103,7 +103,7 @@ async def test_where_every_group_is_dropped_nothing_is_learnt_and_the_run_goes_o
 
 async def test_dropped_groups_are_counted(tiny_model, runtime, tmp_path):
     """A toy tree has one state; of those in which both arms were drawn, both are learnt."""
-    exploration = ExplorationParams(breadth=(2,), force=0)
+    exploration = Exploration(breadth=(2,), force=0)
     run = make_run("grpo", tiny_model, runtime, tmp_path / "rl", iterations=1, questions=6, exploration=exploration)
     await run.train()
     (row,) = run.history

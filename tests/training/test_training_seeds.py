@@ -12,7 +12,7 @@ from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Grammar, Request
 from dragoman.engines.local import Vocabulary
 from dragoman.rollout.backends import Backends
-from dragoman.rollout.exploration import Exploration
+from dragoman.rollout.exploration import GREEDY
 from dragoman.rollout.record import Episode, Node, Trajectory
 from dragoman.rollout.samples import Sample
 from dragoman.rollout.tree import Tree
@@ -262,7 +262,7 @@ async def sampled(shots: int) -> Episode:
     passages = [Passage("p", "Bhutan", "pays in ngultrum")]
     backends = Backends(llm=engine, proxy=engine, retriever=ListRetriever(passages))
     system = build("c3po", {"shots": shots, "max_depth": 4})
-    grown = await Tree(Question("q", "What does Bhutan pay with?"), system, backends, exploration=Exploration()).grow()
+    grown = await Tree(Question("q", "What does Bhutan pay with?"), system, backends, exploration=GREEDY).grow()
     for trajectory in grown.trajectories:
         trajectory.rewards = {"r": 1.0}
     return grown

@@ -53,7 +53,7 @@ async def make_seeds(
         system,
         backends,
         questions,
-        exploration=settings.exploration.build(),
+        exploration=settings.exploration,
         draws=1,
         reward=reward,
         seed=seed,

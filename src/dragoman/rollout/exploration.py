@@ -2,56 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from dragoman.core.settings import Section
 
 
-@dataclass(frozen=True)
-class Exploration:
-    """How many actions are drawn at a point.
+class Exploration(Section):
+    """How many actions are drawn in a state. The defaults are those of C-3PO (section 5.1, eq. 2).
 
-    The default is inference: one action, greedy. A tree rollout draws `breadth[t - 1]` actions at depth t (the last
-    entry holds for all that follow), and down to depth `force` so many of every kind of action (1 in C-3PO, section 5.1);
-    those without a choice of their own are all the same and one. With `oracle`, roles that have one act as it says, where
-    the question's gold passages are known, and nothing is drawn for them.
+    Limits hold for a whole tree. At each fork the siblings share equally in what is left. So where a branch is cut does
+    not depend on which of them happened to run first.
     """
 
-    temperature: float = 0.0
-    breadth: tuple[int, ...] = (1,)
-    force: int = 0
-    max_nodes: int | None = None
-    max_tokens: int | None = None
-    """Limits on a whole tree. At each fork the siblings share equally in what is left, so that where a branch is cut does
-    not depend on which of them happened to run first."""
-    oracle: bool = False
-
-    def draws(self, depth: int) -> int:
-        return self.breadth[min(depth, len(self.breadth)) - 1]
-
-
-TREE = Exploration(temperature=1.0, breadth=(2, 2, 2, 2, 1), force=1)
-"""C-3PO eq. 2: K(t) = 2 for t <= 4, else 1, after a deterministic first decision."""
-
-
-class ExplorationParams(Section):
-    """How a tree grows in a rollout for training (C-3PO section 5.1)."""
-
-    temperature: float = Field(1.0, gt=0, le=2)
-    """Sampling is pure, which a trainer relies on: no top-p, no top-k. vLLM takes no more than 2."""
     breadth: tuple[Annotated[int, Field(ge=1)], ...] = Field((2, 2, 2, 2, 1), min_length=1)
-    """K(t): actions drawn at depth 1, 2, ...; the last number holds for all that follow (eq. 2)."""
+    """K(t): actions drawn at depth 1, 2, ...; the last number holds for all that follow."""
     force: int = Field(1, ge=0)
-    """Try every kind of action at so many first decisions; 1 is the paper's deterministic rollout."""
+    """Down to this depth, draw that many actions of every kind: the deterministic rollout of the paper is 1."""
+    temperature: float = Field(1.0, ge=0, le=2)
+    """Training relies on pure sampling: no top-p, no top-k. 0 is greedy, for a breadth of 1. vLLM takes no more than 2."""
     max_nodes: int | None = Field(None, ge=1)
-    """Most decisions in a tree (but at least one of each first kind). Branches that exceed their share are cut, unscored."""
+    """Most decisions in a tree, but at least one of each kind at the first. Branches beyond their share are cut, unscored."""
     max_tokens: int | None = Field(None, ge=1)
     """Most tokens in a tree, prompts included."""
     oracle: bool = False
-    """Stage `seeds` alone: where a question's gold passages are known, act as one who knows them, instead of drawing."""
+    """Stage `seeds` alone: take oracle actions where a question's gold passages are known, instead of drawing."""
 
     @model_validator(mode="before")
     @classmethod
@@ -64,9 +40,22 @@ class ExplorationParams(Section):
                 )
         return values
 
-    def build(self) -> Exploration:
-        return Exploration(**self.model_dump())
+    @field_validator("temperature")
+    @classmethod
+    def _greedy_draws_are_equal(cls, value: float, known: ValidationInfo) -> float:
+        if not value and max(known.data.get("breadth", (1,))) > 1:
+            raise ValueError("0 draws the same action every time; raise it, or set breadth to 1")
+        return value
 
-    def single(self) -> ExplorationParams:
+    def draws(self, depth: int) -> int:
+        """How many actions are drawn at a depth, counted from 1."""
+        return self.breadth[min(depth, len(self.breadth)) - 1]
+
+    def single(self) -> Exploration:
         """One trajectory of the policy's own choice: the ablation without a tree."""
         return self.model_copy(update={"breadth": (1,), "force": 0})
+
+
+TREE = Exploration()
+GREEDY = Exploration(breadth=(1,), force=0, temperature=0)
+"""Inference: one action, the likeliest."""

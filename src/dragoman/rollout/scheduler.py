@@ -18,7 +18,7 @@ from dragoman.core.identity import code_hash
 from dragoman.core.types import Question
 from dragoman.rewards.trajectory import Rewards
 from dragoman.rollout.backends import Backends
-from dragoman.rollout.exploration import Exploration
+from dragoman.rollout.exploration import GREEDY, Exploration
 from dragoman.rollout.record import Call, Episode, Node
 from dragoman.rollout.store import EpisodeStore
 from dragoman.rollout.tree import Tree
@@ -51,7 +51,7 @@ def describe(
         "proxy": backends.proxy.fingerprint if system.roles else None,
         "engines": {role: engine.fingerprint for role, engine in sorted(backends.engines.items())},
         "retriever": backends.retriever.fingerprint,
-        "exploration": asdict(exploration),
+        "exploration": exploration.model_dump(),
         "seed": seed,
     }
     if rewards is not None and rewards.judge is not None:
@@ -67,7 +67,7 @@ async def roll_out(
     backends: Backends,
     store: EpisodeStore,
     *,
-    exploration: Exploration = Exploration(),
+    exploration: Exploration = GREEDY,
     seed: int = 0,
     concurrency: int = 32,
     rewards: Rewards | None = None,

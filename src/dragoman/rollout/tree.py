@@ -23,7 +23,7 @@ from dragoman.rollout.backends import Backends
 from dragoman.rollout.calls import Calls, Observe, digest
 from dragoman.rollout.context import Choices, RunContext, TrajectoryEnded
 from dragoman.rollout.decisions import Decisions
-from dragoman.rollout.exploration import Exploration
+from dragoman.rollout.exploration import GREEDY, Exploration
 from dragoman.rollout.record import Episode, Trajectory
 from dragoman.systems.base import Outcome, StopReason, System
 
@@ -45,7 +45,7 @@ class Tree:
         system: System,
         backends: Backends,
         *,
-        exploration: Exploration = Exploration(),
+        exploration: Exploration = GREEDY,
         seed: int = 0,
         recorded: Mapping[str, Any] | None = None,
         remember: Callable[[str, Any], None] = lambda id, value: None,

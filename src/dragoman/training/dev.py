@@ -12,7 +12,7 @@ from dragoman.core.progress import bar
 from dragoman.core.types import Question
 from dragoman.rewards.trajectory import Rewards
 from dragoman.rollout.backends import Backends
-from dragoman.rollout.exploration import Exploration
+from dragoman.rollout.exploration import GREEDY, Exploration
 from dragoman.rollout.record import Episode
 from dragoman.rollout.scheduler import describe, roll_out
 from dragoman.rollout.store import EpisodeStore
@@ -108,7 +108,7 @@ async def dev_rollout(
         folder,
         questions,
         runtime,
-        exploration=Exploration(),
+        exploration=GREEDY,
         reward=reward,
         seed=seed,
         concurrency=concurrency,

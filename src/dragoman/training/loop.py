@@ -117,7 +117,7 @@ class Loop(ABC):
             system,
             backends,
             self.manifest,
-            exploration=self.settings.exploration.build(),
+            exploration=self.settings.exploration,
             reward=self.reward,
             seed=self.seed,
             learnt_from=[question.id for question in self.questions],
@@ -164,9 +164,7 @@ class Loop(ABC):
         )
 
     async def grow_trees(self, questions: Sequence[Question]) -> list[Episode]:
-        return await self.roll_out(
-            questions, exploration=self.settings.exploration.build(), seed=self.seed + self.iteration
-        )
+        return await self.roll_out(questions, exploration=self.settings.exploration, seed=self.seed + self.iteration)
 
     def samples(self, episodes: Sequence[Episode]) -> list[Sample]:
         """The actions of the roles that are trained."""

@@ -88,7 +88,7 @@ class Run(Loop):
         at once.
         """
         s = self.settings
-        exploration = s.exploration.single().build()
+        exploration = s.exploration.single()
         threshold = self.history[-1]["threshold"] if self.history else s.mygo.threshold
         waiting, tried, passed = list(questions), list[Episode](), list[Episode]()
         for attempt in range(s.mygo.attempts):

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from dragoman.core.settings import Section
 from dragoman.corpus.settings import Source
 from dragoman.engines.settings import EngineParams
-from dragoman.rollout.exploration import ExplorationParams
+from dragoman.rollout.exploration import Exploration
 
 Algorithm = Literal["ppo", "mygo", "grpo"]
 
@@ -50,7 +50,7 @@ class SeedsParams(Section):
     shots: int = Field(0, ge=0)
     """In-context examples that the sampler sees and the trained proxy will not need."""
     concurrency: int = Field(16, ge=1)
-    exploration: ExplorationParams = ExplorationParams()
+    exploration: Exploration = Exploration()
     teacher: EngineParams | None = None
     """A model to sample from instead of the untrained proxy, such as a server's."""
 
@@ -131,7 +131,7 @@ class RlParams(Section):
     iterations: int = Field(100, ge=1)
     questions: int = Field(64, ge=1)
     """In an iteration, a tree for each, or with MyGO its attempts."""
-    exploration: ExplorationParams = ExplorationParams()
+    exploration: Exploration = Exploration()
     """MyGO draws single trajectories: of this it uses the temperature and the limits."""
     roles: tuple[str, ...] = ()
     """Train only these; empty for all."""
@@ -181,8 +181,10 @@ class RlParams(Section):
     def _the_policy_explores(self) -> RlParams:
         if self.exploration.oracle:
             raise ValueError(
-                "exploration.oracle: what is learnt from must be what the policy drew; only seeds may be told"
+                "exploration.oracle: what is learnt from must be what the policy drew; only seeds take oracle actions"
             )
+        if not self.exploration.temperature:
+            raise ValueError("exploration.temperature: a greedy policy does not explore; raise it above 0")
         if self.critic == "tree" and max(self.exploration.breadth) == 1 and not self.exploration.force:
             raise ValueError("critic: the tree can only be the critic where states have several actions; use head")
         return self
