@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from dragoman.registry.policy import copy_tokenizer
 from dragoman.training.actions import Batch, unpack
 from dragoman.training.settings import AdapterParams
 
@@ -127,23 +126,12 @@ class Actor(Trainable):
     def has_reference(self) -> bool:
         return self._peft is not None
 
-    @torch.no_grad()
-    def export(self, out: Path) -> None:
-        """Write a plain model folder, the adapter merged: what every engine reads. `out` must not exist."""
-        from peft.tuners.lora import LoraLayer
-        from transformers import AutoModelForCausalLM
-
-        plain: Any = AutoModelForCausalLM.from_pretrained(self.folder, dtype=torch.bfloat16)
+    def save(self, folder: Path) -> None:
+        """Write what `export` reads: the adapter, or all weights where there is none."""
         if self._peft is None:
-            plain.load_state_dict(self.lm.state_dict())
+            self.lm.save_pretrained(folder)
         else:
-            for name, layer in self.lm.named_modules():
-                if isinstance(layer, LoraLayer):
-                    delta: Tensor = layer.get_delta_weight("default")  # type: ignore[attr-defined]
-                    weight = plain.get_submodule(name).weight
-                    weight.copy_(weight.float() + delta.float().cpu())
-        plain.save_pretrained(out)
-        copy_tokenizer(self.folder, out)
+            self._peft.save_pretrained(folder, save_embedding_layers=False)
 
 
 class Critic(Trainable):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import shutil
+import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
@@ -27,6 +28,7 @@ from dragoman.rollout.samples import Sample, samples, write_samples
 from dragoman.rollout.view import write_tree
 from dragoman.runtime import Runtime
 from dragoman.training.dev import dev_rollout, roll_out_policy, run_identity
+from dragoman.training.export import export
 from dragoman.training.learner import PolicyLearner
 from dragoman.training.settings import RlParams
 
@@ -246,9 +248,9 @@ class Loop(ABC):
         folder = self.out / "current" / f"{self.iteration:04d}"
         if not folder.is_dir():
             shutil.rmtree(folder.parent, ignore_errors=True)
-            scratch = folder.with_name(f".{folder.name}")
-            self.learner.actor.export(scratch)
-            scratch.rename(folder)
+            with tempfile.TemporaryDirectory() as trained:
+                self.learner.actor.save(Path(trained))
+                export(self.warm_up, Path(trained), folder)
         return folder
 
     def _checkpoint(self) -> None:

@@ -16,13 +16,14 @@ from typing import Any
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
-from dragoman.registry.policy import METRICS, copy_tokenizer, lineage, publish, resume
+from dragoman.registry.policy import METRICS, lineage, publish, resume
 from dragoman.registry.trained_with import trained_with
 from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.samples import Sample
 from dragoman.runtime import Runtime
 from dragoman.training.actor import lora_config
 from dragoman.training.dev import dev_rollout, run_identity
+from dragoman.training.export import export
 from dragoman.training.settings import SftParams
 
 log = logging.getLogger(__name__)
@@ -89,7 +90,7 @@ async def train(
     for epoch, checkpoint in enumerate(_checkpoints(out / "epochs"), start=1):
         folder = out / "candidates" / f"{epoch:02d}"
         if not folder.is_dir():
-            _export(base, checkpoint, folder, adapter=settings.adapter is not None)
+            export(base, checkpoint, folder)
         row = await dev_rollout(
             system,
             folder,
@@ -201,22 +202,3 @@ def _fine_tune(
 
 def _checkpoints(work: Path) -> list[Path]:
     return sorted(work.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2]))
-
-
-def _export(base: Path, checkpoint: Path, folder: Path, *, adapter: bool) -> None:
-    """A plain model folder out of a checkpoint: the adapter merged into the base, or the weights themselves."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    if adapter:
-        from peft import PeftModel
-
-        model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-        merged: Any = PeftModel.from_pretrained(model, str(checkpoint)).merge_and_unload()
-    else:
-        merged = AutoModelForCausalLM.from_pretrained(checkpoint)
-    scratch = folder.with_name(f".{folder.name}")
-    shutil.rmtree(scratch, ignore_errors=True)
-    merged.to(torch.bfloat16).save_pretrained(scratch)
-    copy_tokenizer(base, scratch)
-    scratch.rename(folder)

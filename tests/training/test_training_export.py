@@ -1,0 +1,76 @@
+"""What was trained reaches the engine: nothing is rounded away on the way to the model folder."""
+
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from dragoman.engines.base import Request
+from dragoman.engines.transformers import TransformersEngine
+from dragoman.training.actor import Actor
+from dragoman.training.export import export
+from dragoman.training.settings import AdapterParams
+
+LAYER = "model.layers.1.mlp.down_proj.weight"
+
+
+@pytest.fixture
+def base(tiny_model, tmp_path):
+    """The tiny model on the bfloat16 grid, as published models are."""
+    model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.bfloat16)
+    folder = tmp_path / "base"
+    model.save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).write_bytes((tiny_model / name).read_bytes())
+    return folder
+
+
+def exported(actor, base, tmp_path):
+    actor.save(tmp_path / "trained")
+    export(base, tmp_path / "trained", tmp_path / "policy")
+    return load_file(tmp_path / "policy" / "model.safetensors")
+
+
+def test_a_small_adapter_update_survives_export_in_full(base, tmp_path):
+    actor = Actor(base, AdapterParams(rank=4, alpha=8), torch.device("cpu"), bf16=True)
+    torch.manual_seed(0)
+    state = {n: torch.randn_like(p) * 4e-4 if "lora_B" in n else p for n, p in actor.state().items()}
+    actor.load_state(state)
+    up, down = (
+        next(w for n, w in state.items() if n.endswith(f"{LAYER.removesuffix('weight')}lora_{x}.default.weight"))
+        for x in "BA"
+    )
+    trained = 2 * up @ down  # alpha / rank = 2
+
+    kept = exported(actor, base, tmp_path)[LAYER] - load_file(base / "model.safetensors")[LAYER].float()
+
+    retention = float((kept * trained).sum() / trained.square().sum())
+    assert retention == pytest.approx(1.0, abs=1e-3)
+    assert float((kept - trained).norm() / trained.norm()) < 1e-3
+
+
+def test_weights_trained_whole_are_exported_as_they_are(base, tmp_path):
+    actor = Actor(base, None, torch.device("cpu"), bf16=True)
+    with torch.no_grad():
+        for parameter in actor.trainable():
+            parameter += 1e-5
+    weights = exported(actor, base, tmp_path)
+    assert all(torch.equal(weights[name], p) for name, p in actor.lm.named_parameters())
+    assert (tmp_path / "policy" / "tokenizer.json").is_file()
+    assert not (tmp_path / ".policy").exists()
+
+
+async def test_an_engine_rounds_a_float32_folder_to_bfloat16_as_it_reads(tiny_model, tmp_path):
+    rounded = tmp_path / "rounded"
+    shutil.copytree(tiny_model, rounded)
+    AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.bfloat16).save_pretrained(rounded)
+    scores = []
+    for folder in (tiny_model, rounded):
+        engine = TransformersEngine(folder, dtype="bfloat16", threads=1)
+        (result,) = await engine.generate([Request(prompt=(5, 6, 7), max_tokens=4)])
+        await engine.close()
+        scores.append(result.completions[0])
+    assert load_file(tiny_model / "model.safetensors")[LAYER].dtype == torch.float32
+    assert scores[0] == scores[1]
