@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.ratios import Sample, report
 from dragoman.corpus import load_corpus, load_questions
-from dragoman.retrieval import Method, build_index, open_retriever
+from dragoman.retrieval import IndexParams, build_index, open_retriever
 
 
 async def answer(folder: Path, queries: list[str]) -> float:
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     queries = [q.question for q in load_questions(options.questions, require_answers=False)]
     indexing: list[Sample] = []
     searching: list[Sample] = []
-    methods: tuple[Method, ...] = ("bm25", "dense", "hybrid")
+    methods = ("bm25", "dense", "hybrid")
     for repeat in range(options.repeats):
         built: dict[str, float] = {}
         answered: dict[str, float] = {}
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             with tempfile.TemporaryDirectory() as parent:
                 folder = Path(parent) / method
                 started = time.perf_counter()
-                build_index(passages, folder, method=method)
+                build_index(passages, folder, IndexParams(method=method))
                 built[method] = time.perf_counter() - started
                 answered[method] = asyncio.run(answer(folder, queries))
         indexing.append(Sample(repeat, built))

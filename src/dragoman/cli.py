@@ -1091,25 +1091,16 @@ def _build_index(passages: list[Any], target: Path, settings: IndexParams) -> No
             advance(steps=done - embedded)
             embedded = done
 
-        build_index(
-            passages,
-            target,
-            method=settings.method,
-            k1=settings.k1,
-            b=settings.b,
-            encoder=settings.encoder,
-            progress=progress,
-        )
+        build_index(passages, target, settings, progress=progress)
 
 
 def _with_method(params: Params, method: str | None) -> Params:
-    from dragoman.retrieval.manifest import METHODS
-
     if method is None:
         return params
-    if method not in METHODS:
-        raise UserError(f"--method {method}: choose one of {', '.join(METHODS)}")
-    return params.model_copy(update={"index": params.index.model_copy(update={"method": method})})
+    try:
+        return params.model_copy(update={"index": params.index.with_method(method)})
+    except UserError as e:
+        raise UserError(f"--method: {e}") from None
 
 
 def _with_llm(params: Params, url: str | None, model: str | None) -> Params:

@@ -73,7 +73,7 @@ EVALUATE = ["evaluate", "--corpus", "corpus.jsonl", "--questions", "questions.js
         (["search", "town", "--index", "nowhere"], "nowhere"),
         (
             ["index", "--corpus", "corpus.jsonl", "--method", "magic"],
-            "--method magic: choose one of bm25, dense, hybrid, graph, ideal",
+            "--method: 'magic' is not a retrieval method: choose one of bm25, dense, graph, hybrid, ideal",
         ),
         (["sparql", "ASK { ?s ?p ?o }"], "data/atlas/triples.tsv: no such file"),
         (["sparql", "SELECT", "--graph", "triples.tsv"], "SPARQL: Expected"),

@@ -131,7 +131,7 @@ def test_a_second_repro_does_nothing(reproduced):
 def test_a_change_of_one_setting_reruns_only_what_depends_on_it(reproduced):
     params = reproduced / "params.yaml"
     text = params.read_text()
-    params.write_text(text.replace("index:\n  method: bm25", "index:\n  method: bm25\n  b: 0.5"))
+    params.write_text(text.replace("index: {}", "index: {b: 0.5}"))
     environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
     status = subprocess.run(
         [BIN / "dvc", "status", "--json"], cwd=reproduced, env=environment, capture_output=True, text=True

@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 
 from dragoman.core.types import Passage
-from dragoman.retrieval import build_index, open_retriever
+from dragoman.retrieval import IndexParams, build_index, open_retriever
 from dragoman.retrieval.base import Hit, Retriever, span
 from dragoman.retrieval.cache import CachedRetriever
 from dragoman.retrieval.http.server import create_app
@@ -54,9 +54,9 @@ def corpus() -> list[Passage]:
 def indexes(corpus: list[Passage], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The folders of the indexes: two of the methods inside the hybrid one."""
     folder = tmp_path_factory.mktemp("indexes") / "hybrid"
-    build_index(iter(corpus), folder, method="hybrid", pool=8)
+    build_index(iter(corpus), folder, IndexParams(method="hybrid", pool=8))
     for method in ("graph", "ideal"):
-        build_index(iter(corpus), folder.with_name(method), method=method)
+        build_index(iter(corpus), folder.with_name(method), IndexParams(method=method))
     return {
         "hybrid": folder,
         "bm25": folder / "bm25",
@@ -165,8 +165,8 @@ def listed() -> Callable[..., ListRetriever]:
 
 
 @pytest.fixture(scope="session", params=["bm25", "dense", "hybrid", "graph", "ideal", "cached", "http"])
-def retriever(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Retriever:
+def retriever(request: pytest.FixtureRequest) -> Retriever:
     """Every kind of retriever over the same corpus."""
     if request.param == "cached":
-        return CachedRetriever(request.getfixturevalue("bm25"), tmp_path_factory.mktemp("cache"))
+        return CachedRetriever(request.getfixturevalue("bm25"))
     return request.getfixturevalue(request.param)

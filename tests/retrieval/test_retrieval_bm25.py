@@ -12,7 +12,7 @@ import pytest
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
 from dragoman.retrieval.base import Hit
-from dragoman.retrieval.bm25 import BM25Retriever, build_bm25
+from dragoman.retrieval.methods.bm25 import BM25Retriever, Settings, build
 
 
 def search(folder: Path, query: str, k: int = 10) -> list[Hit]:
@@ -31,7 +31,7 @@ def test_scores_are_those_of_the_formula(tmp_path: Path) -> None:
         Passage("b", "", "iron gold tin"),
         Passage("c", "", "gold lead tin"),
     ]
-    build_bm25(passages, tmp_path / "index", k1=1.2, b=0.75)
+    build(passages, tmp_path / "index", Settings(k1=1.2, b=0.75))
     [hit] = search(tmp_path / "index", "zinc")
     idf = math.log(1 + (3 - 1 + 0.5) / (1 + 0.5))  # one of three passages has the word
     expected = idf * 2 / (2 + 1.2)  # twice, in a passage of average length
@@ -45,20 +45,20 @@ def test_settings_change_the_ranking(tmp_path: Path) -> None:
         Passage("short", "", "zinc ore"),
         Passage("other", "", "iron ore"),
     ]
-    build_bm25(passages, tmp_path / "flat", b=0.0)
-    build_bm25(passages, tmp_path / "fair", b=1.0)
+    build(passages, tmp_path / "flat", Settings(b=0.0))
+    build(passages, tmp_path / "fair", Settings(b=1.0))
     assert [hit.passage.id for hit in search(tmp_path / "flat", "zinc")] == ["long", "short"]
     assert [hit.passage.id for hit in search(tmp_path / "fair", "zinc")] == ["short", "long"]
 
 
 def test_titles_are_searched_and_words_stemmed(tmp_path: Path) -> None:
-    build_bm25([Passage("a", "Volcanoes", "They erupt."), Passage("b", "Lakes", "They freeze.")], tmp_path / "index")
+    build([Passage("a", "Volcanoes", "They erupt."), Passage("b", "Lakes", "They freeze.")], tmp_path / "index")
     assert [hit.passage.id for hit in search(tmp_path / "index", "the eruption of a volcano")] == ["a"]
 
 
 def test_equal_scores_stand_in_the_order_of_the_corpus(tmp_path: Path) -> None:
     ids = [f"p{(n * 37) % 50}" for n in range(50)]  # neither sorted nor in order of insertion by thread
-    build_bm25([Passage(id, "", "the very same metal") for id in ids], tmp_path / "index", threads=4)
+    build([Passage(id, "", "the very same metal") for id in ids], tmp_path / "index", Settings(threads=4))
     hits = search(tmp_path / "index", "metal", k=50)
     assert [hit.passage.id for hit in hits] == ids
     assert [hit.passage.id for hit in search(tmp_path / "index", "metal", k=7)] == ids[:7]
@@ -74,7 +74,7 @@ def test_refuses_a_damaged_index(indexes: dict[str, Path], tmp_path: Path) -> No
 
 
 def test_refuses_parts_of_two_indexes(indexes: dict[str, Path], tmp_path: Path) -> None:
-    build_bm25([Passage("a", "", "one passage")], tmp_path / "index")
+    build([Passage("a", "", "one passage")], tmp_path / "index")
     shutil.rmtree(tmp_path / "index" / "lucene")
     shutil.copytree(indexes["bm25"] / "lucene", tmp_path / "index" / "lucene")
     with pytest.raises(UserError, match="do not fit together"):

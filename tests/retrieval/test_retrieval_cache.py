@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from dragoman.core.errors import RetrieverFault, UserError
+from dragoman.core.errors import RetrieverFault
 from dragoman.retrieval.cache import CachedRetriever
 
 Listed = Callable[..., Any]
@@ -67,27 +61,6 @@ async def test_a_failure_is_shared_but_not_remembered(listed: Listed) -> None:
     assert inner.searched == ["x", "x"]
 
 
-async def test_disk_outlives_the_process_and_keeps_indexes_apart(listed: Listed, tmp_path: Path) -> None:
-    inner = listed("ab\u00e9", "one")
-    cached = CachedRetriever(inner, tmp_path / "cache")
-    first = await cached.search(["x", "東京", "half \ud83d"], 3)
-    await cached.close()
-    assert inner.closed
-
-    again = listed("ab\u00e9", "one")
-    reopened = CachedRetriever(again, tmp_path / "cache")
-    assert await reopened.search(["x", "東京", "half \ud83d"], 3) == first
-    assert again.searched == []
-    assert (reopened.hits, reopened.misses) == (3, 0)
-    await reopened.close()
-
-    other = listed("xyz", "two")
-    elsewhere = CachedRetriever(other, tmp_path / "cache")
-    [hits] = await elsewhere.search(["x"], 1)
-    assert hits[0].passage.id == "x"
-    await elsewhere.close()
-
-
 async def test_memory_is_bounded(listed: Listed) -> None:
     inner = listed("a")
     cached = CachedRetriever(inner, memory=2)
@@ -96,69 +69,3 @@ async def test_memory_is_bounded(listed: Listed) -> None:
     assert inner.searched == ["x", "y", "z", "y"]
     results = await cached.search(["p", "q", "r", "s"], 1)
     assert all(hits[0].passage.id == "a" for hits in results)
-
-
-WRITER = """
-import asyncio, sys
-from dragoman.retrieval.base import Hit
-from dragoman.retrieval.cache import CachedRetriever
-from dragoman.core.types import Passage
-
-class One:
-    fingerprint = "shared"
-    async def search(self, queries, k, page=0):
-        return [[Hit(Passage(q, "", q), 1.0)] for q in queries]
-    async def close(self):
-        pass
-
-async def run():
-    cached = CachedRetriever(One(), sys.argv[1])
-    for n in range(200):
-        [[hit]] = await cached.search([f"{sys.argv[2]} {n}" if n % 2 else f"common {n}"], 1)
-        assert hit.passage.id.endswith(str(n))
-    await cached.close()
-
-asyncio.run(run())
-"""
-
-
-async def test_several_processes_share_the_disk(listed: Listed, tmp_path: Path) -> None:
-    writers = [
-        subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), name], stderr=subprocess.PIPE, text=True)
-        for name in ("one", "two", "three")
-    ]
-    for writer in writers:
-        _, said = writer.communicate(timeout=60)
-        assert writer.returncode == 0, said
-        assert said == ""
-    reader = CachedRetriever(listed("abc", "shared"), tmp_path)
-    queries = [f"{name} {n}" if n % 2 else f"common {n}" for name in ("one", "two", "three") for n in range(200)]
-    found = await reader.search(queries, 1)
-    assert [hits[0].passage.id for hits in found] == queries
-    assert reader.misses == 0
-    await reader.close()
-
-
-async def test_a_disk_that_fails_does_not_stop_the_search(
-    listed: Listed, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    inner = listed("abc")
-    cached = CachedRetriever(inner, tmp_path)
-    await cached.search(["x"], 1)
-    [path] = tmp_path.glob("*.sqlite")
-    with sqlite3.connect(path) as another:
-        another.execute("DROP TABLE searches")
-    another.close()
-    [hits] = await cached.search(["y"], 1)
-    assert hits[0].passage.id == "a"
-    assert "cannot be read" in caplog.text
-    assert "cannot be written" in caplog.text
-    await cached.close()
-
-
-def test_refuses_a_file_that_is_no_cache(listed: Listed, tmp_path: Path) -> None:
-    asyncio.run(CachedRetriever(listed("a"), tmp_path).close())
-    [path] = tmp_path.glob("*.sqlite")
-    path.write_bytes(b"this is not a database, and is long enough for nobody to think so" * 20)
-    with pytest.raises(UserError, match=r"not a search cache .*delete it"):
-        CachedRetriever(listed("a"), tmp_path)

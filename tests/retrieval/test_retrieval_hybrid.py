@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
 from dragoman.retrieval.base import Hit, Retriever
-from dragoman.retrieval.hybrid import HybridRetriever, reciprocal_rank_fusion
+from dragoman.retrieval.methods.hybrid import HybridRetriever, reciprocal_rank_fusion
 
 IDS = [f"d{n}" for n in range(12)]
 ranking = st.lists(st.sampled_from(IDS), unique=True)
@@ -108,10 +107,3 @@ async def test_closes_its_parts_and_counts_them(listed: Callable[..., Any]) -> N
     await hybrid.close()
     assert one.closed
     assert two.closed
-
-
-def test_refuses_nothing_to_fuse(listed: Callable[..., Any]) -> None:
-    with pytest.raises(UserError, match="at least one retriever"):
-        HybridRetriever([])
-    with pytest.raises(UserError, match="pool >= 1"):
-        HybridRetriever([listed("a")], pool=0)

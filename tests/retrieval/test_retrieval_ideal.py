@@ -12,9 +12,9 @@ from fakes import ScriptedEngine
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
-from dragoman.retrieval import Retriever, build_index, open_retriever
+from dragoman.retrieval import IndexParams, Retriever, build_index, open_retriever
 from dragoman.retrieval.cache import CachedRetriever
-from dragoman.retrieval.ideal import open_ideal
+from dragoman.retrieval.methods.ideal import open_index
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.tree import Tree
 from dragoman.systems import build
@@ -24,7 +24,7 @@ from dragoman.systems.base import StopReason
 @pytest.fixture(scope="module")
 def folder(corpus: list[Passage], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ideal") / "index"
-    build_index(corpus, folder, method="ideal")
+    build_index(corpus, folder, IndexParams(method="ideal"))
     return folder
 
 
@@ -81,7 +81,7 @@ def test_a_question_without_known_gold_is_refused(ideal: Retriever, ids: tuple[s
 
 def test_another_index_is_refused(folder: Path) -> None:
     with pytest.raises(UserError, match="a bm25 index, not a"):
-        open_ideal(folder / "bm25")
+        open_index(folder / "bm25")
 
 
 def test_a_server_does_not_know_the_question(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from dragoman.core.errors import UserError
+from dragoman.core.settings import parse_section
 from dragoman.core.types import Passage
-from dragoman.retrieval import Retriever, build_index, open_retriever
+from dragoman.retrieval import IndexParams, Retriever, build_index, methods, open_retriever
 
 PAIR = [Passage("a", "Ant", "Ants live in hills."), Passage("b", "Bee", "Bees live in hives.")]
 
@@ -51,7 +52,7 @@ OTHER = {
 @pytest.mark.parametrize("method", OTHER)
 def test_fingerprints_follow_corpus_and_settings(tmp_path: Path, method: str) -> None:
     def fingerprint(passages: list[Passage], **settings: object) -> str:
-        build_index(passages, tmp_path / "index", method=method, **settings)
+        build_index(passages, tmp_path / "index", IndexParams(method=method, **settings))
         return close(open_retriever(tmp_path / "index"))
 
     first = fingerprint(PAIR)
@@ -63,25 +64,71 @@ def test_fingerprints_follow_corpus_and_settings(tmp_path: Path, method: str) ->
 @pytest.mark.parametrize("method", OTHER)
 def test_refuses_a_corpus_without_passages(tmp_path: Path, method: str) -> None:
     with pytest.raises(UserError, match="the corpus is empty"):
-        build_index(iter(()), tmp_path / "index", method=method)
+        build_index(iter(()), tmp_path / "index", IndexParams(method=method))
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"method": "bm26"}, "'bm26' is not a retrieval method: choose one of bm25, dense, hybrid, graph, ideal"),
-        ({"k1": -1}, "k1 >= 0"),
-        ({"b": 1.5}, "0 <= b <= 1"),
-        ({"threads": 0}, "threads is 0"),
-        ({"method": "dense", "batch_size": 0}, "batch_size is 0"),
-        ({"method": "hybrid", "rrf_k": -1}, "rrf_k >= 0"),
-        ({"method": "hybrid", "pool": 0}, "pool >= 1"),
+        (
+            {"method": "bm26"},
+            "index: 'bm26' is not a retrieval method: choose one of bm25, dense, graph, hybrid, ideal",
+        ),
+        ({"k1": -1}, "index: method bm25: k1: .*greater than or equal to 0"),
+        ({"b": 1.5}, "method bm25: b: .*less than or equal to 1"),
+        ({"threads": 0}, "threads"),
+        ({"heap": "lots"}, "heap"),
+        ({"encoder": "intfloat/e5-base-v2"}, "method bm25: encoder: unknown key"),
+        ({"method": "dense", "k1": 1.2}, "method dense: k1: unknown key"),
+        ({"method": "dense", "pooling": "median"}, "method dense: pooling: "),
+        ({"method": "dense", "batch_size": 0}, "batch_size"),
+        ({"method": "hybrid", "rrf_k": -1}, "rrf_k"),
+        ({"method": "hybrid", "pool": 0}, "pool"),
     ],
 )
-def test_refuses_bad_settings(tmp_path: Path, settings: dict[str, object], message: str) -> None:
+def test_a_setting_that_the_method_lacks_or_refuses_is_named(settings: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        build_index(PAIR, tmp_path / "index", **settings)
+        parse_section(IndexParams, settings, origin="index")
+
+
+def test_another_method_keeps_the_settings_that_it_knows() -> None:
+    bm25 = IndexParams(k1=1.2, threads=3)
+    assert bm25.with_method("hybrid") == IndexParams(method="hybrid", k1=1.2, threads=3)
+    assert bm25.with_method("dense") == IndexParams(method="dense")
+
+
+METHOD = """
+from dragoman.core.settings import Section
+from dragoman.retrieval.manifest import Manifest, building
+from dragoman.retrieval.store import PassageStore, write_passages
+
+class Settings(Section):
+    shout: bool = False
+
+def build(passages, folder, settings=Settings(), progress=None):
+    with building(folder, "first") as work:
+        manifest = Manifest("first", write_passages(passages, work), 2, {"shout": settings.shout})
+        manifest.write(work)
+    return manifest
+
+def open_index(folder, settings=Settings()):
+    return PassageStore(folder)
+"""
+
+
+def test_a_new_file_is_a_new_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "first.py").write_text(METHOD)
+    monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
+    methods.names.cache_clear()
+    try:
+        built = build_index(PAIR, tmp_path / "index", IndexParams(method="first", shout=True))
+        assert built.settings == {"shout": True}
+        assert len(open_retriever(tmp_path / "index")) == 2
+        with pytest.raises(UserError, match="method first: k1: unknown key"):
+            parse_section(IndexParams, {"method": "first", "k1": 1}, origin="index")
+    finally:
+        methods.names.cache_clear()
 
 
 def test_manifest_says_what_the_index_holds(indexes: dict[str, Path], corpus: list[Passage]) -> None:

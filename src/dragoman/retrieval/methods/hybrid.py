@@ -5,11 +5,47 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-from dragoman.core.errors import UserError
+from pydantic import Field
+
+from dragoman.core.types import Passage
 from dragoman.retrieval.base import Hit, Retriever, span
-from dragoman.retrieval.manifest import POOL, RRF_K, digest
+from dragoman.retrieval.manifest import Manifest, building, digest
+from dragoman.retrieval.methods import Progress, bm25, dense
+from dragoman.retrieval.store import PassageStore
+
+RRF_K = 60  # the paper's section 2
+POOL = 100
+
+
+class Settings(bm25.Settings, dense.Settings):
+    rrf_k: float = Field(RRF_K, ge=0)
+    """The larger, the less the first ranks count before the later ones."""
+    pool: int = Field(POOL, ge=1)
+    """Passages of each retriever that are fused."""
+
+
+def build(
+    passages: Iterable[Passage], folder: Path, settings: Settings = Settings(), progress: Progress | None = None
+) -> Manifest:
+    """See `Method.build`. The index of each method lies in a folder of its name."""
+    with building(folder, "hybrid", resumable=True) as work:
+        first = bm25.build(passages, work / "bm25", settings)
+        store = PassageStore(work / "bm25")  # the passages may have been a stream, which is now spent
+        dense.build(store, work / "dense", settings, progress)
+        store.close()
+        kept = {"rrf_k": float(settings.rrf_k), "pool": settings.pool}
+        manifest = Manifest("hybrid", first.corpus_sha256, first.passages, kept)
+        manifest.write(work)
+    return manifest
+
+
+def open_index(folder: Path, settings: Settings) -> HybridRetriever:
+    kept = Manifest.read(folder, "hybrid").settings
+    parts: list[Retriever] = [bm25.open_index(folder / "bm25", settings), dense.open_index(folder / "dense", settings)]
+    return HybridRetriever(parts, **kept)
 
 
 def reciprocal_rank_fusion(rankings: Sequence[Sequence[str]], k: float = RRF_K) -> list[tuple[str, float]]:
@@ -26,12 +62,6 @@ def reciprocal_rank_fusion(rankings: Sequence[Sequence[str]], k: float = RRF_K) 
     return sorted(((id, math.fsum(parts)) for id, parts in shares.items()), key=lambda hit: (-hit[1], hit[0]))
 
 
-def check_fusion(rrf_k: float, pool: int) -> None:
-    """Raise a UserError unless `rrf_k` >= 0 and `pool` >= 1."""
-    if rrf_k < 0 or pool < 1:
-        raise UserError(f"a hybrid retriever needs rrf_k >= 0 and pool >= 1, not {rrf_k} and {pool}")
-
-
 class HybridRetriever:
     """Asks every retriever and fuses what they find. All must hold the same corpus.
 
@@ -39,14 +69,9 @@ class HybridRetriever:
     2 `pool`, ... passages add follows after, in the order of its fused scores (cut to the last score before, so that
     scores never rise). So pages never overlap, however deep.
 
-    Raises:
-        UserError: there is no retriever, or `rrf_k` or `pool` is out of range.
     """
 
     def __init__(self, retrievers: Sequence[Retriever], *, rrf_k: float = RRF_K, pool: int = POOL) -> None:
-        if not retrievers:
-            raise UserError("a hybrid retriever needs at least one retriever to fuse")
-        check_fusion(rrf_k, pool)
         self.retrievers = tuple(retrievers)
         self.rrf_k = rrf_k
         self.pool = pool

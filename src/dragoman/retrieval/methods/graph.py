@@ -9,24 +9,28 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from dragoman.core.types import Passage
 from dragoman.retrieval.base import Hit, Retriever, span, well_formed
-from dragoman.retrieval.bm25 import BM25Retriever
-from dragoman.retrieval.manifest import SEARCH, Manifest, digest
+from dragoman.retrieval.manifest import Manifest, digest
+from dragoman.retrieval.methods import Progress, bm25
 from dragoman.retrieval.store import PassageStore
 
 
-def open_graph(folder: Path | str, *, threads: int = 2, heap: str = "2g") -> GraphRetriever:
-    """A folder that `build_index` wrote, opened.
+class Settings(bm25.Settings):
+    """Of the search by words."""
 
-    Raises:
-        UserError: the folder is not a whole graph index, or no Java can be used.
-    """
-    Manifest.read(Path(folder), "graph")
-    inner = Path(folder) / SEARCH
-    return GraphRetriever(BM25Retriever(inner, threads=threads, heap=heap), PassageStore(inner))
+
+def build(
+    passages: Iterable[Passage], folder: Path, settings: Settings = Settings(), progress: Progress | None = None
+) -> Manifest:
+    return bm25.build_inside("graph", passages, folder, settings)
+
+
+def open_index(folder: Path, settings: Settings = Settings()) -> GraphRetriever:
+    return GraphRetriever(*bm25.open_inside("graph", folder, settings))
 
 
 class GraphRetriever:

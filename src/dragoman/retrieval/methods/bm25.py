@@ -12,77 +12,82 @@ from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 
+from pydantic import Field
+
 from dragoman.core.errors import UserError
+from dragoman.core.settings import Section
 from dragoman.core.types import Passage
 from dragoman.retrieval.base import Hit, span
 from dragoman.retrieval.java import anserini_jar, java_class, start_java
 from dragoman.retrieval.manifest import Manifest, building
+from dragoman.retrieval.methods import Progress
 from dragoman.retrieval.store import PassageStore, indexed_text, write_passages
 from dragoman.retrieval.worker import SearchWorker
 
 LUCENE = "lucene"
+INSIDE = "bm25"  # the folder of this index inside one of another method
 BATCH = 1000  # documents in one call into Java
 
 
-def build_bm25(
-    passages: Iterable[Passage],
-    folder: Path | str,
-    *,
-    k1: float = 0.9,
-    b: float = 0.4,
-    threads: int = 2,
-    heap: str = "2g",
+class Settings(Section):
+    k1: float = Field(0.9, ge=0)
+    """How soon a repeated word stops counting."""
+    b: float = Field(0.4, ge=0, le=1)
+    """How much long passages are held back."""
+    threads: int = Field(2, ge=1)
+    """Of Lucene, for the passages that are indexed and for the queries of one batch."""
+    heap: str = Field("2g", pattern=r"^[1-9]\d*[kmgKMG]$")
+    """The memory of Java, as `java -Xmx` takes it, where this is what starts it."""
+
+
+def build(
+    passages: Iterable[Passage], folder: Path, settings: Settings = Settings(), progress: Progress | None = None
 ) -> Manifest:
-    """Index the passages (title and text) into `folder`, replacing an index that is there.
-
-    Lucene's documents bear the row of their passage as id, so that equal scores are ordered as the corpus is.
-
-    Args:
-        k1: how soon a repeated word stops counting, 0 or more.
-        b: how much long passages are held back, from 0 to 1.
-        threads: of Lucene.
-        heap: of Java, when this call is the one that starts it.
-
-    Raises:
-        UserError: a setting is out of its range, no Java can be used, the corpus is empty or has a bad passage, or
-            `folder` holds something else.
-    """
-    if k1 < 0 or not 0 <= b <= 1:
-        raise UserError(f"BM25 needs k1 >= 0 and 0 <= b <= 1, not k1 = {k1} and b = {b}")
-    if threads < 1:
-        raise UserError(f"threads is {threads}: Lucene needs at least one")
-    start_java(heap)
-    with building(Path(folder), "bm25") as work:
+    """See `Method.build`. Title and text are indexed; Lucene's ids are the rows, so that equal scores are in their order."""
+    start_java(settings.heap)
+    with building(folder, "bm25") as work:
         corpus = write_passages(passages, work)
         store = PassageStore(work)
-        indexer = java_class("io.anserini.index.SimpleIndexer")(str((work / LUCENE).resolve()), False, threads)
+        indexer = java_class("io.anserini.index.SimpleIndexer")(str((work / LUCENE).resolve()), False, settings.threads)
         try:
             for documents in _batches(store):
                 if indexer.addRawDocuments(documents) != len(documents):
                     raise RuntimeError(f"{work}: Lucene did not take all documents")
         finally:
             indexer.close()
-        manifest = Manifest("bm25", corpus, len(store), {"k1": float(k1), "b": float(b)}, _versions())
+        kept = {"k1": float(settings.k1), "b": float(settings.b)}
+        manifest = Manifest("bm25", corpus, len(store), kept, _versions())
         manifest.write(work)
         store.close()
     return manifest
 
 
-class BM25Retriever:
-    """A folder that `build_bm25` wrote, opened.
+def build_inside(method: str, passages: Iterable[Passage], folder: Path, settings: Settings) -> Manifest:
+    """An index of another method, which searches by words: that of Lucene lies in a folder of it."""
+    with building(folder, method) as work:
+        inner = build(passages, work / INSIDE, settings)
+        manifest = Manifest(method, inner.corpus_sha256, inner.passages, {})
+        manifest.write(work)
+    return manifest
 
-    Args:
-        threads: of Lucene, for the queries of one batch.
-        heap: of Java, when this is what starts it.
+
+def open_inside(method: str, folder: Path, settings: Settings) -> tuple[BM25Retriever, PassageStore]:
+    """The search of what `build_inside` wrote, and its passages."""
+    Manifest.read(folder, method)
+    return BM25Retriever(folder / INSIDE, settings), PassageStore(folder / INSIDE)
+
+
+class BM25Retriever:
+    """A folder that `build` wrote, opened.
 
     Raises:
         UserError: the folder is not a whole BM25 index, or no Java can be used.
     """
 
-    def __init__(self, folder: Path | str, *, threads: int = 2, heap: str = "2g") -> None:
-        self.folder = Path(folder)
+    def __init__(self, folder: Path, settings: Settings = Settings()) -> None:
+        self.folder = folder
         manifest = Manifest.read(self.folder, "bm25")
-        start_java(heap)
+        start_java(settings.heap)
         from jnius import JavaException
 
         try:
@@ -96,7 +101,7 @@ class BM25Retriever:
             ) from None
         self._store = PassageStore(self.folder)
         self._searcher.set_bm25(manifest.settings["k1"], manifest.settings["b"])
-        self._threads = threads
+        self._threads = settings.threads
         self._worker = SearchWorker(self._search_batch, repr(self))
         self.fingerprint = manifest.fingerprint
         self.passage_count = manifest.passages
@@ -130,6 +135,10 @@ class BM25Retriever:
             [Hit(self._store[int(document.docid)], float(document.score)) for document in found.get(str(i))]
             for i in range(len(queries))
         ]
+
+
+def open_index(folder: Path, settings: Settings) -> BM25Retriever:
+    return BM25Retriever(folder, settings)
 
 
 def _batches(store: PassageStore) -> Iterator[list[str]]:
