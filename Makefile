@@ -18,7 +18,7 @@ export VLLM_NO_USAGE_STATS := 1
 export RAY_USAGE_STATS_ENABLED := 0
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help setup pipeline record test test-all check lint types bench up down ui lock clean
+.PHONY: help setup pipeline publish test test-all check lint types bench up down ui lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -39,19 +39,11 @@ $(STAMP): $(LOCK) requirements/models.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# The committed results are those of the last published run. A run of yours differs in its timings at least, and is yours
-# alone until you publish it: `make record` puts it before git again.
-RECORDED := dvc.lock results/report/metrics.json results/report/table.md results/bench.txt
-
 pipeline: setup  ## run every stale stage, from model to report
-	@git ls-files -- $(RECORDED) 2>/dev/null | xargs -r git update-index --skip-worktree
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/dvc repro
-	@$(BIN)/dragoman report
+	@$(BIN)/python tools/pipeline.py
 
-record: setup  ## show git the results of your last run, to commit them
-	git update-index --no-skip-worktree $(RECORDED)
-	$(BIN)/python tools/embed_results.py
-	git add $(RECORDED) README.md
+publish: setup  ## copy the results of your last run to docs/results/, to commit them
+	@$(BIN)/python tools/publish.py
 
 # The markers are explained in pyproject.toml. Hypothesis marks its property tests itself: `test-all` runs them once more, thoroughly.
 MARKED := engine or services or cluster or process or browser or slow

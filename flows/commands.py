@@ -1,7 +1,7 @@
-"""What all flows are made of: a task that runs one command of the project, and artifacts of what it left.
+"""What all flows are made of: a task that runs one command of the project, and artifacts of the files it wrote.
 
-Commands read and write folders that belong to DVC, so at most one of them runs at a time, whatever flow it is of: that is the
-global concurrency limit `dvc`. One that fails is tried again after a wait, unless its input was bad, which waiting does not mend.
+Commands read and write folders that DVC manages. So at most one runs at a time, in whatever flow: the global concurrency
+limit `dvc` sees to it. A command that fails is tried again after a wait, unless its input was bad, which needs a person.
 """
 
 from __future__ import annotations
@@ -37,35 +37,39 @@ REFUSED = 3
 GRACE = 20.0
 """Seconds between asking a command to end and ending it."""
 LAST_LINES = 15
-_RUNNING: set[int] = set()
+_running: set[int] = set()
+"""Process ids of the commands under way."""
 
 
 class CommandFailed(Exception):
-    """A command ended with an exit code that is none of the expected. The message ends with what it said last."""
+    """A command ended with an unexpected exit code. The message ends with the last lines of its output."""
 
     def __init__(self, command: Sequence[str], code: int, last: Sequence[str]) -> None:
-        super().__init__(command, code, last)  # what it is made of again when it comes from another process
+        super().__init__(command, code, last)  # pickle makes it again from these
         self.command, self.code, self.last = command, code, last
 
     def __str__(self) -> str:
         return f"{' '.join(self.command)}: exit code {self.code}\n" + "\n".join(self.last)
 
     @property
-    def worth_another_try(self) -> bool:
-        stages = [int(found) for line in self.last for found in re.findall(r"exited with (\d+)", line)]  # DVC's words
-        ended_by_us = self.code == -signal.SIGTERM
-        return BAD_INPUT not in (self.code, *stages) and not ended_by_us
+    def retriable(self) -> bool:
+        stages = [
+            int(found) for line in self.last for found in re.findall(r"exited with (\d+)", line)
+        ]  # as DVC reports it
+        cancelled = self.code == -signal.SIGTERM
+        return BAD_INPUT not in (self.code, *stages) and not cancelled
 
 
-def worth_another_try(_: Any, __: TaskRun, state: State) -> bool:
-    return isinstance(state.data, CommandFailed) and state.data.worth_another_try
+def retriable(_: Any, __: TaskRun, state: State) -> bool:
+    """Whether a failed task may be tried again, in the form in which Prefect asks."""
+    return isinstance(state.data, CommandFailed) and state.data.retriable
 
 
-STUBBORN: dict[str, Any] = {
+COMMAND_TASK: dict[str, Any] = {
     "task_run_name": "{command}",
     "retries": RETRIES,
     "retry_delay_seconds": WAITS,
-    "retry_condition_fn": worth_another_try,
+    "retry_condition_fn": retriable,
     "timeout_seconds": 24 * HOUR,
     "cache_policy": NO_CACHE,
     "persist_result": False,
@@ -73,32 +77,39 @@ STUBBORN: dict[str, Any] = {
 """The options of a task that runs a `command`."""
 
 
-@task(**STUBBORN)
+@task(**COMMAND_TASK)
 async def run(command: str, expected: tuple[int, ...] = (0,)) -> int:
-    """Run a command when no other one is running, with its output in the log. Returns its exit code.
+    """Run a command while no other one runs, with its output in the log. Returns its exit code.
 
     Raises:
         CommandFailed: the code is none of `expected`.
     """
-    async with alone():
+    async with exclusive_access():
         return await execute(command.split(), expected)
 
 
 @asynccontextmanager
-async def alone() -> AsyncIterator[None]:
-    """While no other command of the project runs."""
+async def exclusive_access() -> AsyncIterator[None]:
+    """Wait until no other command of the project runs, and keep others waiting."""
     async with get_client() as client:
-        with suppress(ObjectAlreadyExists):  # made by another run in the same moment
+        with suppress(ObjectAlreadyExists):  # made by another run at the same moment
             await client.upsert_global_concurrency_limit_by_name(LIMIT, 1)
-    # a server that is away for a while is no reason to end hours of work: DVC's own lock still holds
+    # hours of work must not end because the server was away for a while; DVC's own lock still holds
     async with concurrency(LIMIT, strict=True, raise_on_lease_renewal_failure=False):
         yield
 
 
 async def execute(command: Sequence[str], expected: Sequence[int] = (0,), folder: str | None = None) -> int:
-    """Run a command and log its lines. It is ended, with all that it started, when the caller is cancelled or timed out.
+    """Run a command and log its output. When the caller is cancelled or timed out, so are the command and its children.
 
-    `folder` is the project's, where that is not the one that this process is in.
+    Args:
+        folder: the project's, where this process is in another one.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        CommandFailed: the code is none of `expected`.
     """
     logger = get_run_logger()
     last: deque[str] = deque(maxlen=LAST_LINES)
@@ -115,7 +126,7 @@ async def execute(command: Sequence[str], expected: Sequence[int] = (0,), folder
         limit=1 << 20,
     )
     assert process.stdout is not None
-    _RUNNING.add(process.pid)
+    _running.add(process.pid)
     try:
         async for raw in process.stdout:
             if line := raw.decode(errors="replace").rstrip():
@@ -123,22 +134,22 @@ async def execute(command: Sequence[str], expected: Sequence[int] = (0,), folder
                 last.append(line)
         code = await process.wait()
     finally:
-        _RUNNING.discard(process.pid)  # first: to end it takes a while, in which this may be cancelled once more
+        _running.discard(process.pid)  # first, since the rest takes time and may be cancelled again
         if process.returncode is None:
-            await _end(process)
+            await _terminate(process)
     if code not in expected:
         raise CommandFailed(command, code, list(last))
     return code
 
 
-def end_running() -> None:
-    """Ask every command to end that this process runs: those of tasks in other threads see no cancellation of the flow."""
-    for pid in tuple(_RUNNING):
+def terminate_running() -> None:
+    """Terminate every command of this process: tasks in other threads are not told that their flow was cancelled."""
+    for pid in tuple(_running):
         with suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGTERM)
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _terminate(process: asyncio.subprocess.Process) -> None:
     for ending, wait in ((signal.SIGTERM, GRACE), (signal.SIGKILL, None)):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, ending)
@@ -148,7 +159,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 async def reproduce(*stages: str) -> None:
-    """`dvc repro` of stages and of what they rest on, as far as it is stale; of everything, when none is named."""
+    """`dvc repro` of the stages and of what they depend on, or of the whole pipeline when none is named."""
     await run(" ".join(("dvc", "--wait-for-lock", "repro", *stages)))
 
 
@@ -161,8 +172,8 @@ async def publish(key: str, path: Path) -> None:
     await acreate_markdown_artifact(key=key, markdown=text, description=str(path))
 
 
-async def finished(stage: str) -> State:
-    """Publish the figures of a training stage. A collapse ends the training and not the run, but its state says it."""
+async def training_state(stage: str) -> State:
+    """Publish the figures of a training stage, and return the state of its run: `Collapsed` where training stopped early."""
     path = Path("results") / stage / "metrics.json"
     await publish(stage, path)
     stopped = json.loads(path.read_text(encoding="utf-8")).get("stopped")

@@ -1,4 +1,4 @@
-"""The systems side by side, then the gate."""
+"""Evaluation of all systems, then the promotion gate."""
 
 import json
 from pathlib import Path
@@ -13,13 +13,13 @@ PROMOTE = Path("results/promote")
 
 @flow(name="evaluate_and_promote", timeout_seconds=24 * HOUR)
 async def evaluate_and_promote() -> State:
-    """Evaluate what is stale, validate the data, and let the challenger try. The state says what came of it."""
+    """Evaluate what is stale, validate the data, and run the promotion gate. The state names its decision."""
     await reproduce("evaluate", "evaluate-policy", "report")
     await publish("report", Path("results/report/table.md"))
     await run("dragoman validate")
-    before = _decided()
+    before = _last_decision()
     code = await run("dragoman promote", expected=(0, REFUSED))
-    decision = _decided()
+    decision = _last_decision()
     if decision == before:
         return Completed(name="Unchanged", message="nothing was trained since the champion was")
     await publish("promotion", PROMOTE / "table.md")
@@ -28,6 +28,6 @@ async def evaluate_and_promote() -> State:
     return Completed(name="Promoted", message=f"{decision['challenger']} against {decision['against']}")
 
 
-def _decided() -> dict:
+def _last_decision() -> dict:
     path = PROMOTE / "decision.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}

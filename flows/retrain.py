@@ -1,17 +1,17 @@
-"""Everything that is stale, from corpus to report, then the gate: what runs at night."""
+"""The nightly run: everything that is stale, from corpus to report, then the promotion gate."""
 
 from prefect import State, flow
 from prefect.states import Completed
 
-from flows.commands import HOUR, finished, reproduce
+from flows.commands import HOUR, reproduce, training_state
 from flows.evaluate_and_promote import evaluate_and_promote
 
 
 @flow(name="retrain", timeout_seconds=48 * HOUR)
 async def retrain(promote: bool = True) -> State:
-    """`dvc repro`, then `evaluate_and_promote`, whose state it takes over."""
+    """`dvc repro`, then `evaluate_and_promote`, whose state is returned."""
     await reproduce()
-    trained = await finished("rl")
+    trained = await training_state("rl")
     if not promote:
         return trained
     verdict = await evaluate_and_promote(return_state=True)

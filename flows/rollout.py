@@ -1,4 +1,4 @@
-"""Command `rollout`, on demand: in one, or in shards that a task runner spreads over threads or a cluster."""
+"""Command `rollout`, on demand: whole, or in shards that a task runner spreads over threads or a cluster."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ from prefect import flow, task
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 from pydantic import NonNegativeFloat, PositiveInt
 
-from flows.commands import HOUR, STUBBORN, alone, end_running, execute, publish, run
+from flows.commands import COMMAND_TASK, HOUR, exclusive_access, execute, publish, run, terminate_running
 
 Runner = Literal["threads", "dask", "ray"]
 
@@ -27,10 +27,10 @@ async def rollout(
     runner: Runner = "threads",
     gpus: NonNegativeFloat = 0,
 ) -> None:
-    """Trees of a system on training questions, or so many single trajectories (`samples`) of each.
+    """Trees of a system on training questions, or `samples` single trajectories for each of them.
 
-    In more than one shard, each is a process with models of its own, where `runner` puts it; then they are merged. On Ray a
-    shard is given so many `gpus`.
+    With more than one shard, each is a process with its own models, started by `runner`, and the results are merged.
+    `gpus` is how many Ray reserves for a shard.
     """
     kind = "--tree" if samples is None else f"--samples {samples}"
     command = f"dragoman rollout --system {system} {kind} --dataset {dataset} --limit {limit} --seed {seed} --out {out}"
@@ -42,15 +42,15 @@ async def rollout(
     await publish("rollout", Path(out) / "metrics.json")
 
 
-@task(**STUBBORN)
+@task(**COMMAND_TASK)
 async def shard(command: str, folder: str) -> int:
-    """One of the shards, which run beside each other: that no other command runs is seen to by the flow."""
+    """One of the shards. They run beside each other, so the flow and not the task keeps other commands waiting."""
     return await execute(command.split(), folder=folder)
 
 
 async def _in_shards(command: str, shards: int, runner: Runner, gpus: float) -> None:
     commands = [f"{command} --shard {number}/{shards}" for number in range(1, shards + 1)]
-    async with alone():
+    async with exclusive_access():
         with ExitStack() as stack:
             pool = stack.enter_context(task_runner(runner))
             if runner == "ray" and gpus:
@@ -62,7 +62,7 @@ async def _in_shards(command: str, shards: int, runner: Runner, gpus: float) -> 
                 # in a thread: this one renews the lease of the limit
                 await asyncio.to_thread(lambda: [future.wait() for future in futures])
             finally:
-                end_running()
+                terminate_running()
             for future in futures:
                 future.result()
 

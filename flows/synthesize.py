@@ -17,6 +17,6 @@ async def synthesize(
     seed: int = 0,
     out: str = "results/synthesize-on-demand",
 ) -> None:
-    """So many questions about a dataset, each checked."""
+    """Write `n` checked questions about a dataset."""
     await run(f"dragoman synthesize --dataset {dataset} --n {n} --backend {backend} --seed {seed} --out {out}")
     await publish("synthesize", Path(out) / "metrics.json")

@@ -1,0 +1,75 @@
+"""What `make pipeline` runs, in which order, and what it says; `dvc` and `dragoman` are scripts."""
+
+import json
+import sys
+
+import pytest
+
+from tools import pipeline
+
+STAGES = "seeds\nevaluate@atlas-direct\nevaluate@atlas-standard\nevaluate@atlas-c3po\nevaluate@my-docs-standard\nreport"
+SCRIPT = f"""#!{sys.executable}
+import json, sys, time
+command = " ".join([sys.argv[0].rpartition("/")[2], *sys.argv[1:]])
+open("commands", "a").write(command + "\\n")
+if "stage list" in command:
+    print('''{STAGES}''')
+elif "status" in command:
+    print(json.dumps(json.load(open("stale"))))
+elif "repro" in command:
+    print("Running stage 'seeds':\\n> dragoman seeds\\n\\nStage 'evaluate@atlas-direct' didn't change, skipping")
+    print("Running stage 'report':")
+    sys.exit(json.load(open("code")))
+"""
+
+
+@pytest.fixture
+def commands(tmp_path, monkeypatch):
+    """The commands that were run, in a project where the stages `stale` names are stale and `dvc repro` ends in `code`."""
+    for name in ("dvc", "dragoman"):
+        (tmp_path / name).write_text(SCRIPT)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "stale").write_text('{"seeds": [], "report": []}')
+    (tmp_path / "code").write_text("0")
+    monkeypatch.setattr(pipeline, "BIN", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return lambda: (tmp_path / "commands").read_text().splitlines()
+
+
+BASELINES = "dvc repro evaluate@atlas-direct evaluate@atlas-standard evaluate@my-docs-standard"
+
+
+def test_on_a_terminal_the_baselines_are_shown_before_the_rest_runs(commands, monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    pipeline.main()
+    ran = [command for command in commands() if "list" not in command]
+    assert ran == [BASELINES, "dvc status --json", "dvc repro", "dragoman report"]
+    said = capsys.readouterr().out
+    assert "Still to come: seeds, report. About 2 minutes." in said and "results/report/table.md" in said
+
+
+def test_elsewhere_the_rest_runs_without_a_word(commands, capsys):
+    pipeline.main()
+    assert [command for command in commands() if "list" not in command] == [BASELINES, "dvc repro", "dragoman report"]
+    assert "Still to come" not in capsys.readouterr().out
+
+
+def test_a_stage_that_fails_ends_the_run_with_its_exit_code(commands, tmp_path):
+    (tmp_path / "code").write_text("7")
+    with pytest.raises(SystemExit) as error:
+        pipeline.main()
+    assert error.value.code == 7 and commands()[-1] == BASELINES
+
+
+def test_the_seconds_of_the_stages_that_ran_are_written_down(commands, tmp_path):
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "seconds.json").write_text('{"sft": 720.0}')
+    pipeline.main()
+    seconds = json.loads((tmp_path / "results" / "seconds.json").read_text())
+    assert set(seconds) == {"sft", "seeds", "report"} and seconds["sft"] == 720
+
+
+def test_what_is_still_to_come_says_for_how_many_stages_the_time_is_known():
+    said = pipeline.still_to_come(["sft", "rl"], {"sft": 720.0})
+    assert said.startswith("Still to come: sft, rl. About 12 minutes for the 1 of 2 that were timed.")
+    assert "minutes" not in pipeline.still_to_come(["rl"], {})

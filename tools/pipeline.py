@@ -1,0 +1,116 @@
+"""`make pipeline`: run what is stale, the baselines first, and say on a terminal what is still to come.
+
+    python tools/pipeline.py
+
+The seconds of each stage that ran go to results/seconds.json. They are what the next run expects; before the first one,
+those of the published run do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+BIN = Path(sys.executable).parent
+BASELINES = ("direct", "standard")
+SECONDS = Path("results/seconds.json")
+PUBLISHED = Path("docs/results/report/seconds.json")
+RUNNING = re.compile(r"Running stage '(.+)':")
+NEXT = """
+The table is in results/report/table.md, its figures in metrics.json and its plots in plots/ beside it. Try next:
+  .venv/bin/dragoman ask "Which currency is used in the country whose capital is Thimphu?" --system c3po@rl --trace
+  .venv/bin/dragoman serve     # an OpenAI-compatible endpoint
+  make ui                      # every run and trace, in the MLflow UI
+"""
+
+
+def main() -> None:
+    on_terminal = sys.stdout.isatty()
+    baselines = [stage for stage in stages() if re.fullmatch(rf"evaluate@.+-({'|'.join(BASELINES)})", stage)]
+    if baselines:
+        reproduce(*baselines)
+    if on_terminal and (rest := stale()):
+        print(f"\n{still_to_come(rest, known_seconds())}\n", flush=True)
+    reproduce()
+    call("dragoman", "report")
+    if on_terminal:
+        print(NEXT)
+
+
+def stages() -> list[str]:
+    """The names of all stages of dvc.yaml."""
+    listed = call("dvc", "stage", "list", "--all", "--name-only", capture=True)
+    return listed.splitlines()
+
+
+def stale() -> list[str]:
+    """The stages that `dvc repro` would run, as far as DVC can say before it has run any."""
+    changed = json.loads(call("dvc", "status", "--json", capture=True))
+    return [stage for stage in stages() if stage in changed]
+
+
+def reproduce(*targets: str) -> None:
+    """`dvc repro`, with the seconds of each stage written down as soon as it has ended."""
+    command = [BIN / "dvc", "repro", *targets]
+    process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    running, started = None, 0.0
+    for line in process.stdout:
+        print(line, end="", flush=True)
+        if match := RUNNING.search(line):
+            record(running, started)
+            running, started = match[1], time.monotonic()
+        elif line.startswith("Stage '"):  # "... didn't change, skipping"
+            record(running, started)
+            running = None
+    record(running, started)
+    if code := process.wait():
+        sys.exit(code)
+
+
+def record(stage: str | None, started: float) -> None:
+    if stage is not None:
+        seconds = read(SECONDS) | {stage: round(time.monotonic() - started, 1)}
+        SECONDS.parent.mkdir(exist_ok=True)
+        SECONDS.write_text(json.dumps(seconds, indent=2) + "\n", encoding="utf-8")
+
+
+def known_seconds() -> dict[str, float]:
+    return read(PUBLISHED) | read(SECONDS)
+
+
+def read(path: Path) -> dict[str, float]:
+    seconds: dict[str, float] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return seconds
+
+
+def still_to_come(names: list[str], seconds: dict[str, float]) -> str:
+    """What is stale, and about how long it takes by the stages whose time is known."""
+    known = [seconds[name] for name in names if name in seconds]
+    text = f"Still to come: {', '.join(names)}."
+    if known:
+        text += f" About {max(2, round(sum(known) / 60))} minutes"
+        text += f" for the {len(known)} of {len(names)} that were timed." if len(known) < len(names) else "."
+    return f"{text} It can be interrupted; `make pipeline` goes on where it was."
+
+
+def call(program: str, *arguments: str, capture: bool = False) -> str:
+    """Run a program of the environment to its end. Returns what it printed, where that is captured."""
+    command = [BIN / program, *arguments]
+    done = subprocess.run(command, env=environment(), stdout=subprocess.PIPE if capture else None, text=True)
+    if done.returncode:
+        sys.exit(done.returncode)
+    return done.stdout or ""
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}", "PYTHONUNBUFFERED": "1"}
+
+
+if __name__ == "__main__":
+    main()
