@@ -288,7 +288,7 @@ async def test_a_filter_may_keep_by_title():
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"select": "letters"}, "select 'letters': choose numbers or titles"),
+    [({"select": "letters"}, "select 'letters': choose from numbers, titles"),
      ({"select": "titles", "thoughts": True}, "too small to write thoughts")],
 )  # fmt: skip
 def test_a_selection_that_cannot_be_is_refused(settings, message):

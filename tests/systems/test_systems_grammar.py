@@ -62,7 +62,7 @@ def test_decision_maker_without_thoughts(query):
 @given(filters)
 def test_filter(case):
     n, action = case
-    for ids in (Indices(n), Titles.of([f"Tower {i}" for i in range(n)])):
+    for ids in (Indices(n), Titles.of([f"Tower {i}" for i in range(n)], reserved=actions.ALL)):
         check_round_trip(actions.information_filter(ids, THOUGHTS), action)
         check_round_trip(actions.information_filter(ids, None), Keep(action.ids))
         check_round_trip(actions.information_filter(ids, THOUGHTS), KeepAll(action.thought))
@@ -71,14 +71,14 @@ def test_filter(case):
 
 @given(st.lists(st.text(max_size=30), max_size=6), st.data())
 def test_any_texts_make_titles_to_select_by(texts, data):
-    titles = Titles.of(texts)
+    titles = Titles.of(texts, reserved=actions.ALL)
     assert len(titles.titles) == len(texts)
     action = Keep(data.draw(selections(len(texts))))
     check_round_trip(actions.information_filter(titles, None), action)
 
 
 def test_titles_are_told_apart_and_unknown_ones_refused():
-    titles = Titles.of(["Bhutan", "", "bhutan", "all", "Thimphu; its [old] town"])
+    titles = Titles.of(["Bhutan", "", "bhutan", "all", "Thimphu; its [old] town"], reserved=actions.ALL)
     assert titles.titles == ("Bhutan", "(2)", "bhutan (3)", "all (4)", "Thimphu its old town")
     grammar = actions.information_filter(titles, None)
     assert grammar.parse("Action: [thimphu its old town;Bhutan ]") == Keep((1, 5))

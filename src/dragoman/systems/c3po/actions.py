@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dragoman.core.errors import UserError
 from dragoman.systems.grammar import Form, Indices, Line, OneOf, Titles
+
+ALL = ("all",)
+"""What no passage may be called where the filter selects by title."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,6 @@ def router(queries: Sequence[Line], only: str = "") -> OneOf:
         "Search": [Form(Search, "[Retrieval] {query}", query=query) for query in queries],
         "Plan": [Form(Plan, "[Planning]")],
     }
-    if only and only not in forms:
-        raise UserError(f"strategy {only!r}: choose from {', '.join(forms)}")
     return OneOf(*(form for name, kind in forms.items() if only in ("", name) for form in kind))
 
 

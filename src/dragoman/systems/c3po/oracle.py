@@ -1,0 +1,52 @@
+"""What an oracle does in C-3PO: it knows the gold passages, and acts within the grammar of each agent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from dragoman.core.types import Passage
+from dragoman.systems.base import Gold
+from dragoman.systems.c3po import queries
+from dragoman.systems.c3po.actions import Answer, Keep, Plan, Search
+from dragoman.systems.c3po.settings import Settings
+from dragoman.systems.grammar import can_say
+
+
+async def route(settings: Settings, gold: Gold, question: str) -> list[Search | Plan]:
+    """One search if it finds all there is to find, else a plan."""
+    query = queries.whole(settings, question)
+    sayable = any(can_say(line, query) for line in queries.first_queries(settings, question))
+    return [Search(query) if sayable and gold.ids <= set(await gold.find(query, settings.k)) else Plan()]
+
+
+async def select(gold: Gold, question: str, objective: str, passages: Sequence[Passage]) -> list[Keep]:
+    """The gold passages and no other."""
+    return [Keep(tuple(i for i, passage in enumerate(passages, start=1) if passage.id in gold.ids))]
+
+
+async def decide(
+    settings: Settings, gold: Gold, question: str, roadmap: str, kept: Sequence[Passage], asked: Sequence[str]
+) -> list[Search | Answer]:
+    """The question, then the name that finds first what is missing, and the answer when nothing is or none does.
+
+    The question comes first even where it finds nothing: no policy can foresee that.
+    """
+    missing = gold.ids - {passage.id for passage in kept}
+    if not missing:
+        return [Answer()]
+    lines = queries.next_queries(settings, question, kept, asked)
+    whole = queries.whole(settings, question)
+    candidates = [whole, *queries.known_names(settings, question, kept)]
+    new = [query for query in candidates if query not in asked and any(can_say(line, query) for line in lines)]
+    if not asked and whole in new:
+        return [Search(whole)]
+    ranks = {query: await _rank(gold, query, settings.k, missing) for query in new}
+    best = min(ranks, key=ranks.__getitem__, default="")
+    return [Search(best) if ranks.get(best, math.inf) < math.inf else Answer()]
+
+
+async def _rank(gold: Gold, query: str, k: int, missing: frozenset[str]) -> float:
+    """The place of the first missing passage among those that a query finds, from 0; infinity if it finds none."""
+    found = await gold.find(query, k)
+    return min((place for place, id in enumerate(found) if id in missing), default=math.inf)

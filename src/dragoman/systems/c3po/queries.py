@@ -1,0 +1,76 @@
+"""What a query of C-3PO may be, by the setting `queries`.
+
+- `free`: any line of text, as in the paper. The other modes are for models too small to phrase a query.
+- `span`: the question, copied. After the first search also a run of words of the question or of a kept passage.
+- `phrase`: as `span`, with a run of words of the question from the first search on.
+- `names`: the question, called `the question`. Under a plan also the names in it and in kept passages, each once.
+  When all have been asked, what is left is the question, which then gives the next page of its search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dragoman.core.text import names, words
+from dragoman.core.types import Passage
+from dragoman.systems.c3po.settings import Settings
+from dragoman.systems.grammar import Alias, Line, Span
+from dragoman.systems.prompts import one_line
+
+WHOLE_RUN = 30
+"""So many words of a question or a name are copied."""
+SPAN_RUN = 6
+"""The longest run of words."""
+SPAN_WORDS = 40
+"""Runs are taken from so many words of a passage."""
+ITSELF = "the question"
+
+
+def whole(settings: Settings, question: str) -> str:
+    """The question as a query."""
+    return " ".join(words(question)[:WHOLE_RUN])[: settings.query_chars].rstrip()
+
+
+def first_queries(settings: Settings, question: str) -> list[Line]:
+    """The kinds of query without a plan."""
+    if settings.queries == "free":
+        return [Line(settings.query_chars)]
+    if settings.queries == "names" and (copied := whole(settings, question)):
+        return [Alias(settings.query_chars, name=ITSELF, stands_for=copied)]
+    itself = Span(settings.query_chars, ((question, WHOLE_RUN, WHOLE_RUN),))
+    runs = Span(settings.query_chars, ((question, 1, SPAN_RUN),))
+    return [itself, runs] if settings.queries == "phrase" else [itself]
+
+
+def next_queries(settings: Settings, question: str, kept: Sequence[Passage], asked: Sequence[str]) -> list[Line]:
+    """The kinds of query under a plan, where `kept` has been found by the queries `asked`."""
+    if settings.queries == "names":
+        copied = whole(settings, question)
+        itself = first_queries(settings, question) if copied and copied not in asked else []
+        new = [name for name in known_names(settings, question, kept) if name not in (*asked, copied)]
+        named = [Span(settings.query_chars, tuple((name, WHOLE_RUN, WHOLE_RUN) for name in new))] if new else []
+        return [*itself, *named] or first_queries(settings, question)
+    if settings.queries == "free" or (settings.queries == "span" and not kept):
+        return first_queries(settings, question)
+    texts = (question, *(one_line(passage, SPAN_WORDS) for passage in kept))
+    sources = ((question, WHOLE_RUN, WHOLE_RUN), *((text, 1, SPAN_RUN) for text in texts))
+    return [Span(settings.query_chars, sources)]
+
+
+def known_names(settings: Settings, question: str, kept: Sequence[Passage]) -> list[str]:
+    """The names in the question, and those in the kept passages that are not."""
+    known = {word.lower() for word in words(question)}
+    others = [name for passage in kept for name in names(one_line(passage, settings.proxy_words))]
+    new = (name for name in others if not known >= set(name.lower().split()))
+    every = dict.fromkeys([*names(question), *new])
+    return [name for name in every if len(name) <= settings.query_chars and len(name.split()) <= WHOLE_RUN]
+
+
+def shown(settings: Settings, query: str, question: str) -> str:
+    """A query as the decision maker reads of it later."""
+    return ITSELF if settings.queries == "names" and query == whole(settings, question) else query
+
+
+def objective(settings: Settings, query: str, thought: str, question: str) -> str:
+    """What a search under a plan is for: the thought, or else the query where it is not the question itself."""
+    return thought or ("" if query == whole(settings, question) else query)

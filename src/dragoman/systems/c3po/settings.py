@@ -1,0 +1,57 @@
+"""The settings of C-3PO."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, Self, get_args
+
+from dragoman.core.errors import UserError
+
+Strategy = Literal["", "NoRetrieval", "Search", "Plan"]
+QueryMode = Literal["free", "span", "phrase", "names"]
+SelectMode = Literal["numbers", "titles"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    k: int = 5
+    """Passages per search."""
+    max_depth: int = 13
+    """Decisions per trajectory (table 7)."""
+    max_documents: int = 10
+    """Passages kept for the LLM."""
+    thoughts: bool = False
+    """Whether filter and decision maker write a thought before they act, as in the paper. Tiny models do better without."""
+    shots: int = 0
+    """In-context examples per role (C-3PO-ICL)."""
+    strategy: Strategy = ""
+    """Hold the router to one strategy (the ablation of table 3). Empty leaves it the choice."""
+    passage_words: int = 100
+    """Each passage is cut to this many words in the LLM's prompt."""
+    proxy_words: int = 100
+    """And to this many in the proxy's."""
+    filter_words: int = 0
+    """And to this many in the filter's, whose prompt is by far the longest. 0: as many as `proxy_words`."""
+    queries: QueryMode = "free"
+    """What a query may be: see `queries.py`."""
+    select: SelectMode = "numbers"
+    """What the filter says of the passages it keeps: their numbers, or for models too small to count their titles."""
+    query_chars: int = 240
+    thought_chars: int = 400
+    action_tokens: int = 96
+    roadmap_tokens: int = 96
+    answer_tokens: int = 48
+
+    def __post_init__(self) -> None:
+        for name, choices in (("strategy", Strategy), ("queries", QueryMode), ("select", SelectMode)):
+            if getattr(self, name) not in get_args(choices):
+                known = ", ".join(filter(None, get_args(choices)))
+                raise UserError(f"{name} {getattr(self, name)!r}: choose from {known}")
+        if self.select == "titles" and self.thoughts:
+            raise UserError("select: titles is for models too small to write thoughts; leave one of the two out")
+
+    def for_oracle(self) -> Self:
+        return replace(self, thoughts=False)
+
+    def with_shots(self, shots: int) -> Self:
+        return replace(self, shots=shots)
