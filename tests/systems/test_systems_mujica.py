@@ -23,7 +23,8 @@ from dragoman.systems.base import Gold, StopReason
 from dragoman.systems.grammar import InvalidAction, Line
 from dragoman.systems.mujica import actions
 from dragoman.systems.mujica.actions import Answer, Found, Nothing, Subquestions
-from dragoman.systems.mujica.system import Fact, Mujica, State
+from dragoman.systems.mujica.state import Fact, State
+from dragoman.systems.mujica.system import Mujica
 
 PASSAGES = [
     Passage("tarn", "Tarn Bridge", "The Tarn Bridge was opened in 1871. It is of iron."),

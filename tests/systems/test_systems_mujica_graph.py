@@ -17,7 +17,8 @@ from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import TREE
 from dragoman.rollout.tree import Tree
 from dragoman.systems.base import StopReason
-from dragoman.systems.mujica.system import Mujica, State, topic_entities
+from dragoman.systems.mujica.state import State
+from dragoman.systems.mujica.system import Mujica, topic_entities
 
 TRIPLES = [
     ("Nihonium", "named after", "Japan"),

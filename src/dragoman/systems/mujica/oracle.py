@@ -1,0 +1,105 @@
+"""What an oracle does in Mujica: it knows gold passages, triples and answers, and acts within the grammar of each agent.
+
+It has nothing to say where neither gold passages nor, in a graph, gold triples are known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from dragoman.core.text import names, words
+from dragoman.core.types import Passage
+from dragoman.systems.base import Gold
+from dragoman.systems.grammar import can_say
+from dragoman.systems.mujica import queries
+from dragoman.systems.mujica.actions import Answer, Found, Nothing, Subquestions
+from dragoman.systems.mujica.queries import contains, copied
+from dragoman.systems.mujica.settings import Settings
+from dragoman.systems.mujica.state import State
+
+
+async def plan(settings: Settings, gold: Gold, question: str, state: State) -> list[Subquestions | Answer]:
+    """For each gold passage that is missing the name, or else the word, that finds it first; then the end.
+
+    Where the LLM answers from passages, the whole question comes first while that finds any. A planner that answers knows
+    no more than a sentence of each worker, so it asks for one thing at a time.
+    """
+    ids = _gold_ids(settings, gold)
+    if not ids:
+        return []
+    missing = ids - {passage.id for passage in state.kept}
+    asked = {fact.question for fact in state.facts}
+    line = queries.subquestion(settings, question, state)
+    texts = [text for text, _, _ in queries.known_runs(settings, question, state)]
+    start = [copied(name, settings.query_chars) for name in state.candidates]
+    whole = [copied(question, settings.query_chars)]
+    parts = ([*start, *(name for text in texts for name in names(text))], [w for text in texts for w in words(text)])
+    for tried in (whole, *parts) if settings.answers == "llm" else (*parts, whole):
+        sayable = (q for q in dict.fromkeys(tried) if missing and q not in asked and can_say(line, q))
+        found = {query: list(await gold.find(query, settings.k)) for query in sayable}
+        finding = [{query: hits.index(id) for query, hits in found.items() if id in hits} for id in sorted(missing)]
+        best = dict.fromkeys(min(places, key=places.__getitem__) for places in finding if places)
+        if best:
+            return [Subquestions(tuple(best)[: settings.max_questions])]
+    return [Answer()] if settings.answers == "llm" else [*await conclude(settings, gold, question, state)]
+
+
+async def conclude(settings: Settings, gold: Gold, question: str, state: State) -> list[Answer]:
+    """The answer, if what is known has it. One that stands in the question, or a yes or no, takes all that is gold."""
+    ids = _gold_ids(settings, gold)
+    if not ids:
+        return []
+    line = queries.answer(settings, question, state)
+    everything = ids <= {passage.id for passage in state.kept}
+    _, *known = (text for text, _, _ in queries.known_runs(settings, question, state))
+
+    def is_known(text: str) -> bool:
+        among_choices = text in ("yes", "no") or contains(question, text)
+        return everything if among_choices else any(contains(said, text) for said in known)
+
+    texts = (copied(text, settings.query_chars) for text in gold.answers)
+    answers = [text.lower() if text.lower() in ("yes", "no") else text for text in texts]
+    wrong = "yes" if "no" in answers else "no"  # what earns nothing is not imitated
+    return [Answer(next((text for text in answers if is_known(text) and can_say(line, text)), wrong))]
+
+
+async def look_up(
+    settings: Settings, gold: Gold, question: str, subquestion: str, passages: Sequence[Passage]
+) -> list[Found | Nothing]:
+    """The gold passages and one sentence of them; where the planner answers, the sentence's passage alone.
+
+    The sentence is the one that tells the most facts that the question does not. Among equals it is the one with a name
+    that finds what is missing, the earlier the better.
+    """
+    ids = _gold_ids(settings, gold)
+    if not ids:
+        return []
+    kept = {i: passage for i, passage in enumerate(passages, start=1) if passage.id in ids}
+    missing = ids - {passage.id for passage in passages}
+    facts = {*gold.answers, *(end for subject, _, obj in gold.triples for end in (subject, obj))}
+    relations = {relation for _, relation, _ in gold.triples}
+
+    async def rank(i: int, sentence: str) -> tuple[float, ...]:
+        found = [await gold.find(name, settings.k) for name in names(sentence)] if missing else []
+        leads = min((place for hits in found for place, id in enumerate(hits) if id in missing), default=math.inf)
+        told = [fact for fact in facts if contains(sentence, fact)]
+        new = [fact for fact in told if not contains(question, fact)]
+        related = [relation for relation in relations if contains(sentence, relation)]
+        return -len(new), leads, -len(told) - len(related), i
+
+    line = queries.sentence(settings, passages)
+    read = [(i, s) for i, passage in kept.items() for s in queries.sentences(passage, settings.proxy_words)]
+    texts = [(i, copied(sentence, settings.sentence_chars)) for i, sentence in read]
+    ranks = {(i, sentence): await rank(i, sentence) for i, sentence in texts if can_say(line, sentence)}
+    if not ranks:
+        return [Nothing()]
+    best, sentence = min(ranks, key=ranks.__getitem__)
+    return [Found(tuple(kept) if settings.answers == "llm" else (best,), sentence)]
+
+
+def _gold_ids(settings: Settings, gold: Gold) -> frozenset[str]:
+    """The passages of text, or the entities that head the facts behind the answer; an entity's name is its id."""
+    if settings.environment == "text":
+        return gold.ids
+    return frozenset(subject for subject, _, _ in gold.triples)

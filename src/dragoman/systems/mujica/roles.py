@@ -1,0 +1,84 @@
+"""The agents of Mujica (section 2.2, appendix G): what each is shown, and what it may say."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from dragoman.systems.base import Role
+from dragoman.systems.grammar import Line
+from dragoman.systems.mujica import actions, oracle, queries
+from dragoman.systems.mujica.settings import Settings
+from dragoman.systems.mujica.state import State
+from dragoman.systems.prompts import load, number
+
+
+def planner(settings: Settings) -> Role:
+    """Asks subquestions or ends. Its state is the question, and the subquestions so far with their answers."""
+    answers = settings.answers == "planner"
+    return Role(
+        "planner",
+        load(__package__, _prompt("planner_answers" if answers else "planner", settings)),
+        grammar=lambda question, state: actions.planner(
+            queries.subquestion(settings, question, state),
+            settings.max_questions,
+            queries.answer(settings, question, state) if answers else None,
+            _thought(settings),
+        ),
+        view=partial(_view, settings),
+        max_tokens=settings.max_questions * settings.question_tokens + _thought_tokens(settings),
+        shots=settings.shots,
+        oracle=partial(oracle.plan, settings),
+    )
+
+
+def conclusion(settings: Settings) -> Role:
+    """The planner when it may ask no more."""
+    return Role(
+        "planner",
+        load(__package__, "conclusion"),
+        grammar=lambda question, state: actions.conclusion(queries.answer(settings, question, state)),
+        view=partial(_view, settings),
+        max_tokens=settings.question_tokens,
+        oracle=partial(oracle.conclude, settings),
+    )
+
+
+def worker(settings: Settings) -> Role:
+    """Answers one subquestion. Its state is the subquestion and the passages found for it."""
+    return Role(
+        "worker",
+        load(__package__, _prompt("worker" if settings.environment == "text" else "worker_triples", settings)),
+        grammar=lambda question, subquestion, passages: actions.worker(
+            len(passages), queries.sentence(settings, passages), _thought(settings)
+        ),
+        view=lambda question, subquestion, passages: {
+            "part": f"This is a part of the question: {question}\n" if settings.queries == "span" else "",
+            "question": subquestion,
+            "passages": number(passages, settings.proxy_words),
+        },
+        max_tokens=settings.sentence_tokens + _thought_tokens(settings),
+        shots=settings.shots,
+        oracle=partial(oracle.look_up, settings),
+    )
+
+
+def _view(settings: Settings, question: str, state: State) -> dict[str, str]:
+    if settings.split:
+        lines = [f"{fact.question} -> {fact.answer or 'nothing found'}" for fact in state.facts]
+        known = "\n".join(lines) or "(none)"
+    else:
+        known = number(state.kept, settings.proxy_words)
+    start = f"Entities to start from: {', '.join(state.candidates)}\n" if state.candidates else ""
+    return {"question": question, "known": known, "most": str(settings.max_questions), "candidates": start}
+
+
+def _prompt(name: str, settings: Settings) -> str:
+    return f"{name}_with_thought" if settings.thoughts else name
+
+
+def _thought(settings: Settings) -> Line | None:
+    return Line(settings.thought_chars) if settings.thoughts else None
+
+
+def _thought_tokens(settings: Settings) -> int:
+    return settings.thought_chars // 3 if settings.thoughts else 0

@@ -1,0 +1,71 @@
+"""The settings of Mujica."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, Self, get_args
+
+from dragoman.core.errors import UserError
+
+QueryMode = Literal["free", "span"]
+Answerer = Literal["llm", "planner"]
+Environment = Literal["text", "graph"]
+Candidates = Literal["search", "gold"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    k: int = 5
+    """Passages per search."""
+    max_iterations: int = 4
+    """Rounds of subquestions per trajectory."""
+    max_questions: int = 4
+    """Subquestions per round. 1 makes the plan a chain instead of a graph (an ablation of table 4)."""
+    max_documents: int = 10
+    """Passages kept for the LLM; the plan ends when there are so many."""
+    split: bool = True
+    """Whether workers read what is found. If not, the planner does, as in iterative RAG (the other ablation of table 4)."""
+    answers: Answerer = "llm"
+    """Who gives the answer. The paper's planner does. Here the planner only says when, and the LLM answers from the kept passages.
+    One prompt then serves every system, so a gain is that of the passages found."""
+    environment: Environment = "text"
+    """What is searched: passages of text, or the entities of a knowledge graph (an index of method `graph`)."""
+    candidates: Candidates = "search"
+    """`graph` only: the entities that the planner starts from. `search`: those that a search for the question finds. `gold`, as in
+    the paper (section 4.1): the ends of the question's triples that it names."""
+    thoughts: bool = False
+    """Whether planner and worker write a thought before they act, as in the paper. Tiny models do better without."""
+    shots: int = 0
+    """In-context examples per role."""
+    passage_words: int = 100
+    """Each passage is cut to this many words in the LLM's prompt."""
+    proxy_words: int = 100
+    """And to this many in the proxy's."""
+    queries: QueryMode = "free"
+    """What subquestions and answers may be: see `queries.py`."""
+    query_chars: int = 160
+    sentence_chars: int = 240
+    thought_chars: int = 400
+    question_tokens: int = 64
+    """Of a plan, for each subquestion it may ask."""
+    sentence_tokens: int = 96
+    answer_tokens: int = 48
+
+    def __post_init__(self) -> None:
+        for name, choices in (
+            ("queries", QueryMode),
+            ("answers", Answerer),
+            ("environment", Environment),
+            ("candidates", Candidates),
+        ):
+            if getattr(self, name) not in get_args(choices):
+                raise UserError(f"{name} {getattr(self, name)!r}: choose {' or '.join(get_args(choices))}")
+        for name in ("max_iterations", "max_questions", "max_documents"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} {getattr(self, name)}: must be at least 1")
+
+    def for_oracle(self) -> Self:
+        return replace(self, thoughts=False)
+
+    def with_shots(self, shots: int) -> Self:
+        return replace(self, shots=shots)
