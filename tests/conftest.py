@@ -27,9 +27,9 @@ def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny_model(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random model of two layers with the real tokenizer and chat template."""
-    return make_tiny(tmp_path_factory.mktemp("tiny") / "model", smollm2, seed=0)
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model of two layers with a tokenizer of 512 tokens and the chat template of the built-in model."""
+    return make_tiny(tmp_path_factory.mktemp("tiny") / "model", seed=0)
 
 
 @pytest.fixture(scope="session")

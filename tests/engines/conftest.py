@@ -15,12 +15,12 @@ from dragoman.engines.transformers import TransformersEngine
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory, smollm2: Path) -> Path:
-    return make_tiny(tmp_path_factory.mktemp("tiny") / "model", smollm2, seed=0, context=512)
+    return make_tiny(tmp_path_factory.mktemp("tiny") / "model", tokenizer=smollm2, seed=0, context=512)
 
 
 @pytest.fixture(scope="session")
 def other_tiny(tmp_path_factory: pytest.TempPathFactory, smollm2: Path) -> Path:
-    return make_tiny(tmp_path_factory.mktemp("other") / "model", smollm2, seed=1, context=512)
+    return make_tiny(tmp_path_factory.mktemp("other") / "model", tokenizer=smollm2, seed=1, context=512)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tiny import make_tiny
+from tiny import CHAT_TEMPLATE, SPECIAL, make_tiny
 
 from dragoman.core.errors import UserError
 from dragoman.engines import fetch as model
@@ -16,7 +16,7 @@ from dragoman.engines.fetch import fetch_model, weights_sha256
 def local(tmp_path_factory: pytest.TempPathFactory, smollm2: Path) -> Path:
     """A random model of a few kB in float32, as a user may have one on disk."""
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
-    return make_tiny(tmp_path_factory.mktemp("local") / "llama", smollm2, seed=0, context=64, **sizes)
+    return make_tiny(tmp_path_factory.mktemp("local") / "llama", tokenizer=smollm2, seed=0, context=64, **sizes)
 
 
 def test_the_built_in_model_becomes_a_plain_folder(smollm2: Path) -> None:
@@ -39,6 +39,8 @@ def test_its_chat_template_is_chatml_with_a_system_prompt_of_its_own(smollm2: Pa
     )
     assert text.startswith("<|im_start|>system\nYou are a helpful AI assistant named SmolLM")
     assert text.endswith("<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
+    assert tokenizer.chat_template == CHAT_TEMPLATE
+    assert tokenizer.convert_tokens_to_ids(SPECIAL) == [0, 1, 2]
     own = tokenizer.apply_chat_template([{"role": "system", "content": "Be brief."}], tokenize=False)
     assert own == "<|im_start|>system\nBe brief.<|im_end|>\n"
     assert (tokenizer.eos_token, tokenizer.pad_token) == ("<|im_end|>", "<|im_end|>")

@@ -226,9 +226,7 @@ def test_settings_that_cannot_be(section, sentence):
         parse_params({"promote": section}, origin="x")
 
 
-def test_the_command_with_a_real_model_and_a_real_index(
-    tmp_path, monkeypatch, capsys, smollm2, tiny_model, empty_store
-):
+def test_the_command_with_a_real_model_and_a_real_index(tmp_path, monkeypatch, capsys, tiny_model, empty_store):
     """A proxy that knows nothing is registered, judged, and refused; the pipeline's names work for its version."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(empty_store, "mlruns")
@@ -246,7 +244,7 @@ def test_the_command_with_a_real_model_and_a_real_index(
         {"id": f"q{i}", "question": f"On which river lies town {i}?", "answers": [f"river {i * 7}"]} for i in (1, 2)
     ]
     files.write("data/atlas/test.jsonl", asked)
-    make_tiny(tmp_path / "made", smollm2, seed=1)
+    make_tiny(tmp_path / "made", seed=1)
     publish(tmp_path / "made", Path("results/sft"), {"stage": "sft", "system": "c3po", "base": "tiny"})
     code, _, err = command(capsys, "index")
     assert code == 0, err

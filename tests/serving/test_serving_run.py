@@ -209,11 +209,11 @@ def test_the_command_serves_until_it_is_told_to_stop(served, llm_server, tmp_pat
     assert "by alice: 200" in log and key not in log and QUESTION not in log
 
 
-async def test_real_engines_follow_a_stage_and_are_all_closed(served, tiny_model, smollm2, tmp_path):
+async def test_real_engines_follow_a_stage_and_are_all_closed(served, tiny_model, tmp_path):
     """The stage publishes a new policy; the service loads it, serves it, and lets the old one go."""
 
     def train(seed: int) -> str:
-        folder = make_tiny(tmp_path / "new" / "model", smollm2, seed=seed)
+        folder = make_tiny(tmp_path / "new" / "model", seed=seed)
         return publish(folder, tmp_path / "rl", {"stage": "rl"}).version
 
     engine = EngineParams(engine="transformers", model=str(tiny_model), max_model_len=2048)

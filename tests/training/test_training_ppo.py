@@ -6,6 +6,7 @@ import random
 import pytest
 import torch
 import toy
+from tiny import VOCABULARY
 from toy import QUESTIONS, SETTINGS, TWO_ARMS
 
 from dragoman.training.actions import AllowedTokens, collate, micro_batches, rows, unpack
@@ -29,7 +30,7 @@ def test_under_a_grammar_only_the_allowed_tokens_share_the_probability(tiny_mode
     (batch,) = own.batches(toy_samples, range(12))
     with torch.no_grad():
         policy = own.actor(batch)
-    choices = unpack(batch.allowed, 49_152).sum(-1)[batch.mask]
+    choices = unpack(batch.allowed, VOCABULARY).sum(-1)[batch.mask]
     logprobs, raw, entropy = (x[batch.mask] for x in (policy.logprobs, policy.raw, policy.entropy))
     assert (logprobs >= raw - 1e-5).all() and (logprobs > raw + 1).any()
     assert (entropy <= choices.log() + 1e-4).all()
@@ -85,8 +86,8 @@ def test_the_grammar_s_masks_allow_what_was_drawn_and_forbid_what_was_not(tiny_m
     allowed = AllowedTokens(tiny_model)
     for sample in toy_samples:
         bits = allowed(sample)
-        table = unpack(bits, 49_152)
-        assert table.shape == (len(sample.completion_ids), 49_152)
+        table = unpack(bits, VOCABULARY)
+        assert table.shape == (len(sample.completion_ids), VOCABULARY)
         assert all(table[m, token] for m, token in enumerate(sample.completion_ids))
         assert table.sum(1).max() < 100  # two arms, split into tokens in some ways
     batch = collate(rows(toy_samples, [0, 1]), toy_samples, allowed, 0)
