@@ -29,7 +29,7 @@ QUESTIONS = [Question(f"q{i}", f"What is number {i}?", (f"answer {i}.",)) for i 
 EVALUATION = EvaluateParams(bootstrap=200, traces=0)
 
 
-class ScriptedWorlds:
+class ScriptedRuntime:
     """Each system answers as many of the first questions rightly as `right` says; `broken` ones end in a fault."""
 
     def __init__(self, right: dict[str, int], broken: dict[str, int] | None = None) -> None:
@@ -73,10 +73,10 @@ def aliases() -> dict[str, str]:
 async def test_a_better_challenger_becomes_champion_and_leaves_a_record(project):
     import mlflow
 
-    first = await gate(1, ScriptedWorlds({"standard": 10, "c3po@v1": 20}))
+    first = await gate(1, ScriptedRuntime({"standard": 10, "c3po@v1": 20}))
     assert first.promoted and first.champion == "" and first.against == "standard"
     assert aliases() == {"champion": "v1"}
-    second = await gate(2, ScriptedWorlds({"c3po@v1": 20, "c3po@v2": 32}))
+    second = await gate(2, ScriptedRuntime({"c3po@v1": 20, "c3po@v2": 32}))
     assert second.promoted and second.against == "c3po@v1" and second.reasons == ()
     assert aliases() == {"champion": "v2", "previous": "v1"}
 
@@ -108,7 +108,7 @@ async def test_a_better_challenger_becomes_champion_and_leaves_a_record(project)
 )  # fmt: skip
 async def test_a_challenger_is_refused_with_a_reason(project, right, broken, settings, reason):
     registry.promote(registry.find("v1"), None)
-    decision = await gate(2, ScriptedWorlds({"c3po@v1": 20, "c3po@v2": right}, {"c3po@v2": broken}), **settings)
+    decision = await gate(2, ScriptedRuntime({"c3po@v1": 20, "c3po@v2": right}, {"c3po@v2": broken}), **settings)
     assert not decision.promoted and any(reason in r for r in decision.reasons)
     assert aliases() == {"champion": "v1", "challenger": "v2"}
     assert registry.find("v2").decision.startswith("refused ") and reason in registry.find("v2").decision
@@ -128,12 +128,12 @@ async def test_data_must_have_passed_validation(project, validation, reason):
     path.unlink()
     if validation is not None:
         files.write_json(path, validation)
-    decision = await gate(1, ScriptedWorlds({"standard": 10, "c3po@v1": 30}))
+    decision = await gate(1, ScriptedRuntime({"standard": 10, "c3po@v1": 30}))
     assert not decision.promoted and len(decision.reasons) == 1 and reason in decision.reasons[0]
 
 
 async def test_each_part_of_the_data_must_have_passed(project):
-    runtime = ScriptedWorlds({"standard": 10, "c3po@v1": 30})
+    runtime = ScriptedRuntime({"standard": 10, "c3po@v1": 30})
     files.write_json("results/validate/synthetic/metrics.json", {"failed": 1, "expectations": 5})
     assert "1 of 25 expectations not met" in (await gate(1, runtime)).reasons[0]
     files.write_json("results/validate/synthetic/metrics.json", {"failed": 0, "expectations": 5})
@@ -141,7 +141,7 @@ async def test_each_part_of_the_data_must_have_passed(project):
 
 
 async def test_a_first_challenger_may_cost_more_than_the_baseline_up_to_the_absolute_limit(project):
-    runtime = ScriptedWorlds({"standard": 10, "c3po@v1": 30})
+    runtime = ScriptedRuntime({"standard": 10, "c3po@v1": 30})
     refused = await gate(1, runtime, max_cost=CostParams(calls=0.5))
     assert [c.name for c in refused.checks] == ["gain in cover_em", "questions", "failed", "calls", "data"]
     assert (await gate(1, runtime, max_cost_ratio=0.1)).promoted
@@ -150,7 +150,7 @@ async def test_a_first_challenger_may_cost_more_than_the_baseline_up_to_the_abso
 async def test_a_rollback_while_the_challenger_is_judged_stops_the_promotion(project):
     registry.promote(registry.find("v1"), None)
     registry.promote(registry.find("v2"), registry.find("v1"))
-    runtime = ScriptedWorlds({"c3po@v2": 20, "c3po@v3": 32})
+    runtime = ScriptedRuntime({"c3po@v2": 20, "c3po@v3": 32})
     opened = runtime.open
 
     def open_and_roll_back(name):
@@ -171,18 +171,18 @@ async def test_a_promotion_refuses_to_run_beside_another(project):
     try:
         assert other.stdout.readline() == b"in\n"
         with pytest.raises(UserError, match="another process is at it"):
-            await gate(1, ScriptedWorlds({}))
+            await gate(1, ScriptedRuntime({}))
     finally:
         other.kill()
         other.wait()
     assert aliases() == {}
-    assert (await gate(1, ScriptedWorlds({"standard": 10, "c3po@v1": 30}))).promoted  # the killed one has let go
+    assert (await gate(1, ScriptedRuntime({"standard": 10, "c3po@v1": 30}))).promoted  # the killed one has let go
 
 
 async def test_the_champion_is_no_challenger(project):
     registry.promote(registry.find("v1"), None)
     with pytest.raises(UserError, match="v1 is the champion already"):
-        await gate(1, ScriptedWorlds({}))
+        await gate(1, ScriptedRuntime({}))
 
 
 def test_a_rollback_is_recorded(project, capsys):

@@ -7,7 +7,7 @@ from fakes import ListRetriever, ScriptedEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_rollout_tree import Fan
-from test_rollout_tree import backends as fan_world
+from test_rollout_tree import backends as fan_backends
 
 from dragoman.core.types import Passage, Question
 from dragoman.rewards.trajectory import Rewards
@@ -117,7 +117,7 @@ async def test_but_a_forced_first_decision_is_whole_even_when_the_limit_is_small
 
 async def test_a_tree_whose_parallel_branches_fork_never_has_more_nodes_than_allowed():
     exploration = Exploration(breadth=(2,), force=0, max_nodes=6)
-    episode = await Tree(QUESTION, Fan(), fan_world(), exploration=exploration).grow()
+    episode = await Tree(QUESTION, Fan(), fan_backends(), exploration=exploration).grow()
     assert len(episode.nodes) <= 6  # there are 7: 2 in each of two branches, and 3 where they meet
 
 

@@ -53,7 +53,7 @@ class TwoArms:
                 return Outcome("right")
 
 
-class ToyWorlds:
+class ToyRuntime:
     """`Runtime` for the toy, or for another system: each policy folder in an engine of its own."""
 
     def __init__(self, system: System = TwoArms(), llm: Engine | None = None, passages: Sequence[Passage] = ()) -> None:
@@ -108,7 +108,7 @@ TWO_ARMS = {
 def make_run(
     name: str,
     model: Path,
-    runtime: ToyWorlds,
+    runtime: ToyRuntime,
     out: Path,
     *,
     system: str = "toy",

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from toy import QUESTIONS, ToyWorlds
+from toy import QUESTIONS, ToyRuntime
 
 from dragoman.rewards.trajectory import Rewards
 from dragoman.rollout.exploration import Exploration
@@ -13,8 +13,8 @@ from dragoman.rollout.store import EpisodeStore
 
 
 @pytest.fixture
-async def runtime() -> AsyncIterator[ToyWorlds]:
-    opened = ToyWorlds()
+async def runtime() -> AsyncIterator[ToyRuntime]:
+    opened = ToyRuntime()
     yield opened
     await opened.close()
 

@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 from fakes import ScriptedEngine
-from toy import SETTINGS, TWO_ARMS, Killed, ToyWorlds, make_run
+from toy import SETTINGS, TWO_ARMS, Killed, ToyRuntime, make_run
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
@@ -89,7 +89,7 @@ async def test_killed_and_started_again_it_comes_to_the_same_numbers(
     tiny_model, tmp_path, monkeypatch, name, changes, at
 ):
     async def train(out, fail_after=None):
-        runtime = ToyWorlds()
+        runtime = ToyRuntime()
         run = make_run(name, tiny_model, runtime, out, **changes)
         calls = 0
         target = {"roll_out": run, "release": runtime, "learn": run.learner}[at]
@@ -140,7 +140,7 @@ PASSAGES = [Passage(f"p{i}", f"Town {i}", f"town {i} is number {i}.") for i in r
 async def test_every_system_can_be_trained_by_every_algorithm(tiny_model, tmp_path, system, name):
     settings = {"k": 2, "queries": "span", "proxy_words": 10, **SYSTEMS[system]}
     answers = ScriptedEngine(lambda prompt, rng: rng.choice(["yes", "no"]))  # what is shown decides
-    runtime = ToyWorlds(build(system, settings), answers, PASSAGES)
+    runtime = ToyRuntime(build(system, settings), answers, PASSAGES)
     exploration = Exploration(breadth=(2, 2, 1), force=1)
     run = make_run(
         name,
@@ -173,7 +173,7 @@ async def test_every_system_can_be_trained_by_every_algorithm(tiny_model, tmp_pa
 async def test_every_system_can_be_warmed_up_by_rejection(tiny_model, tmp_path, system):
     settings = {"k": 2, "queries": "span", "proxy_words": 10, **SYSTEMS[system]}
     answers = ScriptedEngine(lambda prompt, rng: rng.choice(["yes", "no"]))
-    runtime = ToyWorlds(build(system, settings), answers, PASSAGES)
+    runtime = ToyRuntime(build(system, settings), answers, PASSAGES)
     chosen = SeedsParams(min_credit=0, exploration=Exploration(breadth=(2, 2, 1), force=1))
     steps = SftParams(
         adapter=AdapterParams(rank=4, alpha=8), lr=0.003, batch_size=4, micro_batch=2, epochs=2, dev_questions=2

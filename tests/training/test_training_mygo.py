@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from toy import QUESTIONS, ToyWorlds, make_run
+from toy import QUESTIONS, ToyRuntime, make_run
 
 from dragoman.core.types import Question
 from dragoman.rollout.samples import read_samples
@@ -139,7 +139,7 @@ async def test_a_threshold_holds_for_the_iterations_that_follow(tiny_model, runt
 
 
 async def test_a_price_is_taken_off_what_a_trajectory_must_earn(tiny_model, tmp_path):
-    runtime = ToyWorlds()
+    runtime = ToyRuntime()
     try:  # one step at 0.6 leaves 0.4 of a right answer, which is less than 0.5
         run = make_run(
             "mygo", tiny_model, runtime, tmp_path / "rl", iterations=1, price=0.6, mygo=MygoParams(attempts=2)

@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 import pytest
-from toy import QUESTIONS, ToyWorlds
+from toy import QUESTIONS, ToyRuntime
 
 from dragoman.core.errors import UserError
 from dragoman.training import sft
@@ -21,7 +21,7 @@ def right(toy_samples):
 
 
 async def train(tiny_model, samples, out, settings=SETTINGS):
-    runtime = ToyWorlds()
+    runtime = ToyRuntime()
     try:
         return await sft.train(
             "toy",
