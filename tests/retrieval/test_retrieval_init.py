@@ -147,9 +147,7 @@ def test_refuses_what_is_not_an_index(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(UserError, match=r"manifest.json: not the manifest of an index"):
         open_retriever(tmp_path)
-    monkeypatch.setattr(
-        "dragoman.retrieval.http.client.random.uniform", lambda low, high: 0.0
-    )  # no wait between attempts
+    monkeypatch.setattr("random.uniform", lambda low, high: 0.0)  # no wait between attempts
     with pytest.raises(UserError, match=r"http://127\.0\.0\.1:1/healthz: no answer"):
         open_retriever("http://127.0.0.1:1")
 

@@ -3,38 +3,53 @@
 from __future__ import annotations
 
 import asyncio
-import email.utils
 import itertools
 import json
-import logging
 import os
-import random
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 import httpx
 
 from dragoman.core.errors import EngineFault, UserError
+from dragoman.core.http import PASSING_STATUS, retrying
 from dragoman.engines.base import Completion, Request, Result
 from dragoman.engines.local import seed_of
 
-logger = logging.getLogger(__name__)
-
 Structured = Literal["vllm", "response_format", "none"]
 
-_FIRST_DELAY_S = 0.5
-_LONGEST_DELAY_S = 60.0
+_FIRST_WAIT_S = 0.5
+_LONGEST_WAIT_S = 60.0
 _EXCERPT = 120
 
 
-class _Transient(Exception):
-    """Worth another try. `after` is what the server asked us to wait, in seconds."""
+class _Servers(httpx.AsyncHTTPTransport):
+    """Sends each try to the next of several equal servers.
 
-    def __init__(self, reason: str, after: float | None = None) -> None:
-        super().__init__(reason)
-        self.after = after
+    Args:
+        urls: where the paths of the protocol begin.
+        concurrency: tries under way at once. One that waits to be repeated is none of them.
+        patience: seconds until a try must be answered whole. The timeout of httpx bounds each chunk alone.
+    """
+
+    def __init__(self, urls: Iterator[str], concurrency: int, patience: float) -> None:
+        super().__init__(limits=httpx.Limits(max_connections=concurrency))
+        self._urls, self._patience = urls, patience
+        self._slots = asyncio.Semaphore(concurrency)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        async with self._slots:
+            request.url = httpx.URL(next(self._urls) + request.extensions["path"])
+            request.headers["host"] = request.url.netloc.decode()
+            try:
+                async with asyncio.timeout(self._patience):
+                    response = await super().handle_async_request(request)
+                    await response.aread()
+            except TimeoutError:
+                reason = f"no whole answer in {self._patience:g} s"
+                raise httpx.ReadTimeout(reason, request=request) from None
+            return response
 
 
 class OpenAIEngine:
@@ -81,18 +96,18 @@ class OpenAIEngine:
         if not model:
             raise UserError(f"engine openai: no model; give the name that {urls[0]} serves it by")
         self.fingerprint = f"{model}@{','.join(sorted(urls))}"
-        self._urls = itertools.cycle([url.rstrip("/") for url in urls])
+        self._urls = [url.rstrip("/") for url in urls]
+        self._next_url = itertools.cycle(self._urls)
         self._model = model
         self._api_key_env = api_key_env
         self._key = os.environ.get(api_key_env, "")
         self._concurrency = concurrency
         self._timeout = httpx.Timeout(read_timeout, connect=connect_timeout)
-        self._patience = connect_timeout + read_timeout  # httpx's own bounds each chunk of an answer, not the whole
+        self._patience = connect_timeout + read_timeout
         self._retries = retries
         self._structured = structured
         self._client: httpx.AsyncClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._slots = asyncio.Semaphore(concurrency)
 
     async def generate(self, requests: Sequence[Request]) -> list[Result]:
         """Complete every request, in order; see `Engine.generate`."""
@@ -118,30 +133,17 @@ class OpenAIEngine:
         if self._client is not None and self._loop is loop:
             return
         self._loop = loop
-        self._slots = asyncio.Semaphore(self._concurrency)
+        servers = _Servers(self._next_url, self._concurrency, self._patience)
+        waits = {"first_wait": _FIRST_WAIT_S, "longest_wait": _LONGEST_WAIT_S}
         self._client = httpx.AsyncClient(
             timeout=self._timeout,
-            limits=httpx.Limits(max_connections=self._concurrency),
+            transport=retrying(servers, retries=self._retries, **waits),
             headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
         )
 
     async def _complete(self, request: Request) -> Result:
         path, body = self._body(request)
-        for attempt in itertools.count():
-            url = next(self._urls) + path
-            try:
-                async with self._slots:
-                    response = await self._post(url, body)
-                return self._result(request, response)
-            except _Transient as e:
-                if attempt == self._retries:
-                    raise EngineFault(f"{e}, after {attempt + 1} tries") from e
-                delay = min(_FIRST_DELAY_S * 2**attempt, _LONGEST_DELAY_S) * random.uniform(0.5, 1.0)
-                if e.after is not None:
-                    delay = min(max(delay, e.after), _LONGEST_DELAY_S)
-                logger.info("%s; trying again in %.1f s", e, delay)
-                await asyncio.sleep(delay)
-        raise AssertionError("unreachable")
+        return self._result(request, await self._post(path, body))
 
     def _body(self, request: Request) -> tuple[str, dict[str, Any]]:
         body: dict[str, Any] = {
@@ -182,22 +184,21 @@ class OpenAIEngine:
         schema = {"name": "completion", "strict": True, "schema": json.loads(grammar.json_schema or "")}
         return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
-    async def _post(self, url: str, body: Mapping[str, Any]) -> httpx.Response:
-        """One try.
+    async def _post(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
+        """The answer of whichever server gives one.
 
         Raises:
-            _Transient: it may go better the next time.
-            EngineFault: it will not.
+            EngineFault: no server answered, or one refused.
         """
         assert self._client is not None
+        tries = f"after {self._retries + 1} tries"
         try:
-            async with asyncio.timeout(self._patience):
-                response = await self._client.post(url, json=body)
-        except (httpx.TransportError, TimeoutError) as e:
-            raise _Transient(f"{url}: {type(e).__name__} {e}".rstrip()) from e
-        status = response.status_code
-        if status in (408, 429) or status >= 500:
-            raise _Transient(f"{url}: HTTP {status} {self._excerpt(response)}", _retry_after(response))
+            response = await self._client.post(self._urls[0] + path, json=body, extensions={"path": path})
+        except httpx.TransportError as e:
+            raise EngineFault(f"{e.request.url}: {type(e).__name__} {e}".rstrip() + f", {tries}") from e
+        url, status = response.url, response.status_code
+        if status in PASSING_STATUS:
+            raise EngineFault(f"{url}: HTTP {status} {self._excerpt(response)}, {tries}")
         if status >= 400:
             raise EngineFault(f"{url}: HTTP {status}: {self._refusal(response)}")
         if status != 200:
@@ -272,16 +273,3 @@ def _completion(choice: Mapping[str, Any]) -> Completion:
     if token_ids and len(token_ids) != len(logprobs):
         raise ValueError(f"{len(token_ids)} token ids, but {len(logprobs)} log-probabilities")
     return Completion(text, token_ids, tuple(min(p, 0.0) for p in logprobs) if token_ids else (), reason)
-
-
-def _retry_after(response: httpx.Response) -> float | None:
-    """Seconds, from a header that holds either seconds or a date (RFC 9110, section 10.2.3)."""
-    value = response.headers.get("retry-after", "")
-    try:
-        return max(float(value), 0.0)
-    except ValueError:
-        pass
-    try:
-        return max(email.utils.parsedate_to_datetime(value).timestamp() - time.time(), 0.0)
-    except ValueError:
-        return None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import random
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -14,10 +12,9 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from dragoman.core.errors import RetrieverFault, UserError
+from dragoman.core.http import PASSING_STATUS, retrying
 from dragoman.retrieval.base import Hit, span, well_formed
 from dragoman.retrieval.http import wire
-
-logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
@@ -31,8 +28,8 @@ class HttpRetriever:
         url: the root of the server, "http://localhost:8000".
         timeout: seconds to wait for an answer once connected.
         connect_timeout: seconds to wait for the connection.
-        retries: how often to ask again after a transport error, 429 or a 5xx.
-        backoff: seconds before the first retry, doubled before each later one; a Retry-After may lengthen it.
+        retries: how often to ask again after a transport error, 408, 429 or a 5xx.
+        backoff: seconds before the first retry, doubled before each later one; see `retrying`.
 
     Raises:
         UserError: `url` is not an http(s) address.
@@ -115,30 +112,25 @@ class HttpRetriever:
     def _client(self) -> httpx.AsyncClient:
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
-            self._clients[loop] = httpx.AsyncClient(timeout=self._timeout, limits=httpx.Limits(max_connections=64))
+            transport = httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=64))
+            waits = {"first_wait": self._backoff, "longest_wait": LONGEST_WAIT}
+            self._clients[loop] = httpx.AsyncClient(
+                timeout=self._timeout, transport=retrying(transport, retries=self._retries, **waits)
+            )
         return self._clients[loop]
 
     async def _call(self, method: str, path: str, expected: type[Answer], body: dict[str, Any] | None = None) -> Answer:
         url = self.url + path
-        wait = self._backoff
-        for attempt in range(1, self._retries + 2):
-            asked_to_wait = 0.0
-            try:
-                response = await self._client().request(method, url, json=body)
-            except httpx.TransportError as e:
-                problem = f"{type(e).__name__} {e}".strip()
-            except httpx.InvalidURL as e:
-                raise UserError(f"{self.url}: not the address of a retriever ({e})") from None
-            else:
-                if response.status_code != 429 and response.status_code < 500:
-                    return _parsed(response, expected)
-                problem = f"status {response.status_code}, {_excerpt(response)}"
-                asked_to_wait = _retry_after(response)
-            if attempt <= self._retries:
-                logger.info("%s: %s: asking again", url, problem)
-                # Spread out, lest all callers come back in the same instant.
-                await asyncio.sleep(max(wait * random.uniform(0.5, 1.0), asked_to_wait))
-                wait = min(2 * wait, LONGEST_WAIT)
+        try:
+            response = await self._client().request(method, url, json=body)
+        except httpx.InvalidURL as e:
+            raise UserError(f"{self.url}: not the address of a retriever ({e})") from None
+        except httpx.TransportError as e:
+            problem = f"{type(e).__name__} {e}".strip()
+        else:
+            if response.status_code not in PASSING_STATUS:
+                return _parsed(response, expected)
+            problem = f"status {response.status_code}, {_excerpt(response)}"
         raise RetrieverFault(f"{url}: no answer in {self._retries + 1} attempts, the last: {problem}")
 
 
@@ -160,11 +152,3 @@ def _parsed(response: httpx.Response, expected: type[Answer]) -> Answer:
 def _excerpt(response: httpx.Response) -> str:
     text = " ".join(response.text.split())
     return repr(text if len(text) <= 120 else text[:120] + "...")
-
-
-def _retry_after(response: httpx.Response) -> float:
-    """Seconds that the server asks for; 0 if it asks for none, or names a date."""
-    try:
-        return min(max(float(response.headers.get("retry-after", 0)), 0.0), LONGEST_WAIT)
-    except ValueError:
-        return 0.0
