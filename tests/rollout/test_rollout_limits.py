@@ -10,7 +10,7 @@ from test_rollout_tree import Fan
 from test_rollout_tree import backends as fan_backends
 
 from dragoman.core.types import Passage, Question
-from dragoman.rewards.trajectory import Rewards
+from dragoman.rewards import Reward
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.credit import credit
 from dragoman.rollout.exploration import Exploration
@@ -242,7 +242,7 @@ async def test_a_cut_trajectory_has_no_reward_and_the_rest_of_the_tree_keeps_its
             store,
             exploration=tree_of(max_nodes=12),
             seed=5,
-            rewards=Rewards(),
+            reward=Reward.of("cover_em"),
         )
     cut = [t for t in episode.trajectories if t.stop in CUTS]
     scored = [t for t in episode.trajectories if t.stop not in CUTS]

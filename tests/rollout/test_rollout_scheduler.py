@@ -17,7 +17,7 @@ from dragoman.core.errors import EngineFault, UserError
 from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Request
 from dragoman.engines.coalesce import CoalescingEngine
-from dragoman.rewards.trajectory import Rewards
+from dragoman.rewards import Reward
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.record import Episode
 from dragoman.rollout.scheduler import episode_key, roll_out
@@ -38,7 +38,7 @@ async def run(folder: Path, w: Backends, questions=QUESTIONS, name="standard", *
 
 
 async def test_episodes_come_in_the_order_of_the_questions_with_rewards(tmp_path):
-    episodes = await run(tmp_path, backends(), rewards=Rewards())
+    episodes = await run(tmp_path, backends(), reward=Reward.of("cover_em"))
     assert [e.question["id"] for e in episodes] == [q.id for q in QUESTIONS]
     assert all(e.trajectories[0].rewards["em"] == 1 for e in episodes)
     assert sorted(e.key for e in read_episodes(tmp_path / "episodes.jsonl")) == sorted(e.key for e in episodes)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from toy import QUESTIONS, ToyRuntime
 
-from dragoman.rewards.trajectory import Rewards
+from dragoman.rewards import Reward
 from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.samples import Sample, samples
 from dragoman.rollout.scheduler import roll_out
@@ -31,6 +31,6 @@ async def toy_samples(tiny_model, runtime, tmp_path) -> list[Sample]:
             backends,
             store,
             exploration=Exploration(breadth=(1,)),
-            rewards=Rewards(),
+            reward=Reward.of("cover_em"),
         )
     return [sample for episode in episodes for sample in samples(episode, "cover_em")]

@@ -16,8 +16,8 @@ from dragoman.core.types import Question
 from dragoman.evaluation.metrics import prediction, summarize
 from dragoman.evaluation.report import write_report
 from dragoman.evaluation.settings import EvaluateParams
+from dragoman.rewards import Reward
 from dragoman.rewards.judge import judge_predictions
-from dragoman.rewards.trajectory import Rewards
 from dragoman.rollout.record import Episode
 from dragoman.rollout.scheduler import roll_out
 from dragoman.rollout.store import EpisodeStore
@@ -67,7 +67,7 @@ async def evaluate(
                 store,
                 seed=seed,
                 concurrency=settings.concurrency,
-                rewards=Rewards(),
+                reward=Reward.of("cover_em"),
                 progress=progress,
             )
         rows = [prediction(episode, name) for episode in episodes[name]]

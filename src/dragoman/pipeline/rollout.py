@@ -9,7 +9,7 @@ from typing import Any
 from dragoman.core.errors import UserError
 from dragoman.core.progress import bar
 from dragoman.core.types import Question
-from dragoman.rewards.trajectory import Rewards
+from dragoman.rewards import Reward
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.figures import figures
@@ -65,7 +65,7 @@ async def roll_out_questions(
                     exploration=exploration,
                     seed=seed + draw,
                     concurrency=concurrency,
-                    rewards=Rewards.for_training(reward, backends.llm),
+                    reward=Reward.of(reward, backends.llm),
                     progress=progress,
                 )
             )

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +24,7 @@ from dragoman.core.errors import UserError
 from dragoman.core.stats import chi_square
 from dragoman.quality.lines import Lines, PassageRow, QuestionRow, read_lines
 from dragoman.retrieval.manifest import MANIFEST, Manifest
+from dragoman.rewards import Reward
 from dragoman.rewards.answer import normalize
 from dragoman.rollout.record import SCHEMA, Episode
 from dragoman.rollout.samples import Sample
@@ -259,7 +261,7 @@ class Reader:
                 for n, t in leaves
             ],
             wrong_rewards=[
-                listed(f"{name} {r:g}" for name, r in t.rewards.items() if r is not None and not 0 <= r <= 1)
+                listed(f"{name} {r:g}" for name, r in t.rewards.items() if r is not None and not _possible(name, r))
                 for _, t in leaves
             ],
             failed=[int(t.stop.is_fault) for _, t in leaves],
@@ -367,3 +369,16 @@ def _is_of_an_index(manifest: Path) -> bool:
     except ValueError:
         return True
     return isinstance(row, dict) and bool({"dragoman", "corpus_sha256"} & row.keys())
+
+
+def _possible(reward: str, value: float) -> bool:
+    low, high = _bounds(reward)
+    return math.isfinite(value) and low <= value <= high
+
+
+@functools.cache
+def _bounds(reward: str) -> tuple[float, float]:
+    try:
+        return Reward.of(reward).bounds
+    except UserError:  # of a package that is not installed here
+        return -math.inf, math.inf

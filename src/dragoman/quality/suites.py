@@ -76,7 +76,7 @@ def suites(limits: ValidateParams) -> dict[str, list[Expectation]]:
         ],
         "trajectories": [
             nothing_in("missing_nodes", "the nodes and steps of a trajectory exist"),
-            nothing_in("wrong_rewards", "a reward is in [0, 1], or null"),
+            nothing_in("wrong_rewards", "a reward is within its bounds, or null"),
             share(
                 "failed",
                 limits.max_failed_trajectories,

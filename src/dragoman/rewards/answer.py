@@ -11,6 +11,9 @@ import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from dragoman.core.types import Passage, Question
+from dragoman.rewards.base import Trajectory, reward
+
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = frozenset(string.punctuation)
 
@@ -57,3 +60,29 @@ SCORES: dict[str, Callable[[str, str], float]] = {
 def scores(answer: str, golds: Sequence[str]) -> dict[str, float | None]:
     """Every score of an answer, each the best over the acceptable answers."""
     return {name: max(score(answer, gold) for gold in golds) for name, score in SCORES.items()}
+
+
+@reward(bounds=(0, 1))
+def cover_em(question: Question, trajectory: Trajectory, passages: Sequence[Passage]) -> float | None:
+    return _best("cover_em", question, trajectory)
+
+
+@reward(bounds=(0, 1))
+def em(question: Question, trajectory: Trajectory, passages: Sequence[Passage]) -> float | None:
+    return _best("em", question, trajectory)
+
+
+@reward(bounds=(0, 1))
+def f1(question: Question, trajectory: Trajectory, passages: Sequence[Passage]) -> float | None:
+    return _best("f1", question, trajectory)
+
+
+@reward(bounds=(0, 1))
+def precision(question: Question, trajectory: Trajectory, passages: Sequence[Passage]) -> float | None:
+    return _best("precision", question, trajectory)
+
+
+def _best(score: str, question: Question, trajectory: Trajectory) -> float | None:
+    """The best score over the acceptable answers; None without one, or without an answer."""
+    answer = trajectory.answer
+    return None if answer is None else max((SCORES[score](answer, gold) for gold in question.answers), default=None)

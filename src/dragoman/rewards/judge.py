@@ -7,22 +7,33 @@ from collections.abc import Sequence
 from typing import Any
 
 from dragoman.core.errors import EngineFault
+from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Engine, Grammar, Request
+from dragoman.rewards.base import Trajectory, reward
 from dragoman.systems.prompts import load
 
-VERDICT = Grammar(regex="True|False")
+VERDICTS = Grammar(regex="True|False")
 
 
-async def judge(engine: Engine, question: str, answers: Sequence[str], answer: str) -> float | None:
+async def verdict(engine: Engine, question: str, answers: Sequence[str], answer: str) -> float | None:
     """1 when the judge takes `answer` for one of `answers`, 0 when not, None when it failed to judge."""
     state: dict[str, Any] = {"question": question, "answers": "; ".join(answers), "answer": answer}
-    request = Request(load("dragoman.rewards", "judge").messages(state), max_tokens=4, grammar=VERDICT)
+    request = Request(load("dragoman.rewards", "judge").messages(state), max_tokens=4, grammar=VERDICTS)
     try:
         (result,) = await engine.generate([request])
     except EngineFault:
         return None
-    verdict = result.completions[0].text.strip()
-    return {"True": 1.0, "False": 0.0}.get(verdict)
+    return {"True": 1.0, "False": 0.0}.get(result.completions[0].text.strip())
+
+
+@reward(bounds=(0, 1))
+async def judge(
+    question: Question, trajectory: Trajectory, passages: Sequence[Passage], *, llm: Engine
+) -> float | None:
+    """The verdict of the frozen LLM. An empty answer is wrong without asking."""
+    if trajectory.answer is None or not question.answers:
+        return None
+    return await verdict(llm, question.question, question.answers, trajectory.answer) if trajectory.answer else 0.0
 
 
 async def judge_predictions(engine: Engine, predictions: Sequence[dict[str, Any]]) -> None:
@@ -31,7 +42,7 @@ async def judge_predictions(engine: Engine, predictions: Sequence[dict[str, Any]
     async def one(row: dict[str, Any]) -> None:
         answer = row["answer"]
         if answer:
-            row["scores"]["judge"] = await judge(engine, row["question"], row["answers"], answer)
+            row["scores"]["judge"] = await verdict(engine, row["question"], row["answers"], answer)
         else:
             row["scores"]["judge"] = None if answer is None else 0.0
 

@@ -16,7 +16,7 @@ from typing import Any
 from dragoman.core import files
 from dragoman.core.identity import code_hash
 from dragoman.core.types import Question
-from dragoman.rewards.trajectory import Rewards
+from dragoman.rewards import Reward
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import GREEDY, Exploration
 from dragoman.rollout.record import Call, Episode, Node
@@ -24,7 +24,7 @@ from dragoman.rollout.store import EpisodeStore
 from dragoman.rollout.tree import Tree
 from dragoman.systems.base import System
 
-ENGINE_ROOM = ("dragoman.rollout.tree", "dragoman.rewards.trajectory")
+ENGINE_ROOM = ("dragoman.rollout.tree", "dragoman.rewards")
 """What makes an episode out of a system, whatever the system is."""
 FINGERPRINTED = ("dragoman.engines", "dragoman.retrieval")
 """Their code is left out of an episode's: it has the fingerprints of what they serve."""
@@ -37,7 +37,7 @@ def episode_key(question: Question, config: dict[str, Any]) -> str:
 
 
 def describe(
-    name: str, system: System, backends: Backends, exploration: Exploration, seed: int, rewards: Rewards | None = None
+    name: str, system: System, backends: Backends, exploration: Exploration, seed: int, reward: Reward | None = None
 ) -> dict[str, Any]:
     """The configuration that decides what an episode can be: it is stored with it, and hashed into its key."""
     if not is_dataclass(system):
@@ -45,7 +45,9 @@ def describe(
     config = {
         "system": name,
         "settings": asdict(system),
-        "code": code_hash(type(system).__module__, *ENGINE_ROOM, stop=FINGERPRINTED),
+        "code": code_hash(
+            type(system).__module__, *ENGINE_ROOM, *(reward.modules if reward else ()), stop=FINGERPRINTED
+        ),
         "llm": backends.llm.fingerprint,
         # a system without roles never meets the proxy
         "proxy": backends.proxy.fingerprint if system.roles else None,
@@ -54,8 +56,10 @@ def describe(
         "exploration": exploration.model_dump(),
         "seed": seed,
     }
-    if rewards is not None and rewards.judge is not None:
-        config["judge"] = rewards.judge.fingerprint
+    if reward is not None:
+        config["reward"] = reward.name
+        if reward.llm is not None:
+            config["judge"] = reward.llm.fingerprint
     as_stored: dict[str, Any] = json.loads(json.dumps(config))
     return as_stored
 
@@ -70,7 +74,7 @@ async def roll_out(
     exploration: Exploration = GREEDY,
     seed: int = 0,
     concurrency: int = 32,
-    rewards: Rewards | None = None,
+    reward: Reward | None = None,
     progress: Callable[[Episode], None] = lambda episode: None,
     observe: Callable[[Question, Node | Call], None] = lambda question, event: None,
 ) -> list[Episode]:
@@ -78,7 +82,7 @@ async def roll_out(
 
     `concurrency` bounds how many questions are under way, not how many requests: a tree sends as many as it has.
     """
-    config = describe(name, system, backends, exploration, seed, rewards)
+    config = describe(name, system, backends, exploration, seed, reward)
     done = store.done
     gate = asyncio.Semaphore(concurrency)
 
@@ -92,13 +96,12 @@ async def roll_out(
                     backends,
                     exploration=exploration,
                     seed=seed,
+                    reward=reward,
                     recorded=store.recorded(key),
                     remember=lambda call, value: store.remember(key, call, value),
                     observe=lambda event: observe(question, event),
                 )
                 episode = await tree.grow(key=key, system_name=name, config=config)
-                if rewards is not None:
-                    await _score(question, episode, rewards)
             store.add(episode)
             done[key] = episode
         progress(done[key])
@@ -110,10 +113,3 @@ async def roll_out(
     except BaseExceptionGroup as failures:  # the first is the cause, the others were cancelled by it
         raise failures.exceptions[0] from None
     return [task.result() for task in tasks]
-
-
-async def _score(question: Question, episode: Episode, rewards: Rewards) -> None:
-    answered = [(t, t.answer) for t in episode.trajectories if t.answer is not None]
-    earned = await asyncio.gather(*(rewards.of(question, answer) for _, answer in answered))
-    for (trajectory, _), scores in zip(answered, earned, strict=True):
-        trajectory.rewards = scores

@@ -19,6 +19,7 @@ from typing import Any
 
 from dragoman.core.errors import EngineFault, RetrieverFault, UserError
 from dragoman.core.types import Passage, Question
+from dragoman.rewards import Reward
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.calls import Calls, Observe, digest
 from dragoman.rollout.context import Choices, RunContext, TrajectoryEnded
@@ -36,6 +37,8 @@ class Tree:
     Args:
         recorded: values of calls that an interrupted run of this tree has finished, by id.
         remember: called with the id and the value of each new call, before anything depends on it.
+        reward: what the trajectories are scored by, once all are there. Those without an answer, by a fault or by a limit of
+            the tree, are not.
         observe: called with every node and call as it is made.
     """
 
@@ -49,13 +52,16 @@ class Tree:
         seed: int = 0,
         recorded: Mapping[str, Any] | None = None,
         remember: Callable[[str, Any], None] = lambda id, value: None,
+        reward: Reward | None = None,
         observe: Observe = lambda event: None,
     ) -> None:
-        self.question, self.system = question, system
+        self.question, self.system, self.reward = question, system, reward
         self.calls = Calls(question, backends, recorded or {}, remember, observe)
         self.decisions = Decisions(question, exploration, seed, self.calls)
         self.trajectories: dict[str, Trajectory] = {}
         """By the choices that name their run."""
+        self._kept: dict[str, tuple[Passage, ...]] = {}
+        """The passages that a trajectory ended with, by the same."""
         self._runs: asyncio.TaskGroup
 
     @property
@@ -78,6 +84,8 @@ class Tree:
         finally:  # calls are shielded from the runs that wait for them, so an interrupted tree has some under way
             await self.decisions.cancel()
             await self.calls.cancel()
+        seconds = time.monotonic() - clock
+        await asyncio.gather(*map(self._score, self.trajectories))
         return Episode(
             key=key,
             question=self.question.to_json(),
@@ -87,7 +95,7 @@ class Tree:
             calls=sorted(self.calls.made.values(), key=lambda c: c.id),
             trajectories=[self.trajectories[name] for name in sorted(self.trajectories)],
             started=started,
-            seconds=time.monotonic() - clock,
+            seconds=seconds,
         )
 
     def _start(self, choices: Choices) -> None:
@@ -110,7 +118,9 @@ class Tree:
         except Exception as e:
             log.exception("question %s: the system failed", self.question.id)
             outcome, error = Outcome("", stop=StopReason.SYSTEM_FAULT), f"{type(e).__name__}: {e}"
-        self.trajectories[digest(sorted(choices.items())) if choices else ""] = Trajectory(
+        run = digest(sorted(choices.items())) if choices else ""
+        self._kept[run] = outcome.passages
+        self.trajectories[run] = Trajectory(
             nodes=[step for step in ctx.steps if step in self.decisions.nodes],
             steps=ctx.steps,
             answer=None if outcome.stop.is_fault or outcome.stop.is_cut else outcome.answer,
@@ -118,3 +128,8 @@ class Tree:
             stop=outcome.stop,
             error=error,
         )
+
+    async def _score(self, run: str) -> None:
+        trajectory = self.trajectories[run]
+        if self.reward is not None and trajectory.answer is not None:
+            trajectory.rewards = await self.reward.score(self.question, trajectory, self._kept[run])

@@ -10,7 +10,7 @@ from typing import Any
 from dragoman.core.identity import code_hash
 from dragoman.core.progress import bar
 from dragoman.core.types import Question
-from dragoman.rewards.trajectory import Rewards
+from dragoman.rewards import Reward
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import GREEDY, Exploration
 from dragoman.rollout.record import Episode
@@ -52,10 +52,9 @@ def run_identity(
         manifest: of the policy to be: its parameters and the hashes of its data.
         learnt_from: ids of questions or samples, in their order.
     """
-    rewards = Rewards.for_training(reward, backends.llm)
     return {
         "trainer": code_hash(trainer, stop=DESCRIBED),
-        **describe(name, system, backends, exploration, seed, rewards),
+        **describe(name, system, backends, exploration, seed, Reward.of(reward, backends.llm)),
         **{key: value for key, value in manifest.items() if key not in ("system", "trained_with")},
         "learnt_from": list(learnt_from),
         "dev": [question.id for question in dev],
@@ -86,7 +85,7 @@ async def roll_out_policy(
             exploration=exploration,
             seed=seed,
             concurrency=concurrency,
-            rewards=Rewards.for_training(reward, backends.llm),
+            reward=Reward.of(reward, backends.llm),
             progress=lambda episode: advance(),
         )
 

@@ -5,14 +5,23 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
+from dragoman.core.errors import UserError
 from dragoman.core.settings import Section
 from dragoman.corpus.settings import Source
 from dragoman.engines.settings import EngineParams
+from dragoman.rewards import expression
 from dragoman.rollout.exploration import Exploration
 
 Algorithm = Literal["ppo", "mygo", "grpo"]
+
+
+def _known_reward(setting: Any) -> str:
+    try:
+        return expression(setting)
+    except UserError as e:  # as pydantic wants it, to put the name of the setting before it
+        raise ValueError(str(e)) from None
 
 
 class TrainParams(Section):
@@ -22,8 +31,8 @@ class TrainParams(Section):
     dataset: str = "atlas"
     algorithm: Algorithm = "ppo"
     """What stage rl does: multi-agent PPO (C-3PO), MyGO (Mujica-MyGO), or GRPO."""
-    reward: Literal["cover_em", "em", "f1", "precision", "judge"] = "cover_em"
-    """A match with an acceptable answer, or the frozen LLM's verdict on it."""
+    reward: Annotated[str, BeforeValidator(_known_reward)] = "cover_em"
+    """A reward by its name, or a weighted sum: `cover_em + 0.5 * f1`, or a mapping of names to weights and parameters."""
     questions: Annotated[tuple[Source, ...], Field(min_length=1)] = ("gold",)
     """Those of the dataset, those of stage `synthesize`, or both mixed."""
     curriculum: bool = False

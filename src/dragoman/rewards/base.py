@@ -1,0 +1,77 @@
+"""What a reward function is, and the decorator that makes one known by its name."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from dragoman.core.errors import UserError
+from dragoman.systems.base import StopReason
+
+Score = Callable[..., float | Awaitable[float | None] | None]
+"""`score(question, trajectory, passages, *, parameters) -> float | None`, plain or async.
+
+`passages` are those that the answer rests on, with their texts. None says that there is no score, which is not a zero. A
+parameter called `llm` receives the engine of the frozen LLM.
+"""
+S = TypeVar("S", bound=Score)
+Bounds = tuple[float, float]
+
+
+class Trajectory(Protocol):
+    """What a reward may look at. Nodes, steps and passages are ids; `answer` is None where the trajectory has none."""
+
+    nodes: list[str]
+    steps: list[str]
+    answer: str | None
+    passages: list[str]
+    stop: StopReason
+
+
+@dataclass(frozen=True)
+class RewardFunction:
+    """A reward by its name. `bounds` are the lowest and the highest value that it can give."""
+
+    name: str
+    score: Score
+    bounds: Bounds = (-math.inf, math.inf)
+
+    @property
+    def parameters(self) -> frozenset[str]:
+        """The names of its keyword parameters, `llm` left out."""
+        return frozenset(self._keywords()) - {"llm"}
+
+    @property
+    def needs_llm(self) -> bool:
+        return "llm" in self._keywords()
+
+    def _keywords(self) -> list[str]:
+        parameters = inspect.signature(self.score).parameters.values()
+        return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+
+
+REWARDS: dict[str, RewardFunction] = {}
+"""All that have been imported; `discovery` imports them."""
+
+
+def reward(*, bounds: Bounds | None = None) -> Callable[[S], S]:
+    """Make the function below a reward of its name.
+
+    Args:
+        bounds: the lowest and the highest value that it can give; None when there are none.
+
+    Raises:
+        UserError: another function has that name.
+    """
+
+    def register(score: S) -> S:
+        name, module = score.__name__, score.__module__
+        if name in REWARDS and (other := REWARDS[name].score.__module__) != module:
+            raise UserError(f"two rewards are called {name!r}, in {other} and in {module}: rename one")
+        REWARDS[name] = RewardFunction(name, score, bounds or (-math.inf, math.inf))
+        return score
+
+    return register

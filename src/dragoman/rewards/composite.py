@@ -1,0 +1,154 @@
+"""A weighted sum of rewards, written as an expression that is also its name."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dragoman.core.errors import EngineFault, RetrieverFault, UserError
+from dragoman.core.types import Passage, Question
+from dragoman.engines.base import Engine
+from dragoman.rewards.base import Bounds, RewardFunction, Trajectory
+from dragoman.rewards.discovery import find_reward
+
+Setting = str | Mapping[str, float | Mapping[str, Any]]
+"""`cover_em + 0.5 * f1`, or `{cover_em: 1, f1: {weight: 0.5, ...parameters}}`."""
+RECORDED = ("cover_em", "em", "f1", "precision")
+"""Scored for every trajectory whatever the reward is: they cost nothing, and say more to who reads an episode."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """One reward of a sum, with its weight and its parameters."""
+
+    function: RewardFunction
+    weight: float = 1.0
+    parameters: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Without the weight: `brevity`, or `brevity(words=3)`."""
+        arguments = ", ".join(f"{key}={value!r}" for key, value in self.parameters)
+        return f"{self.function.name}({arguments})" if arguments else self.function.name
+
+    def __str__(self) -> str:
+        return self.name if self.weight == 1 else f"{self.weight:g} * {self.name}"
+
+
+@dataclass(frozen=True)
+class Reward:
+    """What trajectories are scored by. `name` is its canonical expression."""
+
+    terms: tuple[Term, ...]
+    llm: Engine | None = None
+
+    @classmethod
+    def of(cls, setting: Setting, llm: Engine | None = None) -> Reward:
+        """The reward of a setting. `llm` is for the rewards that ask one, such as `judge`.
+
+        Raises:
+            UserError: the setting cannot be read, or names an unknown reward or parameter.
+        """
+        reward = cls(tuple(_parse(setting) if isinstance(setting, str) else _from_mapping(setting)))
+        return cls(reward.terms, llm if any(term.function.needs_llm for term in reward.terms) else None)
+
+    @property
+    def name(self) -> str:
+        return " + ".join(map(str, self.terms))
+
+    @property
+    def bounds(self) -> Bounds:
+        """The lowest and the highest value of the sum."""
+        ends = [sorted(term.weight * end for end in term.function.bounds) for term in self.terms]
+        return sum(low for low, _ in ends), sum(high for _, high in ends)
+
+    @property
+    def modules(self) -> list[str]:
+        """The modules of its functions, whose code decides what it gives."""
+        return sorted({term.function.score.__module__ for term in self.terms})
+
+    async def score(
+        self, question: Question, trajectory: Trajectory, passages: Sequence[Passage]
+    ) -> dict[str, float | None]:
+        """The values of its terms and of `RECORDED` by name, and the sum under the name of the whole.
+
+        The sum is None where one of its terms is. So is a term whose call of an engine or retriever failed.
+
+        Raises:
+            UserError: a reward function failed.
+        """
+        recorded = {name: Term(find_reward(name)) for name in RECORDED}
+        terms = recorded | {term.name: term for term in self.terms}
+        values = await asyncio.gather(*(self._value(t, question, trajectory, passages) for t in terms.values()))
+        scores = dict(zip(terms, values, strict=True))
+        parts = [None if (v := scores[term.name]) is None else term.weight * v for term in self.terms]
+        total = None if None in parts else sum(part for part in parts if part is not None)
+        return scores | {self.name: total}
+
+    async def _value(
+        self, term: Term, question: Question, trajectory: Trajectory, passages: Sequence[Passage]
+    ) -> float | None:
+        parameters = dict(term.parameters) | ({"llm": self.llm} if term.function.needs_llm else {})
+        try:
+            value = term.function.score(question, trajectory, passages, **parameters)
+            return await value if inspect.isawaitable(value) else value
+        except (EngineFault, RetrieverFault):
+            return None
+        except Exception as e:
+            raise UserError(f"reward {term.name}, question {question.id}: {type(e).__name__}: {e}") from e
+
+
+def expression(setting: Setting) -> str:
+    """The canonical form of a setting, which names the reward in episodes.
+
+    Raises:
+        UserError: as in `Reward.of`.
+    """
+    return Reward.of(setting).name
+
+
+def _parse(text: str) -> list[Term]:
+    def terms(node: ast.expr) -> list[Term]:
+        match node:
+            case ast.BinOp(left, ast.Add(), right):
+                return [*terms(left), *terms(right)]
+            case ast.BinOp(weight, ast.Mult(), reward):
+                return [term(reward, ast.literal_eval(weight))]
+        return [term(node, 1)]
+
+    def term(node: ast.expr, weight: Any) -> Term:
+        match node:
+            case ast.Name(name):
+                return _term(name, weight, {})
+            case ast.Call(ast.Name(name), [], keywords):
+                return _term(name, weight, {str(k.arg): ast.literal_eval(k.value) for k in keywords})
+        raise ValueError
+
+    try:
+        return terms(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError):
+        raise UserError(f"{text!r}: write a reward as `cover_em + 0.5 * f1`, parameters in brackets") from None
+
+
+def _from_mapping(setting: Mapping[str, Any]) -> list[Term]:
+    terms = []
+    for name, value in setting.items():
+        fields = dict(value) if isinstance(value, Mapping) else {"weight": value}
+        terms.append(_term(name, fields.pop("weight", 1), fields))
+    if not terms:
+        raise UserError("a reward needs at least one term")
+    return terms
+
+
+def _term(name: str, weight: Any, parameters: Mapping[str, Any]) -> Term:
+    function = find_reward(name)
+    if not isinstance(weight, int | float) or isinstance(weight, bool):
+        raise UserError(f"reward {name}: its weight {weight!r} is not a number")
+    if unknown := sorted(set(parameters) - function.parameters):
+        known = ", ".join(sorted(function.parameters)) or "none"
+        raise UserError(f"reward {name}: no parameter {unknown[0]!r}; it has {known}")
+    return Term(function, float(weight), tuple(sorted(parameters.items())))
