@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -148,10 +148,9 @@ async def test_a_shared_failure_reaches_every_caller():
     assert [str(r) for r in results] == ["gone"] * 3
 
 
-SLOW_RUN = """
-import asyncio, sys
+RUN = """
+import asyncio, os, signal, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[2])
 from fakes import ScriptedEngine, ListRetriever
 from test_rollout_scheduler import QUESTIONS
 from dragoman.rollout.scheduler import roll_out
@@ -161,19 +160,28 @@ from dragoman.rollout.exploration import TREE
 from dragoman.systems import build
 from dragoman.core.types import Passage
 
-folder, delay = Path(sys.argv[1]), float(sys.argv[3])
+folder, calls_to_live = Path(sys.argv[1]), int(sys.argv[2])
+
+class Watched(EpisodeStore):
+    lived = 0
+
+    def remember(self, key, call, value):
+        super().remember(key, call, value)
+        with (folder / "computed.log").open("a") as log:
+            log.write(f"{key} {call}\\n")
+        self.lived += 1
+        if self.lived == calls_to_live:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 class Slow(ScriptedEngine):
     async def _one(self, request):
         result = await super()._one(request)
-        with (folder / "requests.log").open("a") as log:
-            log.write(repr((request.prompt, request.grammar, request.seed)) + "\\n")
-        await asyncio.sleep(delay * (hash(request.prompt) % 5 + 1) / 5)
+        await asyncio.sleep(0.002 * (hash(request.prompt) % 5))
         return result
 
 def script(prompt, rng):
     if "Choose one action" in prompt:
-        kinds = {"\\\\[No": "[No Retrieval]", "\\\\[Pl": "[Planning]", "\\\\[Re": "[Retrieval] number"}
+        kinds = {"\\[No": "[No Retrieval]", "\\[Pl": "[Planning]", "\\[Re": "[Retrieval] number"}
         return kinds[prompt[:4]]
     if "Facts so far" in prompt:
         return rng.choice(["Action: [LLM]", f"Action: [Retrieval] number {rng.randrange(9)}"])
@@ -181,38 +189,20 @@ def script(prompt, rng):
 
 engine = Slow(script)
 backends = Backends(llm=engine, proxy=engine, retriever=ListRetriever([Passage("p", "P", "number")]))
-with EpisodeStore(folder) as store:
+with Watched(folder) as store:
     asyncio.run(roll_out(QUESTIONS, "c3po", build("c3po", {"max_depth": 5}), backends, store, exploration=TREE, concurrency=4))
 """
 
 
-def test_kill_9_then_the_same_command_finishes_and_repeats_no_completed_call(tmp_path):
-    def start(folder: Path, delay: float) -> subprocess.Popen:
-        folder.mkdir(exist_ok=True)
-        paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")])
-        command = [sys.executable, "-c", SLOW_RUN, str(folder), str(Path(__file__).parents[1]), str(delay)]
-        return subprocess.Popen(command, env=os.environ | {"PYTHONPATH": paths, "PYTHONHASHSEED": "0"})
+def test_a_killed_run_that_starts_again_ends_as_if_unbroken_and_repeats_no_recorded_call(tmp_path):
+    here = Path(__file__).parent
+    paths = [str(here), str(here.parent / "support"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0"}
 
-    unbroken = tmp_path / "unbroken"
-    assert start(unbroken, 0).wait(60) == 0
-    broken = tmp_path / "broken"
-    kills = 0
-    while True:
-        process = start(broken, 0.05)
-        before = _lines(broken / "calls.jsonl") + _lines(broken / "episodes.jsonl")
-        deadline = time.monotonic() + 60
-        while process.poll() is None and time.monotonic() < deadline:
-            now = _lines(broken / "calls.jsonl") + _lines(broken / "episodes.jsonl")
-            if kills < 3 and now >= before + 12:
-                process.send_signal(signal.SIGKILL)
-                process.wait()
-                kills += 1
-                break
-            time.sleep(0.005)
-        else:
-            assert process.wait(5) == 0
-            break
-    assert kills == 3
+    def run_until(calls_to_live: int, folder: Path) -> int:
+        folder.mkdir(exist_ok=True)
+        command = [sys.executable, "-c", RUN, str(folder), str(calls_to_live)]
+        return subprocess.run(command, env=environment, timeout=60).returncode
 
     def content(folder: Path) -> dict[str, str]:
         times = {"started": 0, "seconds": 0}
@@ -226,11 +216,15 @@ def test_kill_9_then_the_same_command_finishes_and_repeats_no_completed_call(tmp
             episodes[e.key] = plain.model_dump_json()
         return episodes
 
+    unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
+    assert run_until(0, unbroken) == 0
+    for calls_to_live in (12, 1, 40):
+        assert run_until(calls_to_live, broken) == -signal.SIGKILL
+    assert run_until(0, broken) == 0
     assert content(broken) == content(unbroken)
-    # A call that was under way when the process died is made again; one that had completed is not.
-    made = _lines(broken / "requests.log") - _lines(unbroken / "requests.log")
-    assert 0 <= made <= 3 * 4 * 16
-
-
-def _lines(path: Path) -> int:
-    return path.read_bytes().count(b"\n") if path.exists() else 0
+    computed = Counter((broken / "computed.log").read_text().splitlines())
+    repeated = [call for call, times in computed.items() if times > 1]
+    assert not repeated, "a repeated call: its value was on disk when the process died, and it was computed again"
+    assert set(computed) == set((unbroken / "computed.log").read_text().splitlines())
+    episodes = (broken / "episodes.jsonl").read_text().splitlines()
+    assert len(episodes) == len(QUESTIONS), "a repeated episode: it was on disk, and it was rolled out again"
