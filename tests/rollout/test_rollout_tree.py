@@ -1,7 +1,7 @@
 """The heart: one mechanism forks trees, joins parallel branches, and replays after a crash."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from fakes import ListRetriever, ScriptedEngine
@@ -13,7 +13,7 @@ from dragoman.core.types import Passage, Question
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import TREE, Exploration
 from dragoman.rollout.tree import Tree
-from dragoman.systems.base import Ask, Outcome, Role, StopReason
+from dragoman.systems.base import Ask, Outcome, Role, StopReason, System
 from dragoman.systems.grammar import Form, Line, OneOf
 from dragoman.systems.prompts import Prompt
 
@@ -243,3 +243,36 @@ async def test_steps_are_recorded_in_the_order_in_which_they_were_made():
     assert (call.kind, call.output) == ("search", ["p1"])
     assert episode.trajectories[0].steps == [episode.nodes[0].id, call.id]
     assert episode.trajectories[0].passages == ["p1"]
+
+
+@dataclass(frozen=True)
+class Poll(System):
+    """Asks the LLM for several answers to one prompt, and gives all of them."""
+
+    asks: tuple[Ask, ...]
+
+    async def run(self, question, ctx):
+        return Outcome("|".join([text for ask in self.asks for text in await ctx.ask_all(ask, past="")]))
+
+
+async def test_an_ask_that_samples_gives_all_its_texts_and_depends_on_its_seed_alone():
+    def poll(seed: int, *asks: Ask) -> Tree:
+        llm = ScriptedEngine(lambda prompt, rng: str(rng.random()))
+        return Tree(QUESTION, Poll(asks), Backends(llm=llm, proxy=llm, retriever=ListRetriever([])), seed=seed)
+
+    three = replace(ASK, temperature=1.0, n=3)
+    once, again, other = [
+        (await tree.grow()).trajectories[0].answer.split("|")
+        for tree in (poll(0, three, three), poll(0, three, replace(three, seed=1)), poll(1, three, three))
+    ]
+    assert len(set(once)) == 3 and once[:3] == once[3:] == again[:3]
+    assert not set(once) & {*again[3:], *other}
+    tree = poll(0, ASK, three)
+    first, second = sorted((await tree.grow()).calls, key=lambda call: isinstance(call.output, list))
+    assert isinstance(first.output, str) and second.output == once[:3]
+
+
+@pytest.mark.parametrize("change", [{"n": 0}, {"n": 2}, {"temperature": -1.0}])
+def test_an_ask_that_cannot_be_drawn_is_refused(change):
+    with pytest.raises(ValueError, match="ask 'answer': cannot draw"):
+        replace(ASK, **change)

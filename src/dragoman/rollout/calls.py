@@ -24,6 +24,7 @@ class Calls:
     """Makes and keeps the calls of one tree, by the content hash of what was asked.
 
     Args:
+        seed: that of the rollout; requests that sample depend on it.
         recorded: values of calls that an interrupted run of the same tree has finished, by id.
         remember: called with the id and the value of each call as it finishes.
         observe: called with each new call of the LLM or the retriever.
@@ -33,11 +34,12 @@ class Calls:
         self,
         question: Question,
         backends: Backends,
+        seed: int,
         recorded: Mapping[str, Any],
         remember: Callable[[str, Any], None],
         observe: Observe,
     ) -> None:
-        self.backends, self.observe = backends, observe
+        self.question, self.backends, self.seed, self.observe = question, backends, seed, observe
         self.retriever: Retriever = backends.retriever_of(question)
         self.made: dict[str, Call] = {}
         self.passages: dict[str, Passage] = {}
@@ -57,14 +59,23 @@ class Calls:
         return value
 
     async def ask(self, ask: Ask, messages: Messages) -> Call:
-        """Let the frozen LLM write. The output of the call is its text."""
-        id = digest(["ask", ask.name, messages])
-        request = Request(prompt=messages, max_tokens=ask.max_tokens, stop=ask.stop)
+        """Let the frozen LLM write. The output of the call is its text, or a list of them where there are several."""
+        sampling = [ask.temperature, ask.n, ask.seed] if ask.temperature else []
+        id = digest(["ask", ask.name, messages, *sampling])
+        request = Request(
+            prompt=messages,
+            max_tokens=ask.max_tokens,
+            n=ask.n,
+            temperature=ask.temperature,
+            stop=ask.stop,
+            seed=seed_of(self.seed, self.question.id, id) if sampling else 0,
+        )
 
         async def compute() -> dict[str, Any]:
             (result,) = await self.backends.engine_of(ask.name, self.backends.llm).generate([request])
+            texts = [completion.text for completion in result.completions]
             return {
-                "text": result.completions[0].text,
+                "text": texts if ask.n > 1 else texts[0],
                 "prompt_tokens": result.prompt_tokens,
                 "completion_tokens": result.completion_tokens,
             }
@@ -109,3 +120,8 @@ class Calls:
 def digest(value: Any) -> str:
     """The content hash that names calls, states and nodes."""
     return hashlib.sha256(json.dumps(value, ensure_ascii=False).encode()).hexdigest()[:16]
+
+
+def seed_of(*parts: Any) -> int:
+    """A seed that follows from the parts; 31 bits, which every engine accepts."""
+    return int(digest(parts)[:8], 16) >> 1

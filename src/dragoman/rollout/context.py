@@ -80,10 +80,14 @@ class RunContext:
 
     async def ask(self, ask: Ask, *, history: Messages = (), **state: Any) -> str:
         """See `Context.ask`."""
+        return (await self.ask_all(ask, history=history, **state))[0]
+
+    async def ask_all(self, ask: Ask, *, history: Messages = (), **state: Any) -> tuple[str, ...]:
+        """See `Context.ask_all`."""
         call = await self.calls.ask(ask, ask.messages(state, history))
         self.tokens_left -= call.prompt_tokens + call.completion_tokens
         self.steps.append(call.id)
-        return str(call.output)
+        return (call.output,) if isinstance(call.output, str) else tuple(call.output)
 
     async def retrieve(self, query: str, *, k: int, page: int = 0) -> list[Passage]:
         """See `Context.retrieve`."""

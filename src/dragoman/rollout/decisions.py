@@ -10,7 +10,7 @@ from dragoman.core.errors import UserError
 from dragoman.core.single_flight import SingleFlight
 from dragoman.core.types import Question
 from dragoman.engines.base import Completion, Request, Result
-from dragoman.rollout.calls import Calls, digest
+from dragoman.rollout.calls import Calls, digest, seed_of
 from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.record import Node, action_to_json
 from dragoman.systems.base import Gold, Role, StopReason
@@ -89,7 +89,7 @@ class Decisions:
         share = max(1, decision.nodes_left / len(kinds))
         temperature = self.exploration.temperature
         # A greedy request needs no seed: without one, equal requests of different questions are one.
-        seed = _seed(self.seed, self.question.id, decision.point) if temperature else 0
+        seed = seed_of(self.seed, self.question.id, decision.point) if temperature else 0
         return [
             Request(
                 prompt=decision.messages,
@@ -177,7 +177,3 @@ def _parse(grammar: Grammar, text: str, *, truncated: bool) -> tuple[Any, StopRe
         return text, StopReason.HALLUCINATED_INDEX
     except InvalidAction:
         return text, StopReason.TRUNCATED_ACTION if truncated else StopReason.INVALID_ACTION
-
-
-def _seed(*parts: Any) -> int:
-    return int(digest(parts)[:8], 16) >> 1  # 31 bits: what every engine accepts

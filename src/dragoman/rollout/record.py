@@ -66,7 +66,7 @@ class Call(Record):
     kind: str
     name: str  # the ask's name, or "search"
     input: list[tuple[str, str]] | dict[str, Any]
-    output: str | list[str]  # the text, or the ids of the passages
+    output: str | list[str]  # the text, or several; or the ids of the passages
     started: float  # unix time
     seconds: float
     prompt_tokens: int = 0

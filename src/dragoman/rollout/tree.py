@@ -56,7 +56,7 @@ class Tree:
         observe: Observe = lambda event: None,
     ) -> None:
         self.question, self.system, self.reward = question, system, reward
-        self.calls = Calls(question, backends, recorded or {}, remember, observe)
+        self.calls = Calls(question, backends, seed, recorded or {}, remember, observe)
         self.decisions = Decisions(question, exploration, seed, self.calls)
         self.trajectories: dict[str, Trajectory] = {}
         """By the choices that name their run."""

@@ -71,7 +71,11 @@ class _FencedContext:
         return await self._ctx.act(role, history=history, **state)
 
     async def ask(self, ask: Ask, *, history: Messages = (), **state: Any) -> str:
-        return await self._ctx.ask(fenced(ask) if "passages" in ask.prompt.slots else ask, history=history, **state)
+        return (await self.ask_all(ask, history=history, **state))[0]
+
+    async def ask_all(self, ask: Ask, *, history: Messages = (), **state: Any) -> tuple[str, ...]:
+        marked = fenced(ask) if "passages" in ask.prompt.slots else ask
+        return await self._ctx.ask_all(marked, history=history, **state)
 
     async def retrieve(self, query: str, *, k: int, page: int = 0) -> list[Passage]:
         return await self._ctx.retrieve(query, k=k, page=page)

@@ -87,13 +87,27 @@ class Role:
 
 @dataclass(frozen=True)
 class Ask:
-    """A question put to the frozen LLM. `name` picks another engine than the default LLM where one is configured."""
+    """A question put to the frozen LLM. `name` picks another engine than the default LLM where one is configured.
+
+    Raises:
+        ValueError: there is nothing to draw, or it would be the same text `n` times.
+    """
 
     name: str
     prompt: Prompt
     view: Callable[..., dict[str, Any]]
     max_tokens: int
     stop: tuple[str, ...] = ()
+    temperature: float = 0.0
+    """0 is greedy."""
+    n: int = 1
+    """How many texts to draw; `Context.ask_all` returns all of them."""
+    seed: int = 0
+    """Another seed draws other texts, in the same rollout for the same question."""
+
+    def __post_init__(self) -> None:
+        if self.n < 1 or self.temperature < 0 or (self.n > 1 and self.temperature == 0):
+            raise ValueError(f"ask {self.name!r}: cannot draw {self.n} texts at temperature {self.temperature}")
 
     def messages(self, state: dict[str, Any], history: Messages = ()) -> Messages:
         return self.prompt.messages(self.view(**state), history=history)
@@ -116,7 +130,11 @@ class Context(Protocol):
         ...
 
     async def ask(self, ask: Ask, *, history: Messages = (), **state: Any) -> str:
-        """Let the frozen LLM write; greedy."""
+        """Let the frozen LLM write. Of several texts, the first."""
+        ...
+
+    async def ask_all(self, ask: Ask, *, history: Messages = (), **state: Any) -> tuple[str, ...]:
+        """Let the frozen LLM write `ask.n` texts."""
         ...
 
     async def retrieve(self, query: str, *, k: int, page: int = 0) -> list[Passage]:

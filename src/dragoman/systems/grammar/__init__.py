@@ -15,6 +15,7 @@ from dragoman.systems.grammar.base import (
     can_say,
 )
 from dragoman.systems.grammar.forms import Form, FreeText, OneOf
+from dragoman.systems.grammar.json_forms import JsonForm, JsonOneOf
 from dragoman.systems.grammar.lines import Alias, Line, Several, Span
 from dragoman.systems.grammar.selections import Indices, Titles
 
@@ -27,6 +28,8 @@ __all__ = [
     "HallucinatedIndex",
     "Indices",
     "InvalidAction",
+    "JsonForm",
+    "JsonOneOf",
     "Line",
     "OneOf",
     "Several",

@@ -47,6 +47,12 @@ class Grammar(Protocol):
         ...
 
 
+class Kind(Grammar, Protocol):
+    """The grammar of one kind of action."""
+
+    cls: type
+
+
 def can_say(slot: Slot, value: Any) -> bool:
     """Whether the sampler could come to say this value."""
     try:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from dragoman.engines.base import Grammar as Constraint
-from dragoman.systems.grammar.base import Action, Grammar, HallucinatedIndex, InvalidAction, Slot, escape
+from dragoman.systems.grammar.base import Action, Grammar, HallucinatedIndex, InvalidAction, Kind, Slot, escape
 
 
 class Form:
@@ -63,11 +63,11 @@ class Form:
 class OneOf:
     """A choice of forms, told apart by their literal text. The first form that fits a text wins."""
 
-    def __init__(self, *forms: Form) -> None:
+    def __init__(self, *forms: Kind) -> None:
         self.forms = forms
 
     def constraint(self) -> Constraint:
-        return Constraint(regex="(?:" + "|".join(form.regex for form in self.forms) + ")")
+        return Constraint(regex="(?:" + "|".join(form.constraint().regex or "" for form in self.forms) + ")")
 
     def alternatives(self) -> Sequence[Grammar]:
         return self.forms
