@@ -19,6 +19,7 @@ from typing import Any
 from benchmarks.ratios import Sample, ratio
 from dragoman.engines import EnginePool, open_engine
 from dragoman.engines.base import Engine, Request
+from dragoman.engines.settings import EngineParams
 
 PROMPT, NEW = 330, 64
 CONTEXT = 4096
@@ -87,7 +88,9 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     options = parser.parse_args(argv)
 
     def opener(kind: Any) -> Callable[[], Engine]:
-        return lambda: open_engine(kind=kind, model=options.model, max_model_len=CONTEXT, pool=EnginePool())
+        return lambda: open_engine(
+            EngineParams(engine=kind, model=options.model, max_model_len=CONTEXT), pool=EnginePool()
+        )
 
     openers = {"vllm": opener("vllm"), "transformers": opener("transformers")}
     report = asyncio.run(measure(openers, options.requests, options.n, options.repeats))

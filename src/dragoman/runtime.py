@@ -167,17 +167,4 @@ def open_checked(settings: EngineParams) -> Engine:
     """
     if settings.engine != "openai" and not (Path(settings.model) / "config.json").is_file():
         raise UserError(f"{settings.model}: no model there; run `dragoman model --out {settings.model}` first")
-    return open_engine(
-        kind=settings.engine,
-        model=settings.model,
-        urls=settings.urls,
-        api_key_env=settings.api_key_env,
-        structured=settings.structured,
-        concurrency=settings.concurrency,
-        connect_timeout=settings.connect_timeout_s,
-        read_timeout=settings.read_timeout_s,
-        retries=settings.retries,
-        max_model_len=settings.max_model_len,
-        kv_cache_gib=settings.kv_cache_gib,
-        max_num_seqs=settings.max_batch,
-    )
+    return open_engine(settings)

@@ -15,8 +15,10 @@ import pytest
 from dragoman import engines
 from dragoman.core.errors import EngineFault, UserError
 from dragoman.engines import EnginePool, open_engine
-from dragoman.engines.base import Request, Result
+from dragoman.engines.base import CannotReload, Request, Result
 from dragoman.engines.local import fingerprint, seed_of
+from dragoman.engines.settings import EngineParams
+from dragoman.engines.transformers import TransformersEngine
 
 
 def test_the_fingerprint_follows_weights_tokenizer_and_precision(tiny: Path, other_tiny: Path, tmp_path: Path) -> None:
@@ -98,11 +100,11 @@ async def test_equal_settings_share_a_model_and_a_folder_written_anew_does_not(
     folder = tmp_path / "model"
     shutil.copytree(tiny, folder)
     pool = EnginePool()
-    settings: dict[str, Any] = {"kind": "transformers", "model": str(folder), "dtype": "float32", "pool": pool}
-    llm, proxy = open_engine(**settings), open_engine(**settings)
+    settings = EngineParams(engine="transformers", model=str(folder), dtype="float32", max_model_len=None)
+    llm, proxy = open_engine(settings, pool=pool), open_engine(settings.model_copy(update={"retries": 1}), pool=pool)
     assert len(pool) == 1
     shutil.copytree(other_tiny, folder, dirs_exist_ok=True)
-    retrained = open_engine(**settings)
+    retrained = open_engine(settings, pool=pool)
     assert len(pool) == 2
     assert retrained.fingerprint != llm.fingerprint == proxy.fingerprint
     for engine in (llm, proxy, retrained):
@@ -123,13 +125,13 @@ async def test_auto_takes_transformers_where_vllm_is_missing(
 
     monkeypatch.setattr(builtins, "__import__", without_vllm)
     pool = EnginePool()
-    engine = open_engine(model=str(tiny), dtype="float32", pool=pool)
+    engine = open_engine(EngineParams(model=str(tiny), dtype="float32", max_model_len=None), pool=pool)
     assert "torchvision::nms" in caplog.text
     (result,) = await engine.generate([Request(prompt=(5, 6, 7), max_tokens=2)])
     assert len(result.completions[0].token_ids) == 2
     await engine.close()
     with pytest.raises(UserError, match="set the engine's kind to transformers"):
-        open_engine(kind="vllm", model=str(tiny), pool=pool)
+        open_engine(EngineParams(engine="vllm", model=str(tiny)), pool=pool)
 
 
 def test_auto_takes_vllm_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,6 +141,64 @@ def test_auto_takes_vllm_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) 
 
 def test_bad_settings_are_the_users(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no safetensors"):
-        open_engine(kind="transformers", model=str(tmp_path))
-    with pytest.raises(UserError, match="no URL"):
-        open_engine(kind="openai", model="m")
+        open_engine(EngineParams(engine="transformers", model=str(tmp_path)))
+
+
+async def test_an_engine_takes_the_weights_of_another_folder(tiny: Path, other_tiny: Path) -> None:
+    request = Request(prompt=(5, 6, 7), max_tokens=4)
+    pool = EnginePool()
+    settings = EngineParams(engine="transformers", model=str(tiny), dtype="float32", max_model_len=None)
+    engine = open_engine(settings, pool=pool)
+    other = open_engine(settings.model_copy(update={"model": str(other_tiny)}), pool=pool)
+    (before,), (expected,) = await engine.generate([request]), await other.generate([request])
+    assert before.completions != expected.completions
+    first = engine.fingerprint
+    await engine.reload(other_tiny)
+    assert engine.fingerprint == other.fingerprint
+    assert (await engine.generate([request]))[0].completions == expected.completions
+    untouched = open_engine(settings, pool=pool)  # the folder of before is another engine now
+    assert (untouched.fingerprint, len(pool)) == (first, 3)
+    for one in (engine, other, untouched):
+        await one.close()
+    assert len(pool) == 0
+
+
+async def test_an_engine_that_others_use_or_of_another_tokenizer_keeps_its_weights(
+    tiny: Path, other_tiny: Path, tmp_path: Path
+) -> None:
+    pool = EnginePool()
+    settings = EngineParams(engine="transformers", model=str(tiny), dtype="float32", max_model_len=None)
+    llm, proxy = open_engine(settings, pool=pool), open_engine(settings, pool=pool)
+    with pytest.raises(CannotReload, match="in use elsewhere"):
+        await proxy.reload(other_tiny)
+    await llm.close()
+    shutil.copytree(other_tiny, tmp_path / "foreign")
+    (tmp_path / "foreign" / "chat_template.jinja").write_text("{{ messages }}")
+    with pytest.raises(CannotReload, match="tokenizer"):
+        await proxy.reload(tmp_path / "foreign")
+    with pytest.raises(UserError, match="no safetensors"):
+        await proxy.reload(empty_copy(tiny, tmp_path / "empty"))
+    assert proxy.fingerprint == fingerprint(tiny, "float32")
+    assert (await proxy.generate([Request(prompt=(5, 6, 7), max_tokens=2)]))[0].completion_tokens == 2
+    await proxy.close()
+
+
+def empty_copy(folder: Path, to: Path) -> Path:
+    """A model folder without weights."""
+    return shutil.copytree(folder, to, ignore=shutil.ignore_patterns("*.safetensors", "manifest.json"))
+
+
+async def test_weights_kept_in_float32_are_rounded_when_they_are_read(tiny: Path, tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    folder = shutil.copytree(tiny, tmp_path / "exact", ignore=shutil.ignore_patterns("manifest.json"))
+    weights = load_file(folder / "model.safetensors")
+    exact = {name: tensor.float() * 1.001 for name, tensor in weights.items()}  # between two numbers of bfloat16
+    save_file(exact, folder / "model.safetensors", metadata={"format": "pt"})
+    engine = TransformersEngine(folder)
+    read = dict(engine._model.named_parameters())
+    assert {tensor.dtype for tensor in read.values()} == {torch.bfloat16}
+    assert all(torch.equal(read[name], exact[name].to(torch.bfloat16)) for name in exact if name in read)
+    assert any(not torch.equal(read[name].float(), exact[name]) for name in exact if name in read)
+    await engine.close()

@@ -217,7 +217,7 @@ async def test_a_server_that_is_not_there() -> None:
 
 async def test_a_server_that_is_too_slow() -> None:
     with pytest.raises(EngineFault, match="ReadTimeout"):
-        await ask(Scripted(1.0), read_timeout=0.1, retries=0)
+        await ask(Scripted(1.0), read_timeout_s=0.1, retries=0)
 
 
 async def test_a_server_that_drips_for_ever() -> None:
@@ -237,7 +237,7 @@ async def test_a_server_that_drips_for_ever() -> None:
 
     server = await asyncio.start_server(drip, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-    engine = OpenAIEngine([url], "m", connect_timeout=0.1, read_timeout=0.2, retries=0)
+    engine = OpenAIEngine([url], "m", connect_timeout_s=0.1, read_timeout_s=0.2, retries=0)
     with pytest.raises(EngineFault, match="ReadTimeout no whole answer"):
         await engine.generate([ASK])
     await engine.close()

@@ -54,7 +54,7 @@ async def test_samples_follow_the_distribution(transformers_engine: Transformers
 
 
 async def test_rows_split_over_batches_come_back_in_order(tiny: Path) -> None:
-    engine = TransformersEngine(tiny, dtype="float32", max_num_seqs=3, max_batch_tokens=200, threads=1)
+    engine = TransformersEngine(tiny, dtype="float32", max_batch=3, max_batch_tokens=200, threads=1)
     try:
         (split,) = await engine.generate([replace(SAMPLE, n=8)])
         wide = TransformersEngine(tiny, dtype="float32", threads=1)
@@ -92,7 +92,7 @@ async def test_a_failing_row_fails_its_own_request_alone(tiny: Path, monkeypatch
 
 
 async def test_a_closed_engine_refuses_and_leaves_nobody_waiting(tiny: Path) -> None:
-    engine = TransformersEngine(tiny, dtype="float32", max_num_seqs=1, threads=1)
+    engine = TransformersEngine(tiny, dtype="float32", max_batch=1, threads=1)
     waiting = asyncio.ensure_future(engine.generate([replace(SAMPLE, n=50, max_tokens=300)]))
     await asyncio.sleep(0.05)
     await engine.close()

@@ -76,7 +76,7 @@ def test_a_model_that_vllm_cannot_run_is_a_user_error(vllm_engine: Engine, tiny:
     from dragoman.engines.vllm import VllmEngine
 
     with pytest.raises(UserError, match="vllm cannot load"):
-        VllmEngine(tiny, dtype="float32", kv_cache_gib=0.1, max_num_seqs=0)
+        VllmEngine(tiny, dtype="float32", kv_cache_gib=0.1, max_batch=0)
 
 
 @pytest.mark.skipif("OMP_NUM_THREADS" in os.environ, reason="the number of threads is not that of the cores")

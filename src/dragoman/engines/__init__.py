@@ -7,15 +7,13 @@ import logging
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from dragoman.core.errors import UserError
-from dragoman.engines.base import Engine, Request, Result
+from dragoman.engines.base import CannotReload, Engine, Request, Result, reload
+from dragoman.engines.settings import EngineParams
 
 logger = logging.getLogger(__name__)
-
-Kind = Literal["auto", "vllm", "transformers", "openai"]
-Structured = Literal["vllm", "response_format", "none"]
 
 
 @dataclasses.dataclass
@@ -49,6 +47,18 @@ class EnginePool:
             del self._loaded[key]
         await loaded.engine.close()
 
+    def unshare(self, key: Hashable) -> Hashable:
+        """Keep an engine for its only user. Returns its new key, under which nobody else will find it.
+
+        Raises:
+            CannotReload: others use it.
+        """
+        with self._lock:
+            if self._loaded[key].users > 1:
+                raise CannotReload("the engine is in use elsewhere")
+            self._loaded[private := object()] = self._loaded.pop(key)
+        return private
+
     def __len__(self) -> int:
         return len(self._loaded)
 
@@ -57,10 +67,14 @@ class _Handle:
     """One user's share of an engine."""
 
     def __init__(self, pool: EnginePool, key: Hashable, engine: Engine) -> None:
-        self.fingerprint = engine.fingerprint
         self._pool = pool
         self._key = key
         self._engine: Engine | None = engine
+        self._fingerprint = engine.fingerprint
+
+    @property
+    def fingerprint(self) -> str:
+        return self._fingerprint
 
     async def generate(self, requests: Sequence[Request]) -> list[Result]:
         if self._engine is None:
@@ -70,6 +84,13 @@ class _Handle:
     async def forget(self) -> None:
         if self._engine is not None:
             await self._engine.forget()
+
+    async def reload(self, folder: Path) -> None:
+        if self._engine is None:
+            raise RuntimeError("reload() after close()")
+        self._key = self._pool.unshare(self._key)
+        await reload(self._engine, folder)
+        self._fingerprint = self._engine.fingerprint
 
     async def close(self) -> None:
         if self._engine is not None:
@@ -81,93 +102,50 @@ POOL = EnginePool()
 """The process's own, which `open_engine` uses where it is not given another."""
 
 
-def open_engine(
-    *,
-    kind: Kind = "auto",
-    model: str,
-    urls: Sequence[str] = (),
-    dtype: str = "bfloat16",
-    max_model_len: int | None = None,
-    max_num_seqs: int = 64,
-    kv_cache_gib: float = 1.0,
-    max_batch_tokens: int = 32_768,
-    threads: int | None = None,
-    api_key_env: str = "OPENAI_API_KEY",
-    concurrency: int = 32,
-    connect_timeout: float = 10.0,
-    read_timeout: float = 300.0,
-    retries: int = 5,
-    structured: Structured = "vllm",
-    pool: EnginePool = POOL,
-) -> Engine:
+def open_engine(settings: EngineParams, *, pool: EnginePool = POOL) -> Engine:
     """Open an engine. Loading a model blocks for seconds; opening it again with equal settings shares it.
 
     Args:
-        kind: "auto" is vllm where it can be imported, and transformers elsewhere.
-        model: a model folder, or for "openai" the name that the servers know the model by.
-        urls: the servers, for "openai".
-        dtype, max_model_len, max_num_seqs: see `VllmEngine` and `TransformersEngine`.
-        kv_cache_gib: see `VllmEngine`.
-        max_batch_tokens, threads: see `TransformersEngine`.
-        api_key_env, concurrency, connect_timeout, read_timeout, retries, structured: see `OpenAIEngine`.
         pool: who shares engines with whom.
 
     Raises:
         UserError: a setting is not usable, or the engine asked for is not installed.
     """
-    if kind == "auto":
-        kind = _automatic()
+    kind = _automatic() if settings.engine == "auto" else settings.engine
+    options = {name: getattr(settings, name) for name in _OPTIONS[kind]}
     if kind == "openai":
         from dragoman.engines.openai import OpenAIEngine
 
         return pool.open(
-            (kind, tuple(urls), model, api_key_env, concurrency, connect_timeout, read_timeout, retries, structured),
-            lambda: OpenAIEngine(
-                urls,
-                model,
-                api_key_env=api_key_env,
-                concurrency=concurrency,
-                connect_timeout=connect_timeout,
-                read_timeout=read_timeout,
-                retries=retries,
-                structured=structured,
-            ),
+            (kind, settings.urls, settings.model, *options.values()),
+            lambda: OpenAIEngine(settings.urls, settings.model, **options),
         )
     from dragoman.engines.local import fingerprint
 
-    folder = Path(model).resolve()
-    weights = fingerprint(folder, dtype)  # in the key, because a folder may have been written anew since
-    if kind == "vllm":
-        from dragoman.engines.vllm import VllmEngine
+    folder = Path(settings.model).resolve()
+    weights = fingerprint(folder, settings.dtype)  # in the key, because a folder may have been written anew since
+    return pool.open((kind, folder, weights, *options.values()), lambda: _load(kind, folder, options))
 
-        def load_vllm() -> Engine:
-            try:
-                return VllmEngine(
-                    folder,
-                    dtype=dtype,
-                    max_model_len=max_model_len,
-                    kv_cache_gib=kv_cache_gib,
-                    max_num_seqs=max_num_seqs,
-                )
-            except ImportError as e:
-                raise UserError(f"engine vllm: {e}; install it, or set the engine's kind to transformers") from e
 
-        return pool.open((kind, folder, weights, max_model_len, kv_cache_gib, max_num_seqs), load_vllm)
+_OPTIONS = {
+    "openai": ("api_key_env", "concurrency", "connect_timeout_s", "read_timeout_s", "retries", "structured"),
+    "vllm": ("dtype", "max_model_len", "max_batch", "kv_cache_gib"),
+    "transformers": ("dtype", "max_model_len", "max_batch", "max_batch_tokens", "threads"),
+}
+"""What of the settings each kind takes, by the same name."""
+
+
+def _load(kind: str, folder: Path, options: dict[str, Any]) -> Engine:
     if kind == "transformers":
         from dragoman.engines.transformers import TransformersEngine
 
-        return pool.open(
-            (kind, folder, weights, max_model_len, max_num_seqs, max_batch_tokens, threads),
-            lambda: TransformersEngine(
-                folder,
-                dtype=dtype,
-                max_model_len=max_model_len,
-                max_num_seqs=max_num_seqs,
-                max_batch_tokens=max_batch_tokens,
-                threads=threads,
-            ),
-        )
-    raise UserError(f"engine kind {kind!r} is unknown; give auto, vllm, transformers or openai")
+        return TransformersEngine(folder, **options)
+    from dragoman.engines.vllm import VllmEngine
+
+    try:
+        return VllmEngine(folder, **options)
+    except ImportError as e:
+        raise UserError(f"engine vllm: {e}; install it, or set the engine's kind to transformers") from e
 
 
 def _automatic() -> Literal["vllm", "transformers"]:

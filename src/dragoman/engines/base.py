@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
 
 Message = dict[str, str]  # {"role": "system" | "user" | "assistant", "content": ...}
 
@@ -118,8 +119,10 @@ class Engine(Protocol):
     send single requests as they come up and never wait for each other.
     """
 
-    fingerprint: str
-    """Names the weights: equal fingerprints mean equal distributions."""
+    @property
+    def fingerprint(self) -> str:
+        """Names the weights: equal fingerprints mean equal distributions."""
+        ...
 
     async def generate(self, requests: Sequence[Request]) -> list[Result]:
         """Complete every request, in order.
@@ -134,3 +137,31 @@ class Engine(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class CannotReload(Exception):
+    """An engine cannot take other weights: its kind does not, others use it, or the tokenizer is another one."""
+
+
+@runtime_checkable
+class Reloadable(Protocol):
+    """An engine that takes new weights in place."""
+
+    async def reload(self, folder: Path) -> None:
+        """Take the weights of another model folder; `fingerprint` follows. What is running may end with either.
+
+        Raises:
+            CannotReload: not these; open another engine for the folder.
+        """
+        ...
+
+
+async def reload(engine: Engine, folder: Path) -> None:
+    """Give any engine other weights.
+
+    Raises:
+        CannotReload: it reads weights when it starts, as vLLM and servers do, or see `Reloadable`.
+    """
+    if not isinstance(engine, Reloadable):
+        raise CannotReload(f"{type(engine).__name__} reads weights when it starts")
+    await engine.reload(folder)

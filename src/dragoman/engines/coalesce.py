@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
-from dragoman.engines.base import Engine, Request, Result
+from dragoman.core.single_flight import SingleFlight
+from dragoman.engines.base import Engine, Request, Result, reload
 
 
 class CoalescingEngine:
@@ -13,26 +15,29 @@ class CoalescingEngine:
 
     def __init__(self, inner: Engine) -> None:
         self.inner = inner
-        self.fingerprint = inner.fingerprint
-        self.saved = 0
-        self._pending: dict[Request, asyncio.Future[Result]] = {}
+        self._flight = SingleFlight[Request, Result]()
+
+    @property
+    def fingerprint(self) -> str:
+        return self.inner.fingerprint
+
+    @property
+    def saved(self) -> int:
+        """How many requests were not computed."""
+        return self._flight.shared
 
     async def generate(self, requests: Sequence[Request]) -> list[Result]:
         return list(await asyncio.gather(*map(self._one, requests)))
 
     async def _one(self, request: Request) -> Result:
-        if request in self._pending:
-            self.saved += 1
-        else:
-            task = asyncio.ensure_future(self._compute(request))
-            self._pending[request] = task
-            task.add_done_callback(lambda _: self._pending.pop(request, None))
-        # shielded: one caller that is cancelled must not take the result from the others
-        return await asyncio.shield(self._pending[request])
+        async def compute() -> Result:
+            (result,) = await self.inner.generate([request])
+            return result
 
-    async def _compute(self, request: Request) -> Result:
-        (result,) = await self.inner.generate([request])
-        return result
+        return await self._flight.run(request, compute)
+
+    async def reload(self, folder: Path) -> None:
+        await reload(self.inner, folder)
 
     async def forget(self) -> None:
         await self.inner.forget()

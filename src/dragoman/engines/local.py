@@ -49,10 +49,18 @@ def fingerprint(folder: Path, dtype: str) -> str:
     except (ValueError, KeyError, TypeError) as e:
         raise UserError(f"{folder / model.MANIFEST}: not a manifest ({e!r}); remove it or fetch the model again") from e
     digest = hashlib.sha256(f"{weights}/{dtype}".encode())
-    for name in _TOKENIZER_FILES:
-        path = folder / name
-        digest.update(path.read_bytes() if path.is_file() else b"\0")
+    for part in _tokenizer_files(folder):
+        digest.update(part)
     return f"sha256:{digest.hexdigest()[:32]}"
+
+
+def tokenizer_sha256(folder: Path) -> str:
+    return hashlib.sha256(b"".join(_tokenizer_files(folder))).hexdigest()
+
+
+def _tokenizer_files(folder: Path) -> list[bytes]:
+    paths = [folder / name for name in _TOKENIZER_FILES]
+    return [path.read_bytes() if path.is_file() else b"\0" for path in paths]
 
 
 class Vocabulary:
@@ -198,7 +206,7 @@ class LocalEngine(ABC):
         self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._closing = threading.Event()
         self._lock = threading.Lock()  # guards the two below
-        self._pending: set[Future[Result]] = set()  # accepted and not done
+        self._pending: set[Future[Any]] = set()  # accepted and not done
         self._ended = ""  # why no more jobs are accepted
 
     def _start(self) -> None:

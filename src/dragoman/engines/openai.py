@@ -60,8 +60,8 @@ class OpenAIEngine:
         model: the name that the servers know the model by.
         api_key_env: the environment variable with the key; no key is sent where it is unset.
         concurrency: requests under way at once, over all URLs.
-        connect_timeout: seconds.
-        read_timeout: seconds that the whole answer may take.
+        connect_timeout_s: seconds.
+        read_timeout_s: seconds that the whole answer may take.
         retries: further tries, each at the next URL, after transport errors, 408, 429 and 5xx.
         structured: what the servers understand beyond the common protocol.
             "vllm": grammars of both kinds by `structured_outputs`, token ids and log-probabilities. vLLM takes the
@@ -81,8 +81,8 @@ class OpenAIEngine:
         *,
         api_key_env: str = "OPENAI_API_KEY",
         concurrency: int = 32,
-        connect_timeout: float = 10.0,
-        read_timeout: float = 300.0,
+        connect_timeout_s: float = 10.0,
+        read_timeout_s: float = 300.0,
         retries: int = 5,
         structured: Structured = "vllm",
     ) -> None:
@@ -102,8 +102,8 @@ class OpenAIEngine:
         self._api_key_env = api_key_env
         self._key = os.environ.get(api_key_env, "")
         self._concurrency = concurrency
-        self._timeout = httpx.Timeout(read_timeout, connect=connect_timeout)
-        self._patience = connect_timeout + read_timeout
+        self._timeout = httpx.Timeout(read_timeout_s, connect=connect_timeout_s)
+        self._patience = connect_timeout_s + read_timeout_s
         self._retries = retries
         self._structured = structured
         self._client: httpx.AsyncClient | None = None

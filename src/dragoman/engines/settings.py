@@ -33,12 +33,18 @@ class EngineParams(Section):
     connect_timeout_s: float = Field(10, gt=0)
     read_timeout_s: float = Field(300, gt=0)
     retries: int = Field(4, ge=0)
-    max_model_len: int = Field(4096, ge=256)
-    """Tokens of prompt and completion together, for an engine in this process."""
+    max_model_len: int | None = Field(4096, ge=256)
+    """Tokens of prompt and completion together, for an engine in this process. None: as many as the model was made for."""
+    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
+    """What weights are rounded to when they are read, in this process."""
     kv_cache_gib: float = Field(1.0, gt=0)
     """vLLM on a CPU: memory for the key-value cache."""
     max_batch: int = Field(32, ge=1)
     """Most sequences that run at once in this process."""
+    max_batch_tokens: int = Field(32_768, ge=1)
+    """`transformers` only: bound on rows times (longest prompt + longest completion), which bounds the memory."""
+    threads: int | None = Field(None, ge=1)
+    """`transformers` only: threads of the CPU. None: as torch chooses."""
 
     @model_validator(mode="after")
     def _openai_needs_a_url(self) -> EngineParams:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import queue
 from collections.abc import Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dragoman.core.errors import UserError
-from dragoman.engines.base import Completion, FinishReason, Result
-from dragoman.engines.local import Job, LocalEngine, Vocabulary, seed_of
+from dragoman.core.errors import EngineFault, UserError
+from dragoman.engines.base import CannotReload, Completion, FinishReason, Result
+from dragoman.engines.local import Job, LocalEngine, Vocabulary, fingerprint, seed_of, tokenizer_sha256
 
 if TYPE_CHECKING:
     import torch
@@ -126,7 +129,7 @@ class TransformersEngine(LocalEngine):
         dtype: "bfloat16", "float16" or "float32". With float32 a result does not depend on what else is in the batch;
             with the others it may, by their rounding.
         max_model_len: tokens of prompt and completion together; None for the model's own context.
-        max_num_seqs: completions per batch.
+        max_batch: completions per batch.
         max_batch_tokens: bound on rows times (longest prompt + longest completion), which bounds the KV cache. A
             single longer completion still runs, alone.
         threads: CPU threads; None for torch's choice.
@@ -141,7 +144,7 @@ class TransformersEngine(LocalEngine):
         *,
         dtype: str = "bfloat16",
         max_model_len: int | None = None,
-        max_num_seqs: int = 32,
+        max_batch: int = 32,
         max_batch_tokens: int = 32_768,
         threads: int | None = None,
     ) -> None:
@@ -149,30 +152,64 @@ class TransformersEngine(LocalEngine):
             raise UserError(f"dtype is {dtype!r}; give bfloat16, float16 or float32")
         super().__init__(model_path, dtype=dtype, max_model_len=max_model_len)
         self._dtype = dtype
-        self._max_num_seqs = max_num_seqs
+        self._max_batch = max_batch
         self._max_batch_tokens = max_batch_tokens
         self._threads = threads
         self._model: Any = None
+        self._reloads: queue.SimpleQueue[tuple[Path, Future[None]]] = queue.SimpleQueue()
         self._start()
+
+    async def reload(self, folder: Path) -> None:
+        """See `Engine.reload`. What waits is completed with the new weights, the batch that runs with the old ones."""
+        done: Future[None] = Future()
+        with self._lock:
+            if self._ended:
+                raise EngineFault(self._ended)
+            self._pending.add(done)
+        done.add_done_callback(self._pending.discard)
+        self._reloads.put((Path(folder), done))
+        self._inbox.put(None)  # wakes the thread
+        await asyncio.shield(asyncio.wrap_future(done))
 
     async def forget(self) -> None:
         """Nothing is kept between requests."""
 
     def _load(self) -> None:
         import torch
+
+        if self._threads is not None:
+            torch.set_num_threads(self._threads)
+        self._model = self._read(self._folder)
+
+    def _read(self, folder: Path) -> Any:
+        import torch
         from transformers import AutoModelForCausalLM, GenerationConfig
         from transformers.utils.logging import disable_progress_bar
 
         disable_progress_bar()
-        if self._threads is not None:
-            torch.set_num_threads(self._threads)
-        model: Any = AutoModelForCausalLM.from_pretrained(self._folder, dtype=getattr(torch, self._dtype))
+        # the one place where weights that are kept in float32 are rounded
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, self._dtype))
         model = model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
         # The folder's own may ask for a repetition penalty and the like, which would bend the distribution.
         model.generation_config = GenerationConfig(
             do_sample=False, eos_token_id=sorted(self._vocabulary.eos_ids), pad_token_id=self._vocabulary.pad_id
         )
-        self._model = model
+        return model
+
+    def _reload_waiting(self) -> None:
+        while not self._reloads.empty():
+            folder, done = self._reloads.get()
+            if not done.set_running_or_notify_cancel():
+                continue
+            try:
+                if tokenizer_sha256(folder) != tokenizer_sha256(self._folder):
+                    raise CannotReload(f"{folder}: its tokenizer is not that of {self._folder}")
+                weights = fingerprint(folder, self._dtype)
+                self._model = self._read(folder)
+                self._folder, self.fingerprint = folder, weights
+                done.set_result(None)
+            except Exception as e:
+                done.set_exception(e)
 
     def _unload(self) -> None:
         self._model = None
@@ -184,6 +221,7 @@ class TransformersEngine(LocalEngine):
             jobs = self._take(wait=not waiting, linger_s=_LINGER_S)
             if self._closing.is_set():
                 return
+            self._reload_waiting()
             waiting.extend(_Row(job, i, self._vocabulary) for job in jobs for i in range(job.drawn))
             if not waiting:
                 continue
@@ -221,7 +259,7 @@ class TransformersEngine(LocalEngine):
         for row in sorted(waiting, key=lambda row: (row is not first, abs(row.length - first.length))):
             prompt = max(prompt, len(row.job.prompt_ids))
             new = max(new, row.job.request.max_tokens)
-            full = len(batch) == self._max_num_seqs or (len(batch) + 1) * (prompt + new) > self._max_batch_tokens
+            full = len(batch) == self._max_batch or (len(batch) + 1) * (prompt + new) > self._max_batch_tokens
             if batch and full:
                 break
             batch.append(row)

@@ -150,7 +150,7 @@ class VllmEngine(LocalEngine):
         dtype: "bfloat16", "float16" or "float32".
         max_model_len: tokens of prompt and completion together; None for the model's own context.
         kv_cache_gib: memory for keys and values, prefix cache included.
-        max_num_seqs: completions that run at once.
+        max_batch: completions that run at once.
         enforce_eager: no compilation and no CUDA graphs. None means: on CPUs, where compiling SmolLM2 took 50 s of
             start and made nothing faster.
 
@@ -166,14 +166,14 @@ class VllmEngine(LocalEngine):
         dtype: str = "bfloat16",
         max_model_len: int | None = None,
         kv_cache_gib: float = 1.0,
-        max_num_seqs: int = 64,
+        max_batch: int = 64,
         enforce_eager: bool | None = None,
     ) -> None:
         import_vllm()
         super().__init__(model_path, dtype=dtype, max_model_len=max_model_len)
         self._dtype = dtype
         self._kv_cache_gib = kv_cache_gib
-        self._max_num_seqs = max_num_seqs
+        self._max_batch = max_batch
         self._enforce_eager = enforce_eager
         self._engine: Any = None
         self._running: dict[str, Job] = {}
@@ -191,7 +191,7 @@ class VllmEngine(LocalEngine):
             model=str(self._folder),
             dtype=self._dtype,  # type: ignore[arg-type]  # checked by vllm
             max_model_len=context,
-            max_num_seqs=self._max_num_seqs,
+            max_num_seqs=self._max_batch,
             kv_cache_memory_bytes=int(self._kv_cache_gib * 2**30),
             enforce_eager=on_cpu if self._enforce_eager is None else self._enforce_eager,
             enable_prefix_caching=True,
