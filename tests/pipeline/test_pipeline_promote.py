@@ -1,10 +1,12 @@
 """The gate: what it lets through, what it refuses, and what it leaves behind. A real store, a scripted model."""
 
+import asyncio
 import json
+import multiprocessing
 import re
 import shutil
-import subprocess
-import sys
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -165,18 +167,50 @@ async def test_a_rollback_while_the_challenger_is_judged_stops_the_promotion(pro
     assert aliases() == {"champion": "v1", "previous": "v2", "challenger": "v3"}
 
 
-async def test_a_promotion_refuses_to_run_beside_another(project):
-    code = "import sys, time; from dragoman.registry import versions as registry\nwith registry.locked(name='promote'): print('in', flush=True); time.sleep(60)"
-    other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+def _promote_until(step: str, reached) -> None:
+    """Promote v2 over v1 in this process, and wait to be killed as soon as `step` begins."""
+
+    def stop(*arguments, **named):
+        reached.set()
+        time.sleep(600)
+
+    runtime = ScriptedRuntime({"c3po@v1": 20, "c3po@v2": 32})
+    set_alias = tracking.set_alias
+    if step == "judge":
+        opened = runtime.open
+        runtime.open = lambda name: stop() if name == "c3po@v2" else opened(name)
+    elif step == "move the champion":
+        tracking.set_alias = lambda name, alias, *more: (stop if alias == "champion" else set_alias)(name, alias, *more)
+    else:
+        promotion._record = stop
+    asyncio.run(gate(2, runtime))
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("step", ["judge", "move the champion", "record"])
+async def test_a_promotion_that_is_killed_leaves_one_champion_and_no_lock(project, step):
+    registry.promote(registry.find("v1"), None)
+    runtime = ScriptedRuntime({"c3po@v1": 20, "c3po@v2": 32})
+    spawn = multiprocessing.get_context("spawn")
+    reached = spawn.Event()
+    promoting = spawn.Process(target=_promote_until, args=(step, reached))
+    promoting.start()
     try:
-        assert other.stdout.readline() == b"in\n"
+        assert reached.wait(120), "the promotion did not come so far"
         with pytest.raises(UserError, match="another process is at it"):
-            await gate(1, ScriptedRuntime({}))
+            await gate(2, runtime)
     finally:
-        other.kill()
-        other.wait()
-    assert aliases() == {}
-    assert (await gate(1, ScriptedRuntime({"standard": 10, "c3po@v1": 30}))).promoted  # the killed one has let go
+        promoting.kill()
+        promoting.join()
+    assert promoting.exitcode == -signal.SIGKILL
+    assert not Path("results/promote/decision.json").exists()
+    if step == "record":  # the aliases had moved
+        with pytest.raises(UserError, match="v2 is the champion already"):
+            await gate(2, runtime)
+    else:
+        assert registry.find("champion").name == "v1" and registry.find("challenger").name == "v2"
+        assert (await gate(2, runtime)).promoted
+    assert aliases() == {"champion": "v2", "previous": "v1"}
 
 
 async def test_the_champion_is_no_challenger(project):

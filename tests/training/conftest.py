@@ -1,3 +1,5 @@
+"""A toy system with two arms, opened on the tiny model."""
+
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
