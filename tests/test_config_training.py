@@ -53,7 +53,7 @@ def test_sampling_from_less_than_the_whole_distribution_is_refused_with_a_reason
         ({"train": {"system": "c4po"}}, "unknown system 'c4po'"),
         ({"train": {"dataset": "mine"}}, "train.dataset: 'mine' has no entry under corpus"),
         ({"train": {"reward": "accuracy"}}, "train.reward: "),
-        ({"train": {"algorithm": "dpo"}}, "train.algorithm: "),
+        ({"train": {"algorithm": "dpo"}}, "train.algorithm: unknown algorithm 'dpo': choose from grpo, mygo, ppo"),
         ({"rl": {"mygo": {"threshold": 0}}}, "rl.mygo.threshold: "),
         ({"rl": {"mygo": {"attempts": 0}}}, "rl.mygo.attempts: "),
         ({"rl": {"grpo": {"clip": 0.2}}}, "rl.grpo.clip: unknown key"),
@@ -65,7 +65,7 @@ def test_what_is_refused_is_named_in_full(section, message):
 
 def test_single_trajectories_have_no_siblings_to_learn_from():
     tree = RlParams(critic="tree", only_contrasts=True)
-    assert tree.single() == RlParams(critic="head", exploration=tree.exploration.single())
+    assert tree.single() == RlParams(critic="head", exploration=Exploration(breadth=(1,), force=0))
     assert RlParams(critic="separate").single().critic == "separate"
 
 
@@ -79,9 +79,10 @@ def test_the_default_exploration_is_the_paper_s():
 
 def test_without_a_tree_there_is_one_trajectory_of_the_policy_s_own_choice():
     tree = Exploration(temperature=0.7, breadth=(2, 4), force=1, max_nodes=64, max_tokens=9000)
-    single = tree.single()
-    assert single == Exploration(temperature=0.7, breadth=(1,), force=0, max_nodes=64, max_tokens=9000)
-    assert [single.draws(depth) for depth in (1, 2, 9)] == [1, 1, 1]
+    single = RlParams(exploration=tree).single()
+    limits = {"temperature": 0.7, "max_nodes": 64, "max_tokens": 9000}
+    assert single.exploration == Exploration(breadth=(1,), force=0, **limits)
+    assert [single.exploration.draws(depth) for depth in (1, 2, 9)] == [1, 1, 1]
     assert (tree.breadth, tree.force) == ((2, 4), 1)
     assert single.single() == single
 

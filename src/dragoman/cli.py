@@ -677,7 +677,6 @@ def rl(
     Example: dragoman rl --questions train.jsonl --dev dev.jsonl --corpus corpus.jsonl --policy results/mine --out results/rl2
     """
     from dragoman.pipeline import train as stages
-    from dragoman.registry.policy import SHARED
     from dragoman.registry.versions import policy_set
     from dragoman.runtime import open_runtime
     from dragoman.synthesis.difficulty import curriculum
@@ -688,7 +687,7 @@ def rl(
     _check_systems([name], loaded)
     algorithm = algorithm or loaded.train.algorithm
     run_type = stages.algorithm(algorithm)
-    warm_up = policy_set(policy).of(SHARED)
+    warm_up = policy_set(policy)
     dataset = dataset or loaded.train.dataset
     settings = loaded.rl if iterations is None else loaded.rl.model_copy(update={"iterations": iterations})
     if single:

@@ -49,19 +49,20 @@ def split_name(name: str) -> tuple[str, str]:
     return system, policy
 
 
-def find_system(name: str, params: RuntimeParams) -> tuple[System, PolicySet | None]:
+def find_system(name: str, params: RuntimeParams, weights: PolicySet | None = None) -> tuple[System, PolicySet | None]:
     """The system called `name` (`system` or `system@policy`), and its policy: a version, a stage, or a folder.
 
-    The policy is None for the untrained base, and for `oracle`, which asks no model.
+    The policy is None for the untrained base, and for `oracle`, which asks no model. `weights` are a policy without a name.
 
     Raises:
         UserError: no such system or policy, or the policy lacks a role of the system.
     """
     system_name, policy = split_name(name)
     system = build(system_name, params.system_settings(system_name))
-    if policy in ("", ORACLE):
-        return system, None
-    weights = policy_set(policy)
+    if weights is None:
+        if policy in ("", ORACLE):
+            return system, None
+        weights = policy_set(policy)
     try:
         weights.check(role.name for role in system.roles)
     except UserError as e:
@@ -94,14 +95,16 @@ class Runtime:
             self._engines[key] = CoalescingEngine(open_checked(settings))
         return self._engines[key]
 
-    def open(self, name: str) -> tuple[System, Backends]:
+    def open(self, name: str, weights: PolicySet | None = None) -> tuple[System, Backends]:
         """The system called `name` (`system` or `system@policy`) and the backends it runs in.
+
+        `weights` are a policy without a name, such as one that is being trained.
 
         Raises:
             UserError: no such system or policy, a role without weights, or a model that is not there.
         """
         _, policy = split_name(name)
-        system, weights = find_system(name, self.params)
+        system, weights = find_system(name, self.params, weights)
         if policy == ORACLE:
             system = system.for_oracle()
         llm = self.engine(self.params.llm)
@@ -123,9 +126,9 @@ class Runtime:
             system = system.with_shots(shots)
         return system, replace(backends, proxy=self.engine(teacher), engines={}) if teacher else backends
 
-    async def release(self, name: str) -> None:
+    async def release(self, name: str, weights: PolicySet | None = None) -> None:
         """Free the engines of a policy that will not be asked again; the frozen LLM's stays."""
-        _, weights = find_system(name, self.params)
+        _, weights = find_system(name, self.params, weights)
         opened = [self.params.proxy] if weights is None else [self._proxy_of(folder) for folder, _ in weights.groups()]
         for settings in opened:
             key = self._key(settings)

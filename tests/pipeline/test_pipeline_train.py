@@ -81,7 +81,7 @@ async def test_a_second_run_asks_nothing_again(tmp_path):
 
 
 async def test_single_trajectories_are_drawn_independently(tmp_path):
-    episodes, metrics = await roll_out(tmp_path, backends(), TREE.single(), draws=4)
+    episodes, metrics = await roll_out(tmp_path, backends(), Exploration(breadth=(1,), force=0), draws=4)
     assert metrics["questions"] == metrics["trajectories"] == 12
     assert all(len(e.trajectories) == 1 for e in episodes) and len({e.key for e in episodes}) == 12
 

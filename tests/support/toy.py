@@ -12,11 +12,12 @@ from fakes import ListRetriever
 from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Engine
 from dragoman.engines.transformers import TransformersEngine
-from dragoman.pipeline.train import algorithm
+from dragoman.registry.policy import PolicySet, find_policy
 from dragoman.rollout.backends import Backends
 from dragoman.systems.base import Context, Outcome, Role, System
 from dragoman.systems.grammar import Form, OneOf
 from dragoman.systems.prompts import Prompt
+from dragoman.training.algorithms import find
 from dragoman.training.loop import Loop
 from dragoman.training.settings import AdapterParams, RlParams
 
@@ -60,16 +61,17 @@ class ToyRuntime:
         self.system, self.llm, self.retriever = system, llm, ListRetriever(passages)
         self.engines: dict[str, Engine] = {}
 
-    def open(self, name: str) -> tuple[System, Backends]:
-        folder = name.partition("@")[2]
+    def open(self, name: str, weights: PolicySet | None = None) -> tuple[System, Backends]:
+        folder = str(weights.of("choose")) if weights else name.partition("@")[2]
         if folder not in self.engines:
             self.engines[folder] = TransformersEngine(Path(folder), dtype="float32", threads=1)
         engine = self.engines[folder]
         return self.system, Backends(llm=self.llm or engine, proxy=engine, retriever=self.retriever)
 
-    async def release(self, name: str) -> None:
-        if engine := self.engines.pop(name.partition("@")[2], None):
-            await engine.close()
+    async def release(self, name: str, weights: PolicySet) -> None:
+        for folder, _ in weights.groups():
+            if engine := self.engines.pop(str(folder), None):
+                await engine.close()
 
     async def close(self) -> None:
         for engine in self.engines.values():
@@ -114,16 +116,18 @@ def make_run(
     *,
     system: str = "toy",
     asked: Sequence[Question] = QUESTIONS,
+    warm_up: PolicySet | None = None,
     **changes: Any,
 ) -> Loop:
     """A run of the algorithm of that name, with changes to `SETTINGS`."""
-    return algorithm(name)(
+    return Loop(
+        find(name),
         system,
         asked,
         asked[:2],
         runtime,
         SETTINGS.model_copy(update=changes),
-        warm_up=model,
+        warm_up=warm_up or find_policy(str(model)),
         reward="cover_em",
         seed=0,
         out=out,

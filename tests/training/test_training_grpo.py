@@ -10,8 +10,8 @@ from dragoman.core.errors import UserError
 from dragoman.core.types import Question
 from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.samples import Sample
-from dragoman.training.grpo import divergence, group_advantages, group_weights, grpo_loss
-from dragoman.training.loop import with_contrast
+from dragoman.training.algorithms.grpo import divergence, group_advantages, group_weights, grpo_loss
+from dragoman.training.selection import with_contrast
 
 # Two actions: the first of three tokens, the second of two.
 MASK = torch.tensor([[True, True, True], [True, True, False]])
@@ -88,7 +88,7 @@ def test_at_the_policy_that_drew_it_the_gradient_is_that_of_the_weighted_log_pro
 
 def test_single_trajectories_are_refused(tiny_model, runtime, tmp_path):
     with pytest.raises(UserError, match=r"raise rl\.exploration\.breadth"):
-        make_run("grpo", tiny_model, runtime, tmp_path / "rl", exploration=SETTINGS.exploration.single())
+        make_run("grpo", tiny_model, runtime, tmp_path / "rl", exploration=SETTINGS.single().exploration)
 
 
 async def test_where_every_group_is_dropped_nothing_is_learnt_and_the_run_goes_on(tiny_model, runtime, tmp_path):

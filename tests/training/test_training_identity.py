@@ -12,7 +12,7 @@ from dragoman.registry.policy import resume
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import Exploration
 from dragoman.systems import build
-from dragoman.training.dev import DESCRIBED, run_identity
+from dragoman.training.identity import DESCRIBED, run_identity
 
 DEV = [Question("q1", "Who?", ("Ada",))]
 MANIFEST = {"stage": "rl", "system": "c3po", "parent": "abc", "parameters": {"lr": 1}, "data": {"questions": "f00"}}
@@ -30,7 +30,7 @@ def backends(**fingerprints: str) -> Backends:
 def identity(**changes) -> dict:
     given = {"system": build("c3po"), "backends": backends(), "manifest": MANIFEST, "reward": "em", "seed": 0}
     given |= {"exploration": Exploration(), "learnt_from": ["q2", "q3"], "dev": DEV} | changes
-    return run_identity("dragoman.training.grpo", "c3po", **given)
+    return run_identity(["dragoman.training.loop", "dragoman.training.algorithms.grpo"], "c3po", **given)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_change_of_what_a_run_depends_on_starts_a_finished_run_anew(tmp_path, 
 @pytest.mark.parametrize("part", ["trainer", "code"])
 def test_other_code_of_trainer_or_system_starts_a_run_anew(monkeypatch, part):
     before = identity()
-    module = {"trainer": "dragoman.training.dev", "code": "dragoman.rollout.scheduler"}[part]
+    module = {"trainer": "dragoman.training.identity", "code": "dragoman.rollout.scheduler"}[part]
     monkeypatch.setattr(f"{module}.code_hash", lambda *modules, stop=(): "other code")
     changed = {key for key, value in identity().items() if value != before[key]}
     assert changed == {part}
@@ -76,13 +76,15 @@ def test_what_changed_is_said(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("trainer", "own", "others"),
     [
-        ("sft", {"sft", "actor"}, {"loop", "ppo", "grpo", "mygo"}),
-        ("grpo", {"grpo", "loop", "learner"}, {"sft", "ppo", "mygo"}),
-        ("mygo", {"mygo", "loop", "learner"}, {"sft", "ppo", "grpo"}),
+        (["sft"], {"sft", "actor"}, {"loop", "ppo", "grpo", "mygo"}),
+        (["loop", "algorithms.grpo"], {"grpo", "loop", "learner"}, {"sft", "ppo", "mygo"}),
+        (["loop", "algorithms.mygo"], {"mygo", "loop", "learner"}, {"sft", "ppo", "grpo"}),
     ],
+    ids=lambda case: case[-1] if isinstance(case, list) else "",
 )
 def test_a_trainer_s_code_is_what_it_imports_and_no_other_trainer(trainer, own, others):
-    names = {path.stem for path in import_closure(f"dragoman.training.{trainer}", stop=DESCRIBED)}
+    modules = [f"dragoman.training.{name}" for name in trainer]
+    names = {path.stem for module in modules for path in import_closure(module, stop=DESCRIBED)}
     assert own <= names and not names & others
 
 

@@ -10,7 +10,7 @@ from toy import QUESTIONS, ToyRuntime, make_run
 from dragoman.core.types import Question
 from dragoman.rollout.samples import read_samples
 from dragoman.rollout.store import read_episodes
-from dragoman.training.mygo import likelihood_loss, raised
+from dragoman.training.algorithms.mygo import likelihood_loss, raised
 from dragoman.training.settings import MygoParams
 
 MASK = torch.tensor([[True, True, True], [True, True, False]])

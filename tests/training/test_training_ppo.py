@@ -9,17 +9,18 @@ import toy
 from tiny import VOCABULARY
 from toy import QUESTIONS, SETTINGS, TWO_ARMS, late_reward
 
-from dragoman.training.actions import AllowedTokens, collate, micro_batches, rows, unpack
-from dragoman.training.loop import questions_of
-from dragoman.training.ppo import Learner
+from dragoman.training import algorithms
+from dragoman.training.batch import AllowedTokens, collate, micro_batches, rows, unpack
+from dragoman.training.learner import Learner
+from dragoman.training.selection import questions_of
 
 
 def learner(tiny_model, **changes) -> Learner:
-    return Learner(tiny_model, SETTINGS.model_copy(update=changes), seed=0)
+    return Learner(algorithms.find("ppo"), tiny_model, SETTINGS.model_copy(update=changes), seed=0)
 
 
 def test_trainer_and_engine_agree_on_log_probabilities(tiny_model, toy_samples):
-    _, stats = learner(tiny_model).appraise(toy_samples)
+    _, stats = learner(tiny_model).prepare(toy_samples)
     assert stats["engine_difference"] < 1e-4
     assert stats["engine_ratio_p05"] == pytest.approx(1, abs=1e-3)
     assert stats["kl"] == pytest.approx(0, abs=1e-6)  # the policy still is its reference
@@ -40,9 +41,9 @@ def test_under_a_grammar_only_the_allowed_tokens_share_the_probability(tiny_mode
 
 def test_siblings_in_one_row_do_not_see_each_other(tiny_model, toy_samples):
     own = learner(tiny_model)
-    together, _ = own.appraise(toy_samples)
+    together, _ = own.prepare(toy_samples)
     for i, sample in enumerate(toy_samples):
-        alone, _ = own.appraise([sample])
+        alone, _ = own.prepare([sample])
         width = len(sample.completion_ids)
         assert alone.old[0, :width].tolist() == pytest.approx(together.old[i, :width].tolist(), abs=1e-4)
 
@@ -51,7 +52,7 @@ def test_micro_batches_of_one_row_equal_one_of_all(tiny_model, toy_samples):
     gradients = []
     for tokens in (1, 10_000):
         own = learner(tiny_model, micro_batch_tokens=tokens, max_grad_norm=1e9)
-        experience, _ = own.appraise(toy_samples)
+        experience, _ = own.prepare(toy_samples)
         own.step(toy_samples, range(len(toy_samples)), experience)
         gradients.append([p.grad.clone() for p in (*own.actor.trainable(), *own.critic.trainable())])
     assert len(list(micro_batches(rows(toy_samples, range(12)), 1))) == 6
@@ -67,7 +68,7 @@ def test_all_that_is_trainable_changes_and_nothing_else(tiny_model, toy_samples,
     assert (own.critic is None) == (critic == "tree")
     modules = [m for m in (own.actor, own.critic) if m is not None]
     before = {n: p.detach().clone() for m in modules for n, p in m.named_parameters(prefix=type(m).__name__)}
-    experience, _ = own.appraise(toy_samples)
+    experience, _ = own.prepare(toy_samples)
     own.learn(toy_samples, experience, shuffle=random.Random(0))
     trainable = 0
     for module in modules:
@@ -131,7 +132,7 @@ async def test_of_two_policies_as_good_the_one_with_fewer_steps_is_kept(tiny_mod
     slow, quick = ({"iteration": i, "dev_reward": 0.5, "dev_steps": steps} for i, steps in ((0, 7.0), (3, 3.0)))
     run.dev_history = [slow, quick]
     for run.iteration in (0, 3):
-        run._policy = lambda: tiny_model
+        run._weights = lambda: tiny_model
         await run._evaluate()
     assert run.best == quick
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from dragoman.rollout.samples import Sample
-from dragoman.training.learner import engine_correction
-from dragoman.training.ppo import (
+from dragoman.training.algorithms.ppo import (
     generalized_advantages,
     policy_loss,
     role_weights,
@@ -16,6 +15,7 @@ from dragoman.training.ppo import (
     value_loss,
     whiten,
 )
+from dragoman.training.survey import engine_correction
 
 # Two actions: the first of three tokens, the second of two.
 MASK = torch.tensor([[True, True, True], [True, True, False]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from dragoman.rollout.record import Episode
 from dragoman.rollout.results import SAMPLES
 from dragoman.rollout.samples import Sample, write_samples
 from dragoman.systems.base import System
-from dragoman.training import seeds
+from dragoman.training import algorithms, seeds
 from dragoman.training.settings import SeedsParams
 
 if TYPE_CHECKING:
@@ -91,18 +92,15 @@ def _by_source(
     return found
 
 
-def algorithm(name: str) -> type[Loop]:
+def algorithm(name: str) -> Callable[..., Loop]:
     """The run of stage `rl` by the algorithm of that name.
 
     Raises:
         UserError: there is none.
     """
-    from dragoman.training import grpo, mygo, ppo  # torch takes seconds, and the other stages do without
+    from dragoman.training.loop import Loop  # torch takes seconds, and the other stages do without
 
-    runs: dict[str, type[Loop]] = {"ppo": ppo.Run, "mygo": mygo.Run, "grpo": grpo.Run}
-    if name not in runs:
-        raise UserError(f"unknown algorithm {name!r}: choose from {', '.join(runs)}")
-    return runs[name]
+    return partial(Loop, algorithms.find(name))
 
 
 def file_hash(*paths: Path) -> str:

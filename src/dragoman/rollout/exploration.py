@@ -51,10 +51,6 @@ class Exploration(Section):
         """How many actions are drawn at a depth, counted from 1."""
         return self.breadth[min(depth, len(self.breadth)) - 1]
 
-    def single(self) -> Exploration:
-        """One trajectory of the policy's own choice: the ablation without a tree."""
-        return self.model_copy(update={"breadth": (1,), "force": 0})
-
 
 TREE = Exploration()
 GREEDY = Exploration(breadth=(1,), force=0, temperature=0)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from dragoman.training.actions import Batch, unpack
+from dragoman.training.batch import Batch, unpack
 from dragoman.training.settings import AdapterParams
 
 
@@ -118,13 +118,13 @@ class Actor(Trainable):
             lay_out(sampled.gather(-1, targets)[:, 0]), lay_out(raw), lay_out(entropy), features.float()
         )
 
-    def reference(self) -> AbstractContextManager[Any]:
-        """Within it, the weights are those of `folder`. Only with an adapter; see `has_reference`."""
-        return self._peft.disable_adapter() if self._peft is not None else nullcontext()
-
     @property
-    def has_reference(self) -> bool:
+    def has_adapter(self) -> bool:
         return self._peft is not None
+
+    def without_adapter(self) -> AbstractContextManager[Any]:
+        """Within it, a policy with an adapter is the model of `folder`; one without stays as it is."""
+        return self._peft.disable_adapter() if self._peft is not None else nullcontext()
 
     def save(self, folder: Path) -> None:
         """Write what `export` reads: the adapter, or all weights where there is none."""

@@ -7,88 +7,58 @@ from __future__ import annotations
 
 import math
 import random
-from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from dragoman.core.progress import bar
 from dragoman.rollout.samples import Sample
-from dragoman.training.actions import AllowedTokens, Batch, Row, collate, micro_batches, rows
 from dragoman.training.actor import Actor, Critic
+from dragoman.training.algorithm import Algorithm, MicroBatch
+from dragoman.training.batch import AllowedTokens, Batch, Row, collate, micro_batches, rows
 from dragoman.training.settings import RlParams
-
-E = TypeVar("E")
-"""What an algorithm adds to a batch of actions before it learns from them."""
+from dragoman.training.survey import Survey, engine_logprobs
 
 
-@dataclass(frozen=True)
-class Survey:
-    """What the models say about a batch of actions before anything is learnt from it. All are [a, m], on the CPU."""
+class Learner:
+    """A policy, with the critic and the reference that the algorithm needs, and one optimizer.
 
-    old: Tensor
-    """Log-probabilities under the policy that drew the actions."""
-    raw: Tensor
-    """Those of the model itself, without grammar and temperature."""
-    entropy: Tensor
-    reference: Tensor
-    """As `old`, under the warm-up; `old` itself where no reference is asked."""
-    values: Tensor
-    """The critic's; 0 without one."""
-    engine: Tensor
-    """As `raw`, as the engine reported them; `raw` where it did not."""
-    reported: Tensor
-    """bool: the engine did."""
-    mask: Tensor
-    """bool: there is such a token."""
-
-    def figures(self) -> dict[str, float]:
-        """What it says about the health of a run, by the names of the history's columns."""
-        difference = (self.raw - self.engine)[self.mask & self.reported]
-        ratios = difference.exp().quantile(torch.tensor([0.05, 0.5, 0.95])).tolist() if len(difference) else [1.0] * 3
-        return {
-            "kl": float((self.old - self.reference)[self.mask].mean()),
-            "entropy": float(self.entropy[self.mask].mean()),
-            "engine_difference": float(difference.abs().mean()) if len(difference) else 0.0,
-            **{f"engine_ratio_{q}": r for q, r in zip(("p05", "p50", "p95"), ratios, strict=True)},
-        }
-
-
-class PolicyLearner(ABC, Generic[E]):
-    """A policy, its optimizer, and what an algorithm does with a batch of actions: appraise it, then learn from it.
-
-    Algorithms differ in `appraise` and `step`. Those with other weights to train (a critic) give the optimizer another
-    parameter group, those with a KL penalty ask for a reference.
+    Args:
+        algorithm: its `prepare`, `weigh` and `loss` are called.
+        warm_up: model folder to start from, which is also the reference.
+        seed: of the first weights of adapters and heads.
     """
 
-    def __init__(self, warm_up: Path, settings: RlParams, *, seed: int) -> None:
-        torch.manual_seed(seed)  # of the first weights of adapters and heads
+    def __init__(self, algorithm: Algorithm, warm_up: Path, settings: RlParams, *, seed: int) -> None:
+        torch.manual_seed(seed)
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.settings = settings
+        self.algorithm, self.settings = algorithm, settings
         self.actor = Actor(warm_up, settings.adapter, device, bf16=settings.bf16)
+        groups = [(self.actor.trainable(), settings.policy_lr)]
+        self.critic: Critic | None = None
+        if algorithm.needs_critic(settings):
+            self.critic = Critic(self.actor, separate=settings.critic == "separate", adapter=settings.adapter)
+            groups.append((self.critic.trainable(), settings.value_lr))
+        self.needs_reference = algorithm.needs_reference(settings)
         self.reference: Actor | None = None
-        group: dict[str, Any] = {
-            "params": self.actor.trainable(),
-            "lr": settings.policy_lr,
-            "initial_lr": settings.policy_lr,
-        }
-        self.optimizer = torch.optim.AdamW([group], betas=(0.9, 0.95), weight_decay=0.0)
+        if self.needs_reference and not self.actor.has_adapter:  # an adapter can be put aside instead
+            self.reference = Actor(warm_up, None, device, bf16=settings.bf16).requires_grad_(False)
+        self.optimizer = torch.optim.AdamW(
+            [{"params": weights, "lr": rate, "initial_lr": rate} for weights, rate in groups],
+            betas=(0.9, 0.95),
+            weight_decay=0.0,
+        )
         self.allowed = AllowedTokens(warm_up)
 
-    @abstractmethod
-    def appraise(self, batch: Sequence[Sample]) -> tuple[E, dict[str, float]]:
+    def prepare(self, batch: Sequence[Sample]) -> tuple[Any, dict[str, float]]:
         """What is to be known of a batch before the policy changes, and figures for the history."""
+        return self.algorithm.prepare(self, batch)
 
-    @abstractmethod
-    def step(self, batch: Sequence[Sample], indices: Sequence[int], experience: E) -> dict[str, float]:
-        """One optimizer step on some actions of a batch, in micro-batches whose gradients add up."""
-
-    def learn(self, batch: Sequence[Sample], experience: E, *, shuffle: random.Random) -> dict[str, float]:
+    def learn(self, batch: Sequence[Sample], experience: Any, *, shuffle: random.Random) -> dict[str, float]:
         """Some epochs of steps over mini-batches. Returns the means of what was seen on the way."""
         s = self.settings
         seen: dict[str, list[float]] = defaultdict(list)
@@ -102,48 +72,62 @@ class PolicyLearner(ABC, Generic[E]):
                     for name, value in step.items():
                         seen[name].append(value)
                     advance(" ".join(f"{name} {value:.3f}" for name, value in step.items()), steps=len(indices))
+        self.allowed.forget()
         return {name: sum(values) / len(values) for name, values in seen.items()}
 
+    def step(self, batch: Sequence[Sample], indices: Sequence[int], experience: Any) -> dict[str, float]:
+        """One optimizer step on some actions of a batch, in micro-batches whose gradients add up."""
+        device = self.actor.device
+        weights = torch.zeros(len(batch))
+        weights[list(indices)] = self.algorithm.weigh([batch[i] for i in indices])
+        tokens = sum(len(batch[i].completion_ids) for i in indices)
+        self.optimizer.zero_grad(set_to_none=True)
+        figures: dict[str, float] = defaultdict(float)
+        for micro in self.batches(batch, indices):
+            policy = self.actor(micro, self.settings.exploration.temperature)
+            values = None if self.critic is None else self.critic(micro, policy)
+            weight, mask = weights[micro.actions].to(device), micro.mask.to(device)
+            part = _part(experience, micro, device)
+            loss, own = self.algorithm.loss(
+                MicroBatch(policy.logprobs, values, mask, weight, tokens), part, self.settings
+            )
+            loss.backward()
+            for name, value in own.items():
+                figures[name] += value
+        return {**figures, "grad_norm": self._apply_gradients()}
+
     def batches(self, batch: Sequence[Sample], indices: Sequence[int]) -> list[Batch]:
-        limit = self.settings.micro_batch_tokens
-        grouped: list[list[Row]] = list(micro_batches(rows(batch, indices), limit))
+        grouped = micro_batches(rows(batch, indices), self.settings.micro_batch_tokens)
         return [collate(group, batch, self.allowed, self.allowed.pad_id) for group in grouped]
 
     @torch.no_grad()
-    def survey(self, batch: Sequence[Sample], *, reference: bool = False, critic: Critic | None = None) -> Survey:
-        """One pass of the policy over a batch and, where they are asked, one of the reference and of the critic."""
+    def survey(self, batch: Sequence[Sample]) -> Survey:
+        """One pass of the policy over a batch and, where they are needed, one of the reference and of the critic."""
         shape = (len(batch), max(len(sample.completion_ids) for sample in batch))
         old, raw, entropy, under_reference, values = (torch.zeros(shape) for _ in range(5))
         mask = torch.zeros(shape, dtype=torch.bool)
-        with bar("appraise", len(batch)) as advance:
+        with bar("prepare", len(batch)) as advance:
             for micro in self.batches(batch, range(len(batch))):
                 policy = self.actor(micro, self.settings.exploration.temperature)
-                width = micro.mask.shape[1]
-                old[micro.actions, :width] = policy.logprobs.cpu()
-                raw[micro.actions, :width] = policy.raw.cpu()
-                entropy[micro.actions, :width] = policy.entropy.cpu()
-                if critic is not None:
-                    values[micro.actions, :width] = critic(micro, policy).cpu()
-                mask[micro.actions, :width] = micro.mask
-                if reference:
-                    under_reference[micro.actions, :width] = self._under_reference(micro).cpu()
+                place = (micro.actions, slice(micro.mask.shape[1]))
+                old[place] = policy.logprobs.cpu()
+                raw[place] = policy.raw.cpu()
+                entropy[place] = policy.entropy.cpu()
+                if self.critic is not None:
+                    values[place] = self.critic(micro, policy).cpu()
+                mask[place] = micro.mask
+                if self.needs_reference:
+                    under_reference[place] = self._under_reference(micro).cpu()
                 advance(steps=len(micro.actions))
         engine, reported = engine_logprobs(batch, raw)
-        return Survey(old, raw, entropy, under_reference if reference else old, values, engine, reported, mask)
-
-    def open_reference(self) -> None:
-        """Keep the warm-up as it is: a second model, unless the policy can put its adapter aside."""
-        if not self.actor.has_reference:
-            actor = self.actor
-            self.reference = Actor(actor.folder, None, actor.device, bf16=actor.bf16).requires_grad_(False)
+        reference = under_reference if self.needs_reference else old
+        return Survey(old, raw, entropy, reference, values, engine, reported, mask)
 
     def _under_reference(self, micro: Batch) -> Tensor:
-        if self.reference is not None:
-            return self.reference(micro, self.settings.exploration.temperature).logprobs
-        with self.actor.reference():
-            return self.actor(micro, self.settings.exploration.temperature).logprobs
+        with self.actor.without_adapter():
+            return (self.reference or self.actor)(micro, self.settings.exploration.temperature).logprobs
 
-    def apply_gradients(self) -> float:
+    def _apply_gradients(self) -> float:
         """Let the optimizer step. Returns the norm of the policy's gradient before it was clipped."""
         # apart: a critic's gradients are far larger at first, and would scale the policy's down with them
         groups = self.optimizer.param_groups
@@ -159,31 +143,27 @@ class PolicyLearner(ABC, Generic[E]):
             group["lr"] = group["initial_lr"] * factor
 
     def state(self) -> dict[str, Any]:
+        """All that a run needs to go on as if it had not stopped."""
         return {
             "actor": self.actor.state(),
+            "critic": None if self.critic is None else self.critic.state(),
             "optimizer": self.optimizer.state_dict(),
             "random": torch.get_rng_state(),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
         self.actor.load_state(state["actor"])
+        if self.critic is not None:
+            self.critic.load_state(state["critic"])
         self.optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["random"])
 
 
-def engine_logprobs(batch: Sequence[Sample], own: Tensor) -> tuple[Tensor, Tensor]:
-    """The engine's log-probabilities as [a, m], with `own` where it reported none, and where it did report."""
-    engine, reported = own.clone(), torch.zeros(own.shape, dtype=torch.bool)
-    for i, sample in enumerate(batch):
-        if len(sample.logprobs) == len(sample.completion_ids):
-            engine[i, : len(sample.logprobs)] = torch.tensor(sample.logprobs)
-            reported[i, : len(sample.logprobs)] = True
-    return engine, reported
-
-
-def engine_correction(trainer: Tensor, engine: Tensor, mask: Tensor, *, cap: float) -> Tensor:
-    """[a, m] weights min(pi_trainer / pi_engine, cap), for engines compute the same model a little differently."""
-    return torch.where(mask, (trainer - engine).exp().clamp(max=cap), 0.0)
+def _part(experience: Any, micro: Batch, device: torch.device) -> Any:
+    """The same tuple of tensors, for the actions of a micro-batch alone."""
+    width = micro.mask.shape[1]
+    parts = [(x[micro.actions, :width] if x.dim() == 2 else x[micro.actions]).to(device) for x in experience]
+    return experience._make(parts) if hasattr(experience, "_make") else tuple(parts)
 
 
 def _mini_batches(groups: Sequence[Row], size: int) -> list[list[Row]]:

@@ -1,18 +1,14 @@
-"""The run of an algorithm: iterate, roll out and learn; keep the policy that is best on `dev`; go on after a kill."""
+"""The run of an algorithm: roll out, learn, checkpoint; keep the policy that is best on `dev`; go on after a kill."""
 
 from __future__ import annotations
 
 import logging
 import random
-import shutil
-import tempfile
 import time
-from abc import ABC, abstractmethod
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
@@ -20,16 +16,19 @@ from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.progress import bar
 from dragoman.core.types import Question
-from dragoman.registry.policy import METRICS, lineage, publish, resume
+from dragoman.registry.policy import METRICS, PolicySet, lineage, resume
 from dragoman.registry.trained_with import trained_with
 from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import Sample, samples, write_samples
 from dragoman.rollout.view import write_tree
 from dragoman.runtime import Runtime
-from dragoman.training.dev import dev_rollout, roll_out_policy, run_identity
-from dragoman.training.export import export
-from dragoman.training.learner import PolicyLearner
+from dragoman.training.algorithm import Algorithm
+from dragoman.training.identity import run_identity
+from dragoman.training.learner import Learner
+from dragoman.training.policies import TrainedPolicy
+from dragoman.training.rollouts import Rollouts, summary
+from dragoman.training.selection import mean_reward, questions_of
 from dragoman.training.settings import RlParams
 
 log = logging.getLogger(__name__)
@@ -37,29 +36,19 @@ log = logging.getLogger(__name__)
 CHECKPOINT = "checkpoint.pt"
 
 
-@dataclass(frozen=True)
-class Collected:
-    """What an iteration has to learn from."""
-
-    episodes: Sequence[Episode]
-    batch: Sequence[Sample]
-    """May be empty; then nothing is learnt in this iteration."""
-    figures: Mapping[str, Any] = field(default_factory=dict)
-    """For the history, where they win over the loop's own of the same name."""
-
-
-class Loop(ABC):
+class Loop:
     """Iterate: roll out with the current policy, choose what to learn from, learn. Keep the policy that is best on `dev`.
 
-    Algorithms differ in `collect` and in their learner. Every iteration ends in a checkpoint. A run that was cut short goes
-    on from there when it is made again with equal arguments, and comes to the same numbers; with other arguments it starts
-    anew.
+    Every iteration ends in a checkpoint. A run that was cut short goes on from there when it is made again with equal
+    arguments, and comes to the same numbers; with other arguments it starts anew.
 
     Args:
+        algorithm: what to learn from, and how.
         system: name of the system whose roles are trained.
         questions: to learn from; shuffled anew in each pass.
         dev: never learnt from; greedy answers to them choose the policy.
-        warm_up: model folder of the policy to start from, which is also the reference.
+        warm_up: the policy to start from. The weights behind `settings.roles` are trained and stay near those of the
+            warm-up; the weights of other roles are carried over.
         reward: name of the score that is learnt from, such as `cover_em`.
         out: the stage's folder.
         data: hashes of what is learnt from, for the manifest.
@@ -69,18 +58,16 @@ class Loop(ABC):
         UserError: nothing to learn from, or settings that the algorithm cannot work with.
     """
 
-    algorithm: ClassVar[str]
-    learner_type: ClassVar[type[PolicyLearner[Any]]]
-
     def __init__(
         self,
+        algorithm: Algorithm,
         system: str,
         questions: Sequence[Question],
         dev: Sequence[Question],
         runtime: Runtime,
         settings: RlParams,
         *,
-        warm_up: Path,
+        warm_up: PolicySet,
         reward: str,
         seed: int,
         out: Path,
@@ -89,32 +76,25 @@ class Loop(ABC):
     ) -> None:
         if not questions or not dev:
             raise UserError("rl needs questions to learn from and dev questions to choose by; one of the two is empty")
-        self.system, self.questions, self.dev, self.runtime = system, questions, dev, runtime
-        self.settings, self.warm_up, self.reward, self.seed, self.out = settings, warm_up, reward, seed, out
-        self.ranks = ranks
-        parameters = {
-            "algorithm": self.algorithm,
-            "reward": reward,
-            "seed": seed,
-            **settings.model_dump(mode="json"),
-        }
+        algorithm.check(settings)
+        self.algorithm, self.system, self.questions, self.dev = algorithm, system, questions, dev
+        self.runtime, self.settings, self.warm_up = runtime, settings, warm_up
+        self.reward, self.seed, self.out, self.ranks = reward, seed, out, ranks
+        self.policy = TrainedPolicy(warm_up, settings.roles, out)
+        parameters = {"algorithm": algorithm.name, "reward": reward, "seed": seed, **settings.model_dump(mode="json")}
         self.manifest = lineage("rl", system, warm_up, data, parameters)
-        self.learner = self.learner_type(warm_up, settings, seed=seed)
+        self.rollouts = Rollouts(system, runtime, reward, seed, settings.concurrency)
+        self.learner = Learner(algorithm, self.policy.base, settings, seed=seed)
         self.iteration = 0
         self.history: list[dict[str, Any]] = []
         self.dev_history: list[dict[str, Any]] = []
         self.best: dict[str, Any] | None = None
 
-    @abstractmethod
-    async def collect(self, questions: Sequence[Question]) -> Collected:
-        """Roll out an iteration's questions, and choose what is learnt from."""
-
     async def train(self) -> dict[str, Any]:
         """Train, publish the best policy in `out`, and return what `out/metrics.json` holds."""
-        start = f"{self.system}@{self.warm_up}"
-        system, backends = self.runtime.open(start)
+        system, backends = self.runtime.open(self.system, self.warm_up)
         identity = run_identity(
-            type(self).__module__,
+            [__name__, self.algorithm.collect.__module__],
             self.system,
             system,
             backends,
@@ -130,7 +110,7 @@ class Loop(ABC):
         self.manifest |= {"trained_with": trained_with(system)}
         self._load_checkpoint()
         if self.iteration:
-            await self.runtime.release(start)
+            await self.runtime.release(self.system, self.warm_up)
         stopped = self.settings.guards.broken_by(self.history[-1]) if self.history else ""
         with bar(f"rl {self.system}", self.settings.iterations) as advance:
             advance(steps=self.iteration)
@@ -150,23 +130,24 @@ class Loop(ABC):
         return self._finish(stopped)
 
     async def roll_out(
-        self, questions: Sequence[Question], *, exploration: Exploration, seed: int, part: str = ""
+        self,
+        questions: Sequence[Question],
+        *,
+        exploration: Exploration | None = None,
+        seed: int | None = None,
+        part: str = "",
     ) -> list[Episode]:
-        """Episodes of the current policy, in a folder of this iteration, or in the part of it that is named."""
-        return await roll_out_policy(
-            self.system,
-            self._policy(),
-            questions,
-            self.runtime,
-            exploration=exploration,
-            reward=self.reward,
-            seed=seed,
-            concurrency=self.settings.concurrency,
-            out=self.out / "rollouts" / f"{self.iteration:04d}" / part,
-        )
+        """Episodes of the current policy: by default trees, with a seed for each iteration.
 
-    async def grow_trees(self, questions: Sequence[Question]) -> list[Episode]:
-        return await self.roll_out(questions, exploration=self.settings.exploration, seed=self.seed + self.iteration)
+        They are kept in a folder of this iteration, or in the part of it that is named.
+        """
+        return await self.rollouts.run(
+            self.policy.whole(self._weights()),
+            questions,
+            out=self.out / "rollouts" / f"{self.iteration:04d}" / part,
+            exploration=exploration or self.settings.exploration,
+            seed=self.seed + self.iteration if seed is None else seed,
+        )
 
     def samples(self, episodes: Sequence[Episode]) -> list[Sample]:
         """The actions of the roles that are trained."""
@@ -179,20 +160,21 @@ class Loop(ABC):
         return [x for x in found if len(x.prompt_ids) + len(x.completion_ids) <= self.settings.max_tokens]
 
     async def _iterate(self) -> dict[str, Any]:
-        """One iteration: roll out, choose, appraise, learn."""
+        """One iteration, as a row of the history."""
         s, started = self.settings, time.monotonic()
-        chosen = questions_of(self.iteration, self.questions, s.questions, self.seed, self.ranks)
-        collected = await self.collect(chosen)
-        await self.runtime.release(f"{self.system}@{self._policy()}")  # the next iteration has other weights
+        collected = await self.algorithm.collect(
+            self, questions_of(self.iteration, self.questions, s.questions, self.seed, self.ranks)
+        )
+        await self.runtime.release(
+            self.system, self.policy.alone(self._weights())
+        )  # the next iteration has other weights
         rolled = time.monotonic()
         episodes, batch = collected.episodes, collected.batch
         stats: dict[str, float] = {}
         self.learner.set_progress(self.iteration / s.iterations)
         if batch:
-            experience, stats = self.learner.appraise(batch)
-            shuffle = random.Random(f"{self.seed}/{self.iteration}")
-            stats |= self.learner.learn(batch, experience, shuffle=shuffle)
-            self.learner.allowed.forget()
+            experience, stats = self.learner.prepare(batch)
+            stats |= self.learner.learn(batch, experience, shuffle=random.Random(f"{self.seed}/{self.iteration}"))
             write_samples(self.out / "samples.parquet", batch)
         else:
             log.warning("rl iteration %d: nothing to learn from: %s", self.iteration, dict(collected.figures))
@@ -218,22 +200,13 @@ class Loop(ABC):
         """Greedy answers to the dev questions; the policy is kept when it is the best so far."""
         row = next((r for r in self.dev_history if r["iteration"] == self.iteration), None)
         if row is None:
-            summary = await dev_rollout(
-                self.system,
-                self._policy(),
-                self.dev,
-                self.runtime,
-                reward=self.reward,
-                seed=self.seed,
-                concurrency=self.settings.concurrency,
-                out=self.out / "dev" / f"{self.iteration:04d}",
-            )
-            row = {"iteration": self.iteration, **summary}
+            out = self.out / "dev" / f"{self.iteration:04d}"
+            episodes = await self.rollouts.run(self.policy.whole(self._weights()), self.dev, out=out)
+            row = {"iteration": self.iteration, **summary(episodes, self.reward)}
             self.dev_history.append(row)
         if self.best is None or self._worth(row) > self._worth(self.best):
             self.best = row
-            shutil.rmtree(self.out / "best", ignore_errors=True)
-            shutil.copytree(self._policy(), self.out / "best")
+            self.policy.keep(self._weights())
         log.info("rl iteration %d: dev %s %.3f", self.iteration, self.reward, row["dev_reward"])
 
     def _worth(self, row: dict[str, Any]) -> float:
@@ -241,17 +214,8 @@ class Loop(ABC):
         worth: float = row["dev_reward"] - self.settings.price * row["dev_steps"]
         return worth
 
-    def _policy(self) -> Path:
-        """A folder with the current weights, for an engine to read."""
-        if self.iteration == 0:
-            return self.warm_up
-        folder = self.out / "current" / f"{self.iteration:04d}"
-        if not folder.is_dir():
-            shutil.rmtree(folder.parent, ignore_errors=True)
-            with tempfile.TemporaryDirectory() as trained:
-                self.learner.actor.save(Path(trained))
-                export(self.warm_up, Path(trained), folder)
-        return folder
+    def _weights(self) -> Path:
+        return self.policy.weights(self.iteration, self.learner.actor)
 
     def _checkpoint(self) -> None:
         state = {
@@ -282,7 +246,7 @@ class Loop(ABC):
         """Publish the best policy; what only a resumed run would need goes."""
         assert self.best is not None  # the first iteration starts with an evaluation
         metrics = {
-            "algorithm": self.algorithm,
+            "algorithm": self.algorithm.name,
             "iterations": self.iteration,
             "stopped": stopped,
             "best_iteration": self.best["iteration"],
@@ -291,39 +255,8 @@ class Loop(ABC):
             "first": self.dev_history[0],
             "last": self.dev_history[-1],
         }
-        policy = publish(self.out / "best", self.out, self.manifest | {"metrics": metrics})
-        metrics["policy"] = policy.version
+        metrics["policy"] = self.policy.publish(self.manifest | {"metrics": metrics}).version
         files.write_json(self.out / METRICS, metrics)
         self._write_history()
-        shutil.rmtree(self.out / "current", ignore_errors=True)
         (self.out / CHECKPOINT).unlink(missing_ok=True)
         return metrics
-
-
-def mean_reward(episodes: Sequence[Episode], reward: str) -> float:
-    """Over all trajectories that have one; 0 where none has."""
-    rewarded = [r for e in episodes for t in e.trajectories if (r := t.rewards.get(reward)) is not None]
-    return sum(rewarded) / max(1, len(rewarded))
-
-
-def with_contrast(found: Sequence[Sample]) -> list[Sample]:
-    """The actions of those states in which siblings earned different credit: elsewhere any choice did as well."""
-    credits: dict[str, set[float]] = defaultdict(set)
-    for sample in found:
-        credits[sample.group].add(sample.credit)
-    return [sample for sample in found if len(credits[sample.group]) > 1]
-
-
-def questions_of(
-    iteration: int, questions: Sequence[Question], count: int, seed: int, ranks: Mapping[str, int] = {}
-) -> list[Question]:
-    """The `count` questions of an iteration: none comes again before a pass is over, and each pass has an order of its own.
-
-    Within it, questions of lower rank (by id) come first. What does not fill a last iteration of a pass is left out of it.
-    """
-    count = min(count, len(questions))
-    turn, place = divmod(iteration, len(questions) // count)
-    order = list(questions)
-    random.Random(f"{seed}/{turn}").shuffle(order)
-    order.sort(key=lambda question: ranks.get(question.id, 0))
-    return order[place * count : (place + 1) * count]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from dragoman.core.errors import UserError
 from dragoman.core.settings import Section
@@ -13,8 +13,16 @@ from dragoman.corpus.settings import Source
 from dragoman.engines.settings import EngineParams
 from dragoman.rewards import expression
 from dragoman.rollout.exploration import Exploration
+from dragoman.training import algorithms
 
-Algorithm = Literal["ppo", "mygo", "grpo"]
+
+def _known(name: str) -> str:
+    if name not in algorithms.names():
+        raise ValueError(f"unknown algorithm {name!r}: choose from {', '.join(algorithms.names())}")
+    return name
+
+
+AlgorithmName = Annotated[str, AfterValidator(_known)]
 
 
 def _known_reward(setting: Any) -> str:
@@ -29,7 +37,7 @@ class TrainParams(Section):
 
     system: str = "c3po"
     dataset: str = "atlas"
-    algorithm: Algorithm = "ppo"
+    algorithm: AlgorithmName = "ppo"
     """What stage rl does: multi-agent PPO (C-3PO), MyGO (Mujica-MyGO), or GRPO."""
     reward: Annotated[str, BeforeValidator(_known_reward)] = "cover_em"
     """A reward by its name, or a weighted sum: `cover_em + 0.5 * f1`, or a mapping of names to weights and parameters."""
@@ -199,15 +207,14 @@ class RlParams(Section):
         return self
 
     def single(self) -> RlParams:
-        """Single trajectories: no siblings to be contrasted with, or to tell what a state is worth."""
+        """Single trajectories of the policy's own choice: no siblings to compare, or to tell what a state is worth."""
+        exploration = self.exploration.model_copy(update={"breadth": (1,), "force": 0})
         critic = "head" if self.critic == "tree" else self.critic
-        return self.model_copy(
-            update={"exploration": self.exploration.single(), "only_contrasts": False, "critic": critic}
-        )
+        return self.model_copy(update={"exploration": exploration, "only_contrasts": False, "critic": critic})
 
 
 class PairsParams(Section):
     """Stage `pairs`: every one of these systems is trained by every one of these algorithms."""
 
     systems: tuple[str, ...] = ()
-    algorithms: tuple[Algorithm, ...] = ()
+    algorithms: tuple[AlgorithmName, ...] = ()

@@ -16,14 +16,15 @@ from typing import Any
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
-from dragoman.registry.policy import METRICS, lineage, publish, resume
+from dragoman.registry.policy import METRICS, find_policy, lineage, publish, resume
 from dragoman.registry.trained_with import trained_with
-from dragoman.rollout.exploration import Exploration
+from dragoman.rollout.exploration import GREEDY
 from dragoman.rollout.samples import Sample
 from dragoman.runtime import Runtime
 from dragoman.training.actor import lora_config
-from dragoman.training.dev import dev_rollout, run_identity
 from dragoman.training.export import export
+from dragoman.training.identity import run_identity
+from dragoman.training.rollouts import Rollouts, summary
 from dragoman.training.settings import SftParams
 
 log = logging.getLogger(__name__)
@@ -68,40 +69,34 @@ async def train(
         )
     parameters = {"reward": reward, "seed": seed, **settings.model_dump(mode="json")}
     manifest = lineage("sft", system, base, data, parameters)
-    played, backends = runtime.open(f"{system}@{base}")
+    start = find_policy(str(base))
+    played, backends = runtime.open(system, start)
     identity = run_identity(
-        __name__,
+        [__name__],
         system,
         played,
         backends,
         manifest,
-        exploration=Exploration(),
+        exploration=GREEDY,
         reward=reward,
         seed=seed,
         learnt_from=[sample.node for sample in fitting],
         dev=dev,
     )
-    await runtime.release(f"{system}@{base}")
+    await runtime.release(system, start)
     if finished := resume(out, identity):
         return finished
     manifest |= {"trained_with": trained_with(played)}
     losses = _fine_tune(base, fitting, settings, seed=seed, work=out / "epochs")
+    rollouts = Rollouts(system, runtime, reward, seed, settings.concurrency)
     history: list[dict[str, Any]] = []
     for epoch, checkpoint in enumerate(_checkpoints(out / "epochs"), start=1):
         folder = out / "candidates" / f"{epoch:02d}"
         if not folder.is_dir():
             export(base, checkpoint, folder)
-        row = await dev_rollout(
-            system,
-            folder,
-            dev,
-            runtime,
-            reward=reward,
-            seed=seed,
-            concurrency=settings.concurrency,
-            out=out / "dev" / f"{epoch:02d}",
-        )
-        await runtime.release(f"{system}@{folder}")
+        policy = find_policy(str(folder))
+        row = summary(await rollouts.run(policy, dev, out=out / "dev" / f"{epoch:02d}"), reward)
+        await runtime.release(system, policy)
         history.append({"epoch": epoch, **row})
         log.info("sft epoch %d: dev %s %.3f", epoch, reward, row["dev_reward"])
     best = max(history, key=lambda row: row["dev_reward"])
@@ -114,8 +109,8 @@ async def train(
         "dev_questions": len(dev),
         "loss": losses[-1]["loss"] if losses else None,
     }
-    policy = publish(out / "candidates" / f"{best['epoch']:02d}", out, manifest | {"metrics": metrics})
-    metrics["policy"] = policy.version
+    published = publish(out / "candidates" / f"{best['epoch']:02d}", out, manifest | {"metrics": metrics})
+    metrics["policy"] = published.version
     files.write_csv(out / "loss.csv", losses)
     files.write_csv(out / "dev.csv", history)
     files.write_json(out / METRICS, metrics)

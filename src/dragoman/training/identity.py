@@ -1,0 +1,55 @@
+"""All that the result of a training run depends on, so that a run goes on only where nothing of it has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dragoman.core.identity import code_hash
+from dragoman.core.types import Question
+from dragoman.rewards import Reward
+from dragoman.rollout.backends import Backends
+from dragoman.rollout.exploration import Exploration
+from dragoman.rollout.scheduler import describe
+from dragoman.systems.base import System
+
+DESCRIBED = (
+    "dragoman.engines",
+    "dragoman.registry",
+    "dragoman.retrieval",
+    "dragoman.runtime",
+    "dragoman.systems",
+    "dragoman.tracking",
+)
+"""Left out of a trainer's code: the rollouts' description has it, or its result cannot depend on it."""
+
+
+def run_identity(
+    trainer: Sequence[str],
+    name: str,
+    system: System,
+    backends: Backends,
+    manifest: Mapping[str, Any],
+    *,
+    exploration: Exploration,
+    reward: str,
+    seed: int,
+    learnt_from: Sequence[str],
+    dev: Sequence[Question],
+) -> dict[str, Any]:
+    """All that the result of a training run depends on; see `registry.policy.resume`.
+
+    Args:
+        trainer: the modules that train: their import closure is part of the identity, and that of other trainers is not.
+        name: of the system.
+        backends: with the policy that training starts from as its proxy.
+        manifest: of the policy to be: its parameters and the hashes of its data.
+        learnt_from: ids of questions or samples, in their order.
+    """
+    return {
+        "trainer": code_hash(*trainer, stop=DESCRIBED),
+        **describe(name, system, backends, exploration, seed, Reward.of(reward, backends.llm)),
+        **{key: value for key, value in manifest.items() if key not in ("system", "trained_with")},
+        "learnt_from": list(learnt_from),
+        "dev": [question.id for question in dev],
+    }

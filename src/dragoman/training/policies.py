@@ -1,0 +1,85 @@
+"""The policy of a training run: a policy set of which one model folder is trained, and the others stay as they are."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dragoman.core.errors import UserError
+from dragoman.registry.policy import SHARED, PolicySet, publish
+from dragoman.training.actor import Actor
+from dragoman.training.export import export
+
+
+def trained_entries(policy: PolicySet, roles: Sequence[str]) -> tuple[str, ...]:
+    """The entries of a policy set that share the weights behind `roles`, all roles where none is named.
+
+    Raises:
+        UserError: these roles have different weights.
+    """
+    wanted = {role if role in policy.weights else SHARED for role in roles} or set(policy.weights)
+    groups = [entries for _, entries in policy.groups() if wanted & set(entries)]
+    if len(groups) != 1:
+        apart = "; ".join(", ".join(entries) for entries in groups)
+        raise UserError(
+            f"policy {policy.version} has weights of their own for these roles: {apart}. One run trains one of them: "
+            "name its roles in rl.roles"
+        )
+    return groups[0]
+
+
+class TrainedPolicy:
+    """The weights of a run by iteration, in folders of the stage.
+
+    Args:
+        start: the policy before the first iteration.
+        roles: those that are trained; empty for all.
+        out: the stage's folder.
+
+    Raises:
+        UserError: see `trained_entries`.
+    """
+
+    def __init__(self, start: PolicySet, roles: Sequence[str], out: Path) -> None:
+        self.start, self.out = start, out
+        self.entries = trained_entries(start, roles)
+        self.base = start.weights[self.entries[0]]
+        self.best = out / "best"
+
+    def weights(self, iteration: int, actor: Actor) -> Path:
+        """A model folder with the weights that are trained, as they are now. It replaces those of other iterations."""
+        if iteration == 0:
+            return self.base
+        folder = self.out / "current" / f"{iteration:04d}"
+        if not folder.is_dir():
+            shutil.rmtree(folder.parent, ignore_errors=True)
+            folder.parent.mkdir(parents=True)
+            with tempfile.TemporaryDirectory(dir=folder.parent) as trained:
+                actor.save(Path(trained))
+                export(self.base, Path(trained), folder)
+        return folder
+
+    def whole(self, weights: Path) -> PolicySet:
+        """The policy with these weights in the place of the trained ones."""
+        if weights == self.base:
+            return self.start
+        return PolicySet(weights.name, {**self.start.weights, **dict.fromkeys(self.entries, weights)}, {})
+
+    def alone(self, weights: Path) -> PolicySet:
+        """These weights without those that are not trained."""
+        return PolicySet(weights.name, {SHARED: weights}, {})
+
+    def keep(self, weights: Path) -> None:
+        """Remember these weights as the best so far."""
+        shutil.rmtree(self.best, ignore_errors=True)
+        shutil.copytree(weights, self.best)
+
+    def publish(self, manifest: Mapping[str, Any]) -> PolicySet:
+        """Make the best weights, with those that were not trained, the stage's policy; what a run needs alone goes."""
+        carried = {role: folder for role, folder in self.start.weights.items() if role not in self.entries}
+        policy = publish(dict.fromkeys(self.entries, self.best), self.out, manifest, carried=carried)
+        shutil.rmtree(self.out / "current", ignore_errors=True)
+        return policy

@@ -1,0 +1,75 @@
+"""Episodes of the policies of a training run, and how good a policy is on the dev questions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dragoman.core.progress import bar
+from dragoman.core.types import Question
+from dragoman.registry.policy import PolicySet
+from dragoman.rewards import Reward
+from dragoman.rollout.exploration import GREEDY, Exploration
+from dragoman.rollout.record import Episode
+from dragoman.rollout.scheduler import roll_out
+from dragoman.rollout.store import EpisodeStore
+from dragoman.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """Rolls a system out with one policy after another, always for the same reward."""
+
+    system: str
+    runtime: Runtime
+    reward: str
+    seed: int
+    concurrency: int
+
+    async def run(
+        self,
+        policy: PolicySet,
+        questions: Sequence[Question],
+        *,
+        out: Path,
+        exploration: Exploration = GREEDY,
+        seed: int | None = None,
+    ) -> list[Episode]:
+        """An episode for each question, with the reward among their rewards, kept in `out`.
+
+        `seed` is by default that of all rollouts.
+        """
+        played, backends = self.runtime.open(self.system, policy)
+        with EpisodeStore(out) as store, bar(f"{out.parent.name} {out.name}", len(questions)) as advance:
+            return await roll_out(
+                questions,
+                self.system,
+                played,
+                backends,
+                store,
+                exploration=exploration,
+                seed=self.seed if seed is None else seed,
+                concurrency=self.concurrency,
+                reward=Reward.of(self.reward, backends.llm),
+                progress=lambda episode: advance(),
+            )
+
+
+def summary(episodes: Sequence[Episode], reward: str) -> dict[str, Any]:
+    """What greedy episodes are worth, by the names of the columns of `dev.csv`.
+
+    These are the mean reward, the decisions and steps (with searches and calls of the LLM) per question, and the share of
+    each first decision.
+    """
+    trajectories = [e.trajectories[0] for e in episodes]
+    rewarded = [r for t in trajectories if (r := t.rewards.get(reward)) is not None]
+    first = Counter(e.nodes[0].kind for e in episodes if e.nodes and e.nodes[0].kind)
+    return {
+        "dev_reward": sum(rewarded) / max(1, len(rewarded)),
+        "dev_depth": sum(len(t.nodes) for t in trajectories) / len(trajectories),
+        "dev_steps": sum(len(t.steps) for t in trajectories) / len(trajectories),
+        **{f"share_{kind}": count / len(episodes) for kind, count in sorted(first.items())},
+    }

@@ -1,0 +1,40 @@
+"""Which questions an iteration asks, and which of their actions have something to teach."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from dragoman.core.types import Question
+from dragoman.rollout.record import Episode
+from dragoman.rollout.samples import Sample
+
+
+def questions_of(
+    iteration: int, questions: Sequence[Question], count: int, seed: int, ranks: Mapping[str, int] = {}
+) -> list[Question]:
+    """The `count` questions of an iteration: none comes again before a pass is over, and each pass has its own order.
+
+    Within it, questions of lower rank (by id) come first. What does not fill a last iteration of a pass is left out of it.
+    """
+    count = min(count, len(questions))
+    turn, place = divmod(iteration, len(questions) // count)
+    order = list(questions)
+    random.Random(f"{seed}/{turn}").shuffle(order)
+    order.sort(key=lambda question: ranks.get(question.id, 0))
+    return order[place * count : (place + 1) * count]
+
+
+def with_contrast(found: Sequence[Sample]) -> list[Sample]:
+    """The actions of those states in which siblings earned different credit: elsewhere any choice did as well."""
+    credits: dict[str, set[float]] = defaultdict(set)
+    for sample in found:
+        credits[sample.group].add(sample.credit)
+    return [sample for sample in found if len(credits[sample.group]) > 1]
+
+
+def mean_reward(episodes: Sequence[Episode], reward: str) -> float:
+    """Over all trajectories that have one; 0 where none has."""
+    rewarded = [r for e in episodes for t in e.trajectories if (r := t.rewards.get(reward)) is not None]
+    return sum(rewarded) / max(1, len(rewarded))

@@ -1,0 +1,66 @@
+"""What the models say about a batch of actions before anything is learnt from it.
+
+Shapes: a actions, of at most m tokens each. Everything is zero where an action has no token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dragoman.rollout.samples import Sample
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Log-probabilities and values of a batch of actions. All are [a, m], on the CPU.
+
+    Engines compute with weights that were rounded to bfloat16 when they were read. The trainer's frozen weights are rounded
+    alike, so before the first step policy, reference and engine agree. Later `engine` also holds the rounding of the sum of
+    frozen and trained weights, which `engine_correction` makes up for.
+    """
+
+    old: Tensor
+    """Log-probabilities under the policy that drew the actions."""
+    raw: Tensor
+    """Those of the model itself, without grammar and temperature."""
+    entropy: Tensor
+    reference: Tensor
+    """As `old`, under the warm-up; `old` itself where the algorithm needs no reference."""
+    values: Tensor
+    """The critic's; 0 without one."""
+    engine: Tensor
+    """As `raw`, as the engine reported them; `raw` where it did not."""
+    reported: Tensor
+    """bool: the engine did."""
+    mask: Tensor
+    """bool: there is such a token."""
+
+    def figures(self) -> dict[str, float]:
+        """What it says about the health of a run, by the names of the history's columns."""
+        difference = (self.raw - self.engine)[self.mask & self.reported]
+        ratios = difference.exp().quantile(torch.tensor([0.05, 0.5, 0.95])).tolist() if len(difference) else [1.0] * 3
+        return {
+            "kl": float((self.old - self.reference)[self.mask].mean()),
+            "entropy": float(self.entropy[self.mask].mean()),
+            "engine_difference": float(difference.abs().mean()) if len(difference) else 0.0,
+            **{f"engine_ratio_{q}": r for q, r in zip(("p05", "p50", "p95"), ratios, strict=True)},
+        }
+
+
+def engine_logprobs(batch: Sequence[Sample], own: Tensor) -> tuple[Tensor, Tensor]:
+    """The engine's log-probabilities as [a, m], with `own` where it reported none, and where it did report."""
+    engine, reported = own.clone(), torch.zeros(own.shape, dtype=torch.bool)
+    for i, sample in enumerate(batch):
+        if len(sample.logprobs) == len(sample.completion_ids):
+            engine[i, : len(sample.logprobs)] = torch.tensor(sample.logprobs)
+            reported[i, : len(sample.logprobs)] = True
+    return engine, reported
+
+
+def engine_correction(trainer: Tensor, engine: Tensor, mask: Tensor, *, cap: float) -> Tensor:
+    """[a, m] weights min(pi_trainer / pi_engine, cap), for engines compute the same model a little differently."""
+    return torch.where(mask, (trainer - engine).exp().clamp(max=cap), 0.0)

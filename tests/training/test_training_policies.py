@@ -1,0 +1,59 @@
+"""A run trains one entry of a policy set, and publishes the set with the others as they were."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from toy import make_run
+
+from dragoman.core.errors import UserError
+from dragoman.registry.policy import PolicySet, find_policy
+from dragoman.training.policies import trained_entries
+
+
+def policy_set(**weights):
+    return PolicySet("abc", {role.replace("shared", "*"): path for role, path in weights.items()}, {})
+
+
+def test_without_roles_the_one_model_of_a_set_is_trained(tmp_path):
+    assert trained_entries(policy_set(shared=tmp_path), ()) == ("*",)
+    assert trained_entries(policy_set(router=tmp_path, filter=tmp_path), ()) == ("router", "filter")
+
+
+def test_the_entry_that_is_trained_is_the_one_behind_the_roles(tmp_path):
+    several = policy_set(shared=tmp_path / "a", filter=tmp_path / "b")
+    assert trained_entries(several, ["filter"]) == ("filter",)
+    assert trained_entries(several, ["router", "decide"]) == ("*",)
+
+
+@pytest.mark.parametrize("roles", [(), ("router", "filter")])
+def test_roles_with_different_weights_are_not_trained_in_one_run(tmp_path, roles):
+    with pytest.raises(UserError, match=r"weights of their own for these roles: \*; filter.*rl\.roles"):
+        trained_entries(policy_set(shared=tmp_path / "a", filter=tmp_path / "b"), roles)
+
+
+async def test_a_trained_entry_is_replaced_and_the_others_are_carried_over(tiny_model, runtime, tmp_path):
+    out = tmp_path / "rl"
+    start = PolicySet("abc", {"choose": tiny_model, "other": other_model(tiny_model, tmp_path)}, {})
+    run = make_run("mygo", tiny_model, runtime, out, warm_up=start, roles=("choose",), iterations=2, dev_every=1)
+    run._worth = lambda row: row["iteration"]  # the last is the best
+    metrics = await run.train()
+    published = find_policy(str(out))
+    assert published.version == metrics["policy"] and set(published.weights) == {"choose", "other"}
+    before, after = (load_file(s.of("choose") / "model.safetensors") for s in (start, published))
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+    untouched = [s.of("other") / "model.safetensors" for s in (start, published)]
+    assert untouched[0].read_bytes() == untouched[1].read_bytes()
+
+
+def other_model(tiny_model, tmp_path):
+    """The same weights in a folder of their own, but for one number."""
+    import shutil
+
+    from safetensors.torch import save_file
+
+    folder = tmp_path / "other"
+    shutil.copytree(tiny_model, folder)
+    weights = load_file(folder / "model.safetensors")
+    weights["model.norm.weight"][0] += 1
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    return folder
