@@ -120,7 +120,7 @@ async def measure(n: int, repeats: int, tree: bool) -> tuple[list[Sample], list[
     """The seconds of each, and the episodes of our scheduler."""
     params = load_params()
     questions = load_questions("data/atlas/dev.jsonl", limit=n)
-    exploration = TREE if tree else TREE.single()
+    exploration = TREE if tree else Exploration(breadth=(1,), force=0)
     samples: list[Sample] = []
     episodes: list[Episode] = []
     async with open_runtime(params, "data/index/atlas") as runtime:
