@@ -46,18 +46,28 @@ def obedient(order: str):
 
 
 @pytest.mark.parametrize("order", ORDERS)
-async def test_an_order_in_a_passage_is_an_action_of_the_grammar_or_none(order):
-    """Even for a proxy that obeys, without constrained decoding: it is one of the role's actions, or standard RAG answers."""
+async def test_an_order_that_the_proxy_obeys_is_no_action_and_standard_rag_answers(order):
+    """Without constrained decoding: each order is valid for another role, beyond the passages, or for no role at all."""
     parts = Parts(proxies={"": Model(obedient(order))}, retriever=ListRetriever(INJECTED), systems={"c3po": {"k": 10}})
     async with parts.client() as client:
         body = (await ask(client)).json()
-    first = parts.episodes[0]
-    assert plain(order).split("\n")[0] in first.nodes[1].prompt[-1][1], "the proxy has not read the passage"
-    for node in first.nodes:
-        assert node.stop is not None or node.kind in ACTIONS[node.role]
-    assert body["choices"][0]["message"]["content"] == "Port Salt"
-    if first.nodes[-1].stop:
-        assert body["dragoman"]["degraded"]["reason"] in ("invalid_action", "hallucinated_index")
+    search, obeyed = parts.episodes[0].nodes
+    assert plain(order).split("\n")[0] in obeyed.prompt[-1][1], "the proxy has not read the passage"
+    assert (search.kind, obeyed.role, obeyed.text) == ("Search", "filter", order)
+    expected = StopReason.HALLUCINATED_INDEX if "99" in order else StopReason.INVALID_ACTION
+    assert (obeyed.stop, obeyed.action) == (expected, None)
+    assert body["dragoman"]["degraded"]["reason"] == expected.value
+    assert body["choices"][0]["message"]["content"] == "Port Salt" and len(parts.llm.requests) == 1
+
+
+async def test_an_order_that_is_an_action_of_the_role_chooses_among_its_passages_and_no_more():
+    parts = Parts(
+        proxies={"": Model(obedient("Action: [2]"))}, retriever=ListRetriever(INJECTED), systems={"c3po": {"k": 10}}
+    )
+    async with parts.client() as client:
+        body = (await ask(client)).json()
+    assert [node.kind for node in parts.episodes[0].nodes] == ["Search", "Keep"]
+    assert parts.episodes[0].trajectories[0].passages == ["p1"] and body["dragoman"]["degraded"] is None
 
 
 async def test_a_constrained_model_acts_validly_whatever_it_reads(tiny_engine: Engine):
