@@ -40,7 +40,7 @@ class RuntimeParams(Section):
 
 
 PROBES = 5
-ORACLE = "oracle"  # as a policy: what one who knows the gold passages would do
+ORACLE = "oracle"  # as a policy: oracle actions, out of the gold passages of the question
 
 
 def split_name(name: str) -> tuple[str, str]:

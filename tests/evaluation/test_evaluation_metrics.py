@@ -1,6 +1,7 @@
 import pytest
 
-from dragoman.evaluation.metrics import interval, retrieval_scores, summarize
+from dragoman.core.stats import bootstrap_interval
+from dragoman.evaluation.metrics import retrieval_scores, summarize
 from dragoman.evaluation.report import markdown, write_report
 
 
@@ -16,16 +17,16 @@ def row(id, system, cover, *, started=0.0, seconds=1.0, strategy=None, judge=...
 
 
 def test_the_mean_lies_in_its_interval_and_a_constant_has_none():
-    value = interval([0, 1] * 50, resamples=1000, seed=0)
+    value = bootstrap_interval([0, 1] * 50, resamples=1000, seed=0)
     assert value["low"] < value["mean"] == 0.5 < value["high"]
     # the standard error of a fair coin over 100 throws is 0.05, so the 95% interval is about 0.4 to 0.6
     assert value["low"] == pytest.approx(0.4, abs=0.02) and value["high"] == pytest.approx(0.6, abs=0.02)
-    assert interval([1.0] * 9, resamples=100, seed=0) == {"mean": 1.0, "low": 1.0, "high": 1.0}
+    assert bootstrap_interval([1.0] * 9, resamples=100, seed=0) == {"mean": 1.0, "low": 1.0, "high": 1.0}
 
 
 def test_equal_seeds_give_equal_intervals():
     values = [0, 1, 1, 0, 1]
-    assert interval(values, resamples=200, seed=3) == interval(values, resamples=200, seed=3)
+    assert bootstrap_interval(values, resamples=200, seed=3) == bootstrap_interval(values, resamples=200, seed=3)
 
 
 def test_pairs_compare_the_same_questions_and_leave_out_the_unscored():

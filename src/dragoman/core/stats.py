@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 FEWEST_EXPECTED = 5.0  # Cochran (1954): with fewer in a cell, chi-square no longer follows its distribution
 
@@ -31,3 +31,13 @@ def chi_square(counts: Mapping[str, int], probabilities: Mapping[str, float]) ->
         return 1.0
     scale = n / sum(expected)  # probabilities add up to 1 within the plan's tolerance, and scipy's is smaller
     return float(chisquare(observed, [e * scale for e in expected]).pvalue)
+
+
+def bootstrap_interval(values: Sequence[float], *, resamples: int, seed: int) -> dict[str, float]:
+    """The mean with its 95% bootstrap interval: percentiles of the means of resamples of equal size."""
+    import numpy as np
+
+    sample = np.asarray(values, dtype=float)
+    drawn = np.random.default_rng(seed).integers(0, len(sample), (resamples, len(sample)))
+    low, high = np.percentile(sample[drawn].mean(axis=1), [2.5, 97.5])
+    return {"mean": round(float(sample.mean()), 4), "low": round(float(low), 4), "high": round(float(high), 4)}

@@ -1,4 +1,4 @@
-"""One question, step by step: the same code path as an evaluation, with the steps shown."""
+"""One question, step by step: as in an evaluation, with the steps shown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from dragoman.systems.base import StopReason
 
 
 @dataclass(frozen=True)
-class Asked:
+class Answered:
+    """How a system answered one question, and the passages that it kept."""
+
     answer: str
     passages: tuple[Passage, ...]
     stop: StopReason
@@ -24,13 +26,13 @@ class Asked:
 
 async def ask_one(
     question: str, name: str, runtime: Runtime, *, observe: Callable[[Node | Call], None] = lambda event: None
-) -> Asked:
+) -> Answered:
     """Let the system called `name` answer; `observe` sees each step as it is made."""
     system, backends = runtime.open(name)
     tree = Tree(Question("asked", question), system, backends, observe=observe)
     episode = await tree.grow(system_name=name)
     (trajectory,) = episode.trajectories
-    return Asked(
+    return Answered(
         answer=trajectory.answer or "",
         passages=tuple(tree.passages[i] for i in trajectory.passages),
         stop=trajectory.stop,
@@ -55,8 +57,9 @@ def show_step(step: Node | Call) -> str:
     return f"    LLM writes the {step.name} ({took}): {text}"
 
 
-def show_answer(asked: Asked) -> str:
-    lines = [f"answer: {asked.answer or '(none)'}"]
-    lines += [f"  kept {p.id}  {p.title}: {p.text[:100]}" for p in asked.passages] or ["  no passages kept"]
-    lines.append(f"  {asked.decisions} decisions, {asked.seconds:.1f} s, stopped: {asked.stop}")
+def show_answer(given: Answered) -> str:
+    """The answer as a few lines of text."""
+    lines = [f"answer: {given.answer or '(none)'}"]
+    lines += [f"  kept {p.id}  {p.title}: {p.text[:100]}" for p in given.passages] or ["  no passages kept"]
+    lines.append(f"  {given.decisions} decisions, {given.seconds:.1f} s, stopped: {given.stop}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Puts the same questions to several systems, with the same frozen LLM and the same index."""
+"""Asks several systems the same questions, with the same frozen LLM and the same index."""
 
 from __future__ import annotations
 
@@ -37,13 +37,19 @@ async def evaluate(
     out: Path,
     track: Path | None,
 ) -> dict[str, Any]:
-    """Evaluate `systems` (names as `system` or `system@policy`) and write the report into `out`.
+    """Evaluate systems and write the report into `out`.
 
-    `out/episodes/SYSTEM/` holds what happened; it is what a second run of the same command, after a kill or a fault,
-    takes up again. `track` is the folder of the MLflow store, None for no record there.
+    The episodes of each system are in `out/episodes/SYSTEM/`. A second run goes on from them after a kill or a fault.
+
+    Args:
+        systems: names, each `system` or `system@policy`.
+        track: the folder of the MLflow store; None for no record there.
 
     Returns:
         What `metrics.json` holds.
+
+    Raises:
+        UserError: no questions, or a name that cannot be opened.
     """
     if not questions:
         raise UserError("no questions to evaluate")

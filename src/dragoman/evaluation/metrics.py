@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dragoman.core.stats import bootstrap_interval
 from dragoman.rewards.answer import scores
 from dragoman.rollout.figures import busy_seconds
 from dragoman.rollout.record import Episode
@@ -65,19 +66,13 @@ def retrieval_scores(kept: Sequence[str], gold: Sequence[str], failed: bool = Fa
     return {"recall": recall, "all_gold_recall": float(recall == 1)}
 
 
-def interval(values: Sequence[float], *, resamples: int, seed: int) -> dict[str, float]:
-    """Mean with its 95% bootstrap interval (percentiles of the means of resamples of equal size)."""
-    sample = np.asarray(values, dtype=float)
-    rng = np.random.default_rng(seed)
-    means = sample[rng.integers(0, len(sample), (resamples, len(sample)))].mean(axis=1)
-    low, high = np.percentile(means, [2.5, 97.5])
-    return {"mean": round(float(sample.mean()), 4), "low": round(float(low), 4), "high": round(float(high), 4)}
-
-
 def summarize(
     predictions: Sequence[dict[str, Any]], *, dataset: str, seed: int, resamples: int = 2000
 ) -> dict[str, Any]:
-    """`metrics.json` (contract: DESIGN section 8), with strategies, depths and reasons for stopping beside it.
+    """What `metrics.json` holds: the costs and scores of each system, and paired differences between systems.
+
+    What a system did is counted from its records: `strategies` are the kinds of its first decisions, `depths` the numbers of
+    its decisions, and `stops` why it ended.
 
     `paired` holds, for every two systems in the order in which they come, the later one minus the earlier one over the
     questions that both have a score for.
@@ -100,7 +95,7 @@ def summarize(
                 for score in (*ANSWER_SCORES, *RETRIEVAL_SCORES, "judge")
             }
             paired[f"{later} - {earlier}"] = {
-                score: interval(values, resamples=resamples, seed=seed)
+                score: bootstrap_interval(values, resamples=resamples, seed=seed)
                 for score, values in differences.items()
                 if values
             }
@@ -118,7 +113,7 @@ def _system(rows: list[dict[str, Any]], resamples: int, seed: int) -> dict[str, 
     for score in (*ANSWER_SCORES, *RETRIEVAL_SCORES, "judge"):
         values = [v for row in rows if (v := row["scores"].get(score)) is not None]
         if values:
-            summary[score] = interval(values, resamples=resamples, seed=seed)
+            summary[score] = bootstrap_interval(values, resamples=resamples, seed=seed)
     for cost in COSTS:
         summary[cost] = round(float(np.mean([row[cost] for row in rows])), 2)
     summary["seconds"] = round(busy_seconds((r["started"], r["seconds"]) for r in rows) / len(rows), 3)

@@ -1,4 +1,4 @@
-"""What people look at: a Markdown table of systems, and pictures of strategies, depths and cost."""
+"""A comparison as people read it: a Markdown table, and pictures of decisions and of costs."""
 
 from __future__ import annotations
 
@@ -52,17 +52,19 @@ def write_joint_report(
 ) -> None:
     """The same for several datasets: their metrics by name, and one table after the other.
 
-    `sources` is what stage `seeds` has of each source of training questions; more than one makes a table of them.
+    Args:
+        sources: figures of stage `seeds` for each source of training questions. Several make one more table.
     """
     files.write_json(out / "metrics.json", by_dataset)
     tables = [markdown(m) for m in by_dataset.values()]
     if sources and len(sources) > 1:
-        tables.append(_learnt_from(sources))
+        tables.append(_sources_table(sources))
     files.write_text(out / "table.md", "\n".join(tables))
     write_plots(list(by_dataset.values()), out / "plots")
 
 
 def write_plots(all_metrics: Sequence[dict[str, Any]], folder: Path) -> None:
+    """Write the shares of first decisions and of depths as CSV, and the pictures of each dataset."""
     for name, column in (("strategies", "strategy"), ("depths", "depth")):
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
@@ -74,10 +76,10 @@ def write_plots(all_metrics: Sequence[dict[str, Any]], folder: Path) -> None:
                 writer.writerows([metrics["dataset"], system, *share] for share in shares)
         files.write_text(folder / f"{name}.csv", text.getvalue())
     for metrics in all_metrics:
-        _pictures(metrics, folder / metrics["dataset"] if len(all_metrics) > 1 else folder)
+        _write_pictures(metrics, folder / metrics["dataset"] if len(all_metrics) > 1 else folder)
 
 
-def _learnt_from(sources: dict[str, dict[str, Any]]) -> str:
+def _sources_table(sources: dict[str, dict[str, Any]]) -> str:
     lines = ["| seed questions | trees | mean reward | actions kept |", "|---|---|---|---|"]
     for name, s in sources.items():
         reward = "–" if s["reward"] is None else f"{s['reward']:.2f}"
@@ -90,7 +92,7 @@ def _interval(value: dict[str, float], *, sign: bool = False) -> str:
     return form.format(value["mean"], value["low"], value["high"])
 
 
-def _pictures(metrics: dict[str, Any], folder: Path) -> None:
+def _write_pictures(metrics: dict[str, Any], folder: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")

@@ -12,19 +12,25 @@ from dragoman.retrieval.base import PerQuestion, Retriever
 
 @dataclass(frozen=True)
 class Backends:
-    """What a system runs in. `engines` overrides the default engine for single roles or asks, by their name.
+    """The models and the retriever that a system calls.
 
-    With `oracle`, every role acts as its oracle says, and the proxy is asked nothing.
+    The engine of a role is the one of its name in `engines`, else `proxy`; of an ask, else `llm`.
     """
 
     llm: Engine
+    """The frozen LLM."""
     proxy: Engine
+    """The policy: it decides wherever a role acts."""
     retriever: Retriever
     engines: Mapping[str, Engine] = field(default_factory=dict)
+    """Engines of single roles and asks, by their names."""
     oracle: bool = False
+    """Every role takes oracle actions, out of the gold passages of the question. The proxy is asked nothing."""
 
     def engine_of(self, name: str, default: Engine) -> Engine:
+        """The engine of a role or an ask."""
         return self.engines.get(name, default)
 
     def retriever_of(self, question: Question) -> Retriever:
+        """The retriever of a question: some search only what belongs to it."""
         return self.retriever.of(question) if isinstance(self.retriever, PerQuestion) else self.retriever

@@ -11,11 +11,13 @@ from dragoman.rollout.record import Episode
 def credit(episode: Episode, reward: str, *, price: float = 0.0) -> dict[str, float | None]:
     """Mean reward of the leaves below each node (C-3PO eq. 5), by node id.
 
-    A leaf is a trajectory; it is below a node when it passes through it. It counts as often as its actions were drawn,
-    equal draws being merged in a tree: else what the policy does rarely would weigh as much as what it does mostly, and
-    the mean would not be what the policy can expect. Leaves whose reward is None are left out, and a node without a scored
-    leaf has no credit (None), which is not the same as none earned. With a `price`, each step of a trajectory (a decision, a
-    search, a call of the LLM) takes that much off its reward.
+    A leaf is a trajectory, and is below the nodes that it passes through. It counts as often as its actions were drawn, since
+    equal draws are merged in a tree. Otherwise a rare action would weigh as much as a frequent one. Leaves whose reward is
+    None are left out. A node without a scored leaf has no credit, None, which is not a zero.
+
+    Args:
+        reward: the name of a reward.
+        price: what each step of a trajectory takes off its reward: a decision, a search or a call of the LLM.
     """
     draws = {node.id: 1 + node.merged for node in episode.nodes}
     total: dict[str, float] = defaultdict(float)

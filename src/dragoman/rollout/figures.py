@@ -1,4 +1,4 @@
-"""What a rollout came to, in figures."""
+"""The figures of a rollout: counts, tokens, seconds and the mean reward."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dragoman.rollout.record import Episode
 
 
 def figures(episodes: Sequence[Episode], reward: str) -> dict[str, Any]:
-    """Counts over all episodes; `reward` is the mean over the trajectories that have one.
+    """Figures of all episodes together.
 
-    `saved_draws` are further draws at a state that gave an action which was there already. `cached_share` is the share of
-    prompt tokens that engines served from their prefix cache, of decisions alone.
+    `reward` is the mean over the trajectories that have one. `saved_draws` counts draws that gave an action which its state
+    had already. `cached_share` is the share of the decisions' prompt tokens that came from an engine's prefix cache.
     """
     nodes = [n for e in episodes for n in e.nodes]
     leaves = [t for e in episodes for t in e.trajectories]
@@ -38,7 +38,7 @@ def figures(episodes: Sequence[Episode], reward: str) -> dict[str, Any]:
 
 
 def busy_seconds(spans: Iterable[tuple[float, float]]) -> float:
-    """Length of the union of (start, seconds) spans: the wall clock of a run, pauses between resumes left out."""
+    """Seconds in which at least one of the (start, seconds) spans ran: pauses of a run that was resumed do not count."""
     total, end = 0.0, float("-inf")
     for started, seconds in sorted(spans):
         stop = started + seconds

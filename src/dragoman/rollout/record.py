@@ -1,4 +1,4 @@
-"""Everything that happened for one question, as it is written to disk: one JSON line an episode."""
+"""Episodes: everything that happened for one question, written as one JSON line."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ SCHEMA = 1
 
 
 class Record(BaseModel):
+    """A part of an episode. Unknown fields are refused."""
+
     model_config = ConfigDict(extra="forbid")
 
 
@@ -21,7 +23,7 @@ class Node(Record):
     """One action, taken by one role in one state.
 
     Token ids and log-probabilities are those of the engine; nothing is ever tokenized again. `parent` is the node
-    before it in its own branch (None at the root); `joins` are the last nodes of the parallel branches that ended just
+    before it in its own branch, None at the root. `joins` are the last nodes of the parallel branches that ended just
     before it. `merged` counts further draws at this state that gave the same action.
     """
 
@@ -38,10 +40,8 @@ class Node(Record):
     text: str
     action: dict[str, Any] | str | None  # None when the text is no action; `stop` then says why
     stop: StopReason | None = None
-    forced: bool = False  # its kind was forced by the deterministic rollout, not chosen by the policy
-    grammar: dict[str, str | None] | None = (
-        None  # what the role may say in this state: the fields of engines.base.Grammar
-    )
+    forced: bool = False  # the policy did not choose its kind: the exploration or an oracle did
+    grammar: dict[str, str | None] | None = None  # what may be said in this state: fields of engines.base.Grammar
     merged: int = 0
     temperature: float
     started: float  # unix time
@@ -101,12 +101,12 @@ class Episode(Record):
 
     @property
     def faulty(self) -> bool:
-        """The machinery failed somewhere in it: it is recorded, and owed again on the next run."""
+        """An engine, the retriever or the system failed in it. It is kept as a record, and rolled out again by the next run."""
         return any(t.stop.is_fault for t in self.trajectories)
 
     @property
     def tokens(self) -> int:
-        """Tokens that engines have read and written for it, each drawn prompt once."""
+        """Tokens that engines have read and written for it. A prompt of several draws counts once."""
         prompts = {n.point: n.prompt_tokens for n in self.nodes}
         return (
             sum(prompts.values())
@@ -116,6 +116,7 @@ class Episode(Record):
 
 
 def action_to_json(action: Any) -> dict[str, Any] | str:
+    """An action as its type and fields, or as its text where it is prose."""
     if isinstance(action, str):
         return action
     fields = {"type": type(action).__name__, **dataclasses.asdict(action)}

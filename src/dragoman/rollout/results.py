@@ -17,7 +17,7 @@ SAMPLES = "samples.parquet"
 
 
 def write_rollout(episodes: Sequence[Episode], reward: str, out: Path, views: int) -> dict[str, Any]:
-    """What a rollout leaves beside its episodes: samples, figures, and an HTML view of the first `views` trees.
+    """Write samples, figures, and an HTML view of the first `views` trees.
 
     Returns:
         What `out/metrics.json` holds.

@@ -1,7 +1,7 @@
-"""From episodes to samples: one row an agent call, which is all that a trainer ever sees of a rollout.
+"""From episodes to samples: one row for each action, which is all that a trainer sees of a rollout.
 
-Token ids are the engine's own. A sample also carries the grammar it was drawn under, because under a grammar the policy
-is the model's distribution restricted to the allowed tokens, and that is what a trainer must differentiate.
+Token ids are the engine's own. A sample also carries the grammar that it was drawn under. The policy under a grammar is the
+model's distribution over the allowed tokens alone, and a trainer must differentiate that one.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from dragoman.rollout.record import Episode
 class Sample:
     """One action of one role, with its credit.
 
-    Siblings, the actions taken in one state, share their `group`. `logprobs` are the engine's for the tokens of
-    `completion_ids`: the model's own, before temperature and grammar.
+    Siblings are the actions taken in one state; they share their `group`. `logprobs` are the engine's for the tokens of
+    `completion_ids`, before temperature and grammar.
     """
 
     episode: str
@@ -49,9 +49,9 @@ class Sample:
 
 
 def samples(episode: Episode, reward: str, *, price: float = 0.0, need_ids: bool = True) -> list[Sample]:
-    """The samples of an episode with credits by `reward`; nodes without credit give none.
+    """The samples of an episode, with the credits of `credit`.
 
-    Nor do nodes without token ids, which some servers do not report, unless the caller can do without.
+    Nodes without credit give none. Nor do nodes without token ids, as of servers that report none, where `need_ids`.
     """
     credits = credit(episode, reward, price=price)
     return [

@@ -1,7 +1,7 @@
-"""Runs a system over many questions: no barriers, identical requests once, every finished call on disk.
+"""Runs a system over many questions, with every finished call on disk.
 
-Each question is a coroutine of its own that advances as soon as its own call returns; engines and retrievers see a
-steady stream of single requests and batch what is waiting.
+Each question is a coroutine that goes on as soon as its own call returns. Engines and retrievers see a steady stream of
+single requests, and batch those that are waiting.
 """
 
 from __future__ import annotations

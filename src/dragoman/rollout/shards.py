@@ -1,8 +1,8 @@
-"""A rollout in shards: every N-th question by itself, on whatever machine, then all of them as if they had been one.
+"""A rollout in shards: every N-th question on a machine of its own, then all of them merged.
 
-What is drawn for a question is decided by the seed, the question's id and the state (`rollout.tree`), and not by its place or
-its neighbours. So the number of shards decides who does the work, and nothing that comes of it. One thing is not ours: an
-engine below float32 may round differently in another batch, from shard to shard as from run to run.
+What is drawn for a question depends on the seed, its id and the state, and not on its neighbours. So the merged rollout
+equals the whole one, whatever the number of shards. One exception: engines below float32 may round differently in
+another batch.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Shard:
         return f"{self.number}/{self.of}"
 
     def folder(self, out: Path) -> Path:
-        """Where its rollout goes: as many shards as before go on where they were, another number starts anew."""
+        """Where its rollout goes. Another number of shards has other folders, and starts anew."""
         return out / "shards" / f"{self.number}-of-{self.of}"
 
     def part(self, questions: Sequence[Question]) -> list[Question]:
-        """Its questions, by their places: neighbours are apart, so that a curriculum is spread evenly.
+        """Every `of`-th question, so that each shard has easy and hard ones of a curriculum.
 
         Raises:
             UserError: there are fewer questions than shards.
@@ -59,10 +59,11 @@ class Shard:
         return list(questions[self.number - 1 :: self.of])
 
     def begin(self, out: Path) -> None:
+        """Mark it as not finished."""
         self._record(out).unlink(missing_ok=True)
 
     def finish(self, out: Path, episodes: Sequence[Episode]) -> None:
-        """Note which episodes are those of the run that has ended: the folder may hold some of earlier settings as well."""
+        """Mark it as finished, with the keys of its episodes: the folder may also hold some of earlier settings."""
         files.write_json(self._record(out), [episode.key for episode in episodes])
 
     def episodes(self, out: Path) -> list[Episode]:
@@ -87,7 +88,7 @@ class Shard:
 def merge(
     out: Path, of: int, name: str, questions: Sequence[Question], *, draws: int, seed: int, reward: str, views: int
 ) -> dict[str, Any]:
-    """Put `of` finished shards of a rollout together in `out`: what the rollout in one would have left there.
+    """Merge finished shards into `out`: it then holds what the whole rollout would have left there.
 
     Episodes are appended in the order of the questions; those that are there already stay as they are.
 
@@ -95,7 +96,7 @@ def merge(
         What `out/metrics.json` holds.
 
     Raises:
-        UserError: a shard is not finished, or is one of another rollout.
+        UserError: a shard is not finished, or belongs to another rollout.
     """
     shards = [Shard(number, of) for number in range(1, of + 1)]
     first: dict[str, Any] = {}

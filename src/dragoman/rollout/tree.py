@@ -1,12 +1,12 @@
-"""The tree of one question, grown by running the system's coroutine again and again.
+"""The tree of one question, grown by running the system's coroutine once for each trajectory.
 
-The transition functions of the papers are deterministic, so a trajectory is given by the choices made in it. When a
-decision draws several actions, the run that came first goes on with the first of them, and one more run of the same
-coroutine is started for each of the others: it is fed the recorded results up to the fork, and goes its own way from
-there. The record of finished calls is kept by content, so replaying a fork and replaying after a crash are one thing.
+Systems are deterministic between decisions, so a trajectory is given by the choices made in it. When a decision draws
+several actions, the run that came first goes on with the first. Each of the others starts one more run. That run is fed
+the recorded results up to the fork, and takes another action there. Calls are kept by their content, so a fork and a
+resume after a crash are one mechanism.
 
-A *point* is a state in which a decision is due. Its identity is what led there: the point's own branch, the state's
-prompt and the grammar. A choice is named by its point, and a run by the choices in which it differs from the first.
+A *point* is a state in which a decision is due. Its identity is what led there: its branch, its prompt and its grammar. A
+choice is named by its point, and a run by the choices in which it differs from the first.
 """
 
 from __future__ import annotations

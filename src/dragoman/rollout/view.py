@@ -1,4 +1,4 @@
-"""The tree of one episode as a page to look at: coloured by credit, with prompts and actions a click away."""
+"""The tree of one episode as an HTML page: coloured by credit, with prompts and actions on click."""
 
 from __future__ import annotations
 
