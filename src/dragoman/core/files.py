@@ -1,4 +1,4 @@
-"""Reading and writing of JSON lines, with errors that name file and line, and of whole files, all or nothing."""
+"""JSON lines, and whole files that are written all or nothing. What reads rows is in `dragoman.core.rows`."""
 
 from __future__ import annotations
 
@@ -12,30 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from dragoman.core.errors import UserError
+from dragoman.core.rows import read as read
 
 
 def dumps(row: Any) -> str:
     return json.dumps(row, ensure_ascii=False, separators=(",", ":"))
-
-
-def read(path: Path | str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line number from 1, object) for each line that is not blank.
-
-    Raises:
-        UserError: the file is missing, or a line is not UTF-8, not JSON, or not an object.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise UserError(f"{path}: no such file")
-    with path.open("rb") as lines:
-        for number, raw in enumerate(lines, start=1):
-            if not raw.strip():
-                continue
-            try:
-                row = parse(raw)
-            except ValueError as e:
-                raise UserError(f"{path}:{number}: {e}") from None
-            yield number, row
 
 
 def repaired(path: Path) -> Iterator[dict[str, Any]]:
@@ -52,23 +33,6 @@ def repaired(path: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
         except ValueError:
             raise UserError(f"{path}:{number}: not valid JSON, and not the last line; move the file away") from None
-
-
-def parse(raw: bytes) -> dict[str, Any]:
-    """The object of one line.
-
-    Raises:
-        ValueError: it is not UTF-8, not JSON, or not an object.
-    """
-    try:
-        row = json.loads(raw.decode("utf-8"))
-    except UnicodeDecodeError as e:
-        raise ValueError(f"not valid UTF-8 ({e.reason} at byte {e.start})") from None
-    except json.JSONDecodeError as e:
-        raise ValueError(f"not valid JSON ({e.msg} at column {e.colno})") from None
-    if not isinstance(row, dict):
-        raise ValueError(f"expected a JSON object, found {type(row).__name__}")
-    return row
 
 
 def write(path: Path | str, rows: Iterable[dict[str, Any]]) -> int:

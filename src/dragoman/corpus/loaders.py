@@ -8,7 +8,6 @@ refuses the whole file.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Iterable, Iterator
@@ -16,9 +15,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from dragoman.core import rows
 from dragoman.core.errors import UserError
+from dragoman.core.rows import Faults, Row
 from dragoman.core.types import Passage, Question
-from dragoman.corpus.faults import Faults
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +28,6 @@ TEXT_KEYS = ("text", "contents", "passage", "content", "document")
 QUESTION_KEYS = ("question", "text", "query")
 TRIPLES = (".tsv", ".nt", ".ttl")
 SAVED_BY_DATASETS = ("dataset_info.json", "dataset_dict.json")
-
-Row = dict[str, Any]
 
 
 def load_corpus(source: str | Path, *, limit: int | None = None) -> list[Passage]:
@@ -106,7 +104,7 @@ def load_questions(path: str | Path, *, limit: int | None = None, require_answer
     faults = Faults(source)
     lines: dict[str, int] = {}
     questions: list[Question] = []
-    for number, row in _json_lines(source, faults):
+    for number, row in rows.read(source, faults):
         identity = _text_of(row, ID_KEYS, faults, number)
         if identity is None or not _is_new(identity, lines, number, faults):
             continue
@@ -149,17 +147,7 @@ def _text_of(row: Row, keys: tuple[str, ...], faults: Faults, line: int, *, opti
     if not value.strip() and not optional:
         faults.add(f"{key!r} is empty", line)
         return None
-    return value if _is_unicode(key, value, faults, line) else None
-
-
-def _is_unicode(key: str, value: str, faults: Faults, line: int) -> bool:
-    """JSON can spell half of a surrogate pair, which no UTF-8 file or index can hold."""
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:
-        faults.add(f"{key!r} holds half of a surrogate pair, which is not Unicode text", line)
-        return False
-    return True
+    return value
 
 
 def _texts_of(row: Row, key: str, faults: Faults, line: int) -> tuple[str, ...] | None:
@@ -172,7 +160,7 @@ def _texts_of(row: Row, key: str, faults: Faults, line: int) -> tuple[str, ...] 
     if not all(v.strip() for v in value):
         faults.add(f"{key!r} holds an empty string", line)
         return None
-    return tuple(value) if all(_is_unicode(key, v, faults, line) for v in value) else None
+    return tuple(value)
 
 
 def _triples_of(row: Row, faults: Faults, line: int) -> tuple[tuple[str, str, str], ...] | None:
@@ -224,41 +212,22 @@ def _check_limit(limit: int | None) -> None:
 # --- JSON lines and BEIR ---------------------------------------------------------------------------------------------
 
 
-def _json_lines(path: Path, faults: Faults) -> Iterator[tuple[int, Row]]:
-    """Like `dragoman.core.files.read`, but it notes a bad line and goes on to the next."""
-    if not path.is_file():
-        raise UserError(f"{path}: no such file")
-    with path.open("rb") as lines:
-        for number, raw in enumerate(lines, start=1):
-            if not raw.strip():
-                continue
-            try:
-                row = json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8"))
-            except UnicodeDecodeError as e:
-                faults.add(f"not valid UTF-8 ({e.reason} at byte {e.start})", number)
-            except json.JSONDecodeError as e:
-                faults.add(f"not valid JSON ({e.msg} at column {e.colno})", number)
-            else:
-                if isinstance(row, dict):
-                    yield number, row
-                else:
-                    faults.add(f"expected a JSON object, found {type(row).__name__}", number)
-
-
 def _jsonl_passages(path: Path, limit: int | None) -> list[Passage]:
     faults = Faults(path)
-    return _collect(path, _json_lines(path, faults), faults, limit)
+    return _collect(path, rows.read(path, faults), faults, limit)
 
 
-def _passages(source: str, rows: Iterable[tuple[int, Row]], limit: int | None) -> list[Passage]:
-    return _collect(source, rows, Faults(source), limit)
+def _passages(source: str, numbered: Iterable[tuple[int, Row]], limit: int | None) -> list[Passage]:
+    return _collect(source, numbered, Faults(source), limit)
 
 
-def _collect(source: Path | str, rows: Iterable[tuple[int, Row]], faults: Faults, limit: int | None) -> list[Passage]:
+def _collect(
+    source: Path | str, numbered: Iterable[tuple[int, Row]], faults: Faults, limit: int | None
+) -> list[Passage]:
     """Build the passages; with a limit, stop after so many rows, faulty ones included."""
     lines: dict[str, int] = {}
     passages = []
-    for number, row in islice(rows, limit):
+    for number, row in islice(numbered, limit):
         identity = _text_of(row, ID_KEYS, faults, number)
         title = _text_of(row, TITLE_KEYS, faults, number, optional=True)
         text = _text_of(row, TEXT_KEYS, faults, number)

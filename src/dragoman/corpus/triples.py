@@ -17,8 +17,8 @@ from rdflib.namespace import RDFS
 from rdflib.term import Node
 
 from dragoman.core.errors import UserError
+from dragoman.core.rows import Faults
 from dragoman.core.types import Passage, Triple
-from dragoman.corpus.faults import Faults
 
 RDF_FORMATS = {".nt": "nt", ".ttl": "turtle"}
 NAMESPACE = "urn:dragoman:"

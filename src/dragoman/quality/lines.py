@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import codecs
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Generic, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
-from dragoman.core import files
+from dragoman.core import rows
 
 Identity = Annotated[str, Field(pattern=r"\S")]
 
@@ -42,24 +41,15 @@ class Lines(Generic[R]):
 
 def read_lines(path: Path, model: type[R]) -> Lines[R]:
     """Every line that is not blank as a row, or as a fault."""
-    rows: dict[int, R] = {}
+    read: dict[int, R] = {}
     faults: dict[int, str] = {}
-    with path.open("rb") as lines:
-        for number, raw in enumerate(lines, start=1):
-            if number == 1:
-                raw = raw.removeprefix(codecs.BOM_UTF8)
-            if not raw.strip():
-                continue
-            try:
-                row = files.parse(raw)
-                if b"\\u" in raw:  # JSON can spell half of a surrogate pair, which no UTF-8 file or index can hold
-                    files.dumps(row).encode()
-                rows[number] = model.model_validate(row)
-            except ValidationError as e:
-                first = e.errors(include_url=False)[0]
-                faults[number] = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-            except UnicodeEncodeError:
-                faults[number] = "holds half of a surrogate pair, which is not Unicode text"
-            except ValueError as e:
-                faults[number] = str(e)
-    return Lines(rows, faults)
+    for number, row in rows.each(path):
+        if isinstance(row, str):
+            faults[number] = row
+            continue
+        try:
+            read[number] = model.model_validate(row)
+        except ValidationError as e:
+            first = e.errors(include_url=False)[0]
+            faults[number] = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return Lines(read, faults)
