@@ -18,7 +18,7 @@ from dragoman.engines.base import Engine
 from dragoman.engines.coalesce import CoalescingEngine
 from dragoman.engines.settings import EngineParams
 from dragoman.registry.policy import SHARED, PolicySet
-from dragoman.registry.versions import policy_set
+from dragoman.registry.versions import Registry
 from dragoman.retrieval import check_health, open_retriever
 from dragoman.retrieval.base import Retriever
 from dragoman.retrieval.cache import CachedRetriever
@@ -49,25 +49,30 @@ def split_name(name: str) -> tuple[str, str]:
     return system, policy
 
 
-def find_system(name: str, params: RuntimeParams, weights: PolicySet | None = None) -> tuple[System, PolicySet | None]:
+def find_system(
+    name: str, params: RuntimeParams, weights: PolicySet | None = None, registry: Registry = Registry()
+) -> tuple[System, PolicySet | None]:
     """The system called `name` (`system` or `system@policy`), and its policy: a version, a stage, or a folder.
 
-    The policy is None for the untrained base, and for `oracle`, which asks no model. `weights` are a policy without a name.
+    The policy is None for the untrained base, and for `oracle`, which asks no model.
+
+    Args:
+        weights: a policy without a name, such as one that is being trained.
+        registry: where the policy behind a name is looked for.
 
     Raises:
         UserError: no such system or policy, or the policy lacks a role of the system.
     """
-    system_name, policy = split_name(name)
+    system_name, policy_name = split_name(name)
     system = build(system_name, params.system_settings(system_name))
-    if weights is None:
-        if policy in ("", ORACLE):
-            return system, None
-        weights = policy_set(policy)
+    if weights is None and policy_name in ("", ORACLE):
+        return system, None
+    policy = weights or registry.policy(policy_name)
     try:
-        weights.check(role.name for role in system.roles)
+        policy.check(role.name for role in system.roles)
     except UserError as e:
         raise UserError(f"{name}: {e}") from None
-    return system, weights
+    return system, policy
 
 
 async def open_retriever_checked(index: str, corpus: list[Passage] | None = None) -> CachedRetriever:
@@ -83,39 +88,47 @@ async def open_retriever_checked(index: str, corpus: list[Passage] | None = None
 
 
 class Runtime:
-    """Makes a backends for each system that is asked for, and loads each model once for all of them."""
+    """Opens systems, and holds the engines that they need, each once, until they are released.
 
-    def __init__(self, params: RuntimeParams, retriever: Retriever) -> None:
-        self.params, self.retriever = params, retriever
-        self._engines: dict[EngineParams, Engine] = {}
+    Args:
+        params: what runs the LLM and the proxy, and the settings of systems.
+        retriever: what all systems search; it stays the caller's to close.
+        registry: where the policy behind a name is looked for.
+        coalesce: compute identical requests that are pending at the same time once. Such a call goes on when one of those
+            who wait for it gives up, which a server with deadlines cannot have.
+    """
+
+    def __init__(
+        self, params: RuntimeParams, retriever: Retriever, registry: Registry = Registry(), *, coalesce: bool = True
+    ) -> None:
+        self.params, self.retriever, self.registry, self.coalesce = params, retriever, registry, coalesce
+        self._engines: dict[EngineParams, Engine] = {}  # handles: `EnginePool` shares what several runtimes have open
 
     def engine(self, settings: EngineParams) -> Engine:
-        key = self._key(settings)
-        if key not in self._engines:
-            self._engines[key] = CoalescingEngine(open_checked(settings))
-        return self._engines[key]
+        """The engine with these settings, which is opened where it is not open yet."""
+        if settings not in self._engines:
+            opened = open_checked(settings)
+            self._engines[settings] = CoalescingEngine(opened) if self.coalesce else opened
+        return self._engines[settings]
 
     def open(self, name: str, weights: PolicySet | None = None) -> tuple[System, Backends]:
         """The system called `name` (`system` or `system@policy`) and the backends it runs in.
 
-        `weights` are a policy without a name, such as one that is being trained.
+        Args:
+            weights: a policy without a name, such as one that is being trained.
 
         Raises:
             UserError: no such system or policy, a role without weights, or a model that is not there.
         """
-        _, policy = split_name(name)
-        system, weights = find_system(name, self.params, weights)
-        if policy == ORACLE:
+        system, policy = find_system(name, self.params, weights, self.registry)
+        oracle = split_name(name)[1] == ORACLE
+        if oracle:
             system = system.for_oracle()
         llm = self.engine(self.params.llm)
         # what has no role to play, or is told what to do, must not load a proxy that it will never ask
-        if not system.roles or policy == ORACLE:
-            return system, Backends(llm=llm, proxy=llm, retriever=self.retriever, oracle=policy == ORACLE)
-        if weights is None:
-            return system, Backends(llm=llm, proxy=self.engine(self.params.proxy), retriever=self.retriever)
-        engines: dict[str, Engine] = {}
-        for folder, roles in weights.groups():
-            engines |= dict.fromkeys(roles, self.engine(self._proxy_of(folder)))
+        if not system.roles or oracle:
+            return system, Backends(llm=llm, proxy=llm, retriever=self.retriever, oracle=oracle)
+        engines = {role: self.engine(settings) for role, settings in self._proxies(policy).items()}
         proxy = engines.pop(SHARED, None) or engines[system.roles[0].name]
         return system, Backends(llm=llm, proxy=proxy, retriever=self.retriever, engines=engines)
 
@@ -128,36 +141,39 @@ class Runtime:
 
     async def release(self, name: str, weights: PolicySet | None = None) -> None:
         """Free the engines of a policy that will not be asked again; the frozen LLM's stays."""
-        _, weights = find_system(name, self.params, weights)
-        opened = [self.params.proxy] if weights is None else [self._proxy_of(folder) for folder, _ in weights.groups()]
-        for settings in opened:
-            key = self._key(settings)
-            if key != self._key(self.params.llm) and (engine := self._engines.pop(key, None)):
+        _, policy = find_system(name, self.params, weights, self.registry)
+        for settings in set(self._proxies(policy).values()) - {self.params.llm}:
+            if engine := self._engines.pop(settings, None):
                 await engine.close()
-
-    def _proxy_of(self, folder: Path) -> EngineParams:
-        return self.params.proxy.model_copy(update={"model": str(folder)})
-
-    @staticmethod
-    def _key(settings: EngineParams) -> EngineParams:
-        """Equal for settings that name one model, by whatever path."""
-        if settings.engine == "openai":
-            return settings
-        return settings.model_copy(update={"model": str(Path(settings.model).resolve())})
 
     async def close(self) -> None:
         for engine in self._engines.values():
             await engine.close()
+        self._engines.clear()
+
+    def _proxies(self, policy: PolicySet | None) -> dict[str, EngineParams]:
+        """The settings of the proxy's engine by role: those of params.yaml, with the weights of the policy."""
+        proxy = self.params.proxy
+        if policy is None:
+            return {SHARED: proxy}
+        return {
+            role: proxy.model_copy(update={"model": str(folder)}) for folder, roles in policy.groups() for role in roles
+        }
 
 
 @asynccontextmanager
 async def open_runtime(
-    params: RuntimeParams, index: str, corpus: list[Passage] | None = None
+    params: RuntimeParams, index: str, corpus: list[Passage] | None = None, registry: Registry = Registry()
 ) -> AsyncIterator[Runtime]:
+    """A runtime with the retriever of an index folder or URL, probed with passages of `corpus`; both are closed at the end.
+
+    Raises:
+        UserError: see `open_retriever_checked`.
+    """
     async with AsyncExitStack() as stack:
         retriever = await open_retriever_checked(index, corpus)
         stack.push_async_callback(retriever.close)
-        runtime = Runtime(params, retriever)
+        runtime = Runtime(params, retriever, registry)
         stack.push_async_callback(runtime.close)
         yield runtime
 

@@ -1,6 +1,5 @@
-"""Versions of the proxy, in a real MLflow store and a real DVC cache."""
+"""Versions of the proxy, in a real MLflow store."""
 
-import json
 import multiprocessing
 import os
 import shutil
@@ -18,9 +17,9 @@ from policies import trained
 
 from dragoman import tracking
 from dragoman.core.errors import UserError
-from dragoman.registry import versions as registry
-from dragoman.registry.versions import policy_set
-from dragoman.serving.champion import Registered
+from dragoman.registry.policy import find_policy, publish, read_manifest
+from dragoman.registry.versions import MODEL, Registry
+from dragoman.serving.champion import RegistryChampion
 
 
 @pytest.fixture
@@ -30,19 +29,7 @@ def project(tmp_path, monkeypatch, empty_store):
     return tmp_path
 
 
-def dvc(project: Path, *arguments: str) -> None:
-    done = subprocess.run([sys.executable, "-m", "dvc", *arguments], cwd=project, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.fixture
-def kept(project):
-    """A project whose stage `rl` DVC keeps."""
-    dvc(project, "init", "--no-scm", "-q")
-    (project / "input.txt").write_text("x")
-    stages = {"rl": {"cmd": "true", "deps": ["input.txt"], "outs": [{"results/rl": {"persist": True}}]}}
-    (project / "dvc.yaml").write_text(json.dumps({"stages": stages}))
-    return project
+registry = Registry()
 
 
 def test_a_version_tells_where_it_comes_from(project):
@@ -52,25 +39,26 @@ def test_a_version_tells_where_it_comes_from(project):
     assert (version.stage, version.system, version.base, version.parent) == ("rl", "c3po", "smollm2", warm.policy)
     assert version.data == {"questions": "d1"} and version.metrics == {"dev_reward": 0.5}
     assert version.parameters == {"lr": "0.1", "guards.max_kl": "1.0"}
-    assert version.folder == Path("results/rl/policies") / version.policy and version.dvc == {}
+    assert version.folder == Path("results/rl/policies") / version.policy
     assert [v.name for v in registry.lineage("v2")] == ["v2", "v1"]
     assert [v.name for v in registry.history()] == ["v2", "v1"]
 
 
 def test_the_same_weights_are_one_version(project):
-    folder = trained(project, "rl", b"one")
-    assert registry.register(folder) == registry.register(folder)
+    policy = trained(project, "rl", b"one")
+    assert registry.register(policy) == registry.register(policy)
     assert len(registry.history()) == 1
 
 
 def test_a_folder_that_no_stage_made_or_that_was_changed_is_refused(project):
-    (project / "mine").mkdir()
+    Path("mine").mkdir()
+    Path("mine/config.json").write_text("{}")
     with pytest.raises(UserError, match="mine: no training stage has made this folder"):
-        registry.register(Path("mine"))
-    folder = trained(project, "rl", b"one")
-    (folder / "model.safetensors").write_bytes(b"two")
+        registry.register(find_policy("mine"))
+    policy = trained(project, "rl", b"one")
+    (policy.folder / "model.safetensors").write_bytes(b"two")
     with pytest.raises(UserError, match="its manifest says"):
-        registry.register(folder)
+        registry.register(policy)
 
 
 def test_aliases_and_versions_stand_after_the_at(project):
@@ -78,12 +66,11 @@ def test_aliases_and_versions_stand_after_the_at(project):
     second = registry.register(trained(project, "rl", b"better"))
     registry.promote(first, None)
     registry.promote(second, first)
-    assert policy_set("champion").of("*") == Path("results/rl/policies") / second.policy
-    assert policy_set("previous").of("*") == Path("results/sft/policies") / first.policy
-    assert policy_set("v1").of("*") == Path("results/sft/policies") / first.policy
-    assert policy_set("sft").of("*") == Path("results/sft/policies") / first.policy
+    assert registry.policy("champion").version == second.policy
+    assert registry.policy("previous").version == registry.policy("v1").version == first.policy
+    assert registry.policy("sft").folder == Path("results/sft/policies") / first.policy
     with pytest.raises(UserError, match=r"'challenger': no such version; there are: v2 \(champion, [0-9a-f]{12}\), v1"):
-        policy_set("challenger")
+        registry.policy("challenger")
 
 
 def test_a_question_does_not_create_a_store(tmp_path, monkeypatch):
@@ -93,45 +80,74 @@ def test_a_question_does_not_create_a_store(tmp_path, monkeypatch):
     assert not Path("mlruns").exists()
 
 
-def test_weights_are_hashed_again_when_they_are_resolved(project):
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_files_of_a_version_that_were_changed_are_refused(project, name):
     version = registry.register(trained(project, "rl", b"one"))
-    assert registry.resolve("v1") == version.folder
-    (version.folder / "model.safetensors").write_bytes(b"tampered")
-    with pytest.raises(UserError, match="v1: its weights were in results/rl"):
-        registry.resolve("v1")
+    policy = registry.open(version)
+    assert policy.folder.is_relative_to("mlruns/policies") and policy.folder.name == version.policy
+    (policy.folder / name).unlink()
+    (policy.folder / name).write_bytes(b"tampered")
+    with pytest.raises(UserError, match=r"v1: the files in mlruns/policies/\w+ are not those that were registered"):
+        registry.open(version)
 
 
-def test_a_version_outlives_the_next_run_of_its_stage(kept):
-    first = trained(kept, "rl", b"one")
-    dvc(kept, "commit", "-f")
-    version = registry.register(first)
-    path, _, md5 = version.dvc["out"].partition(" ")
-    assert path == "results/rl" and md5.endswith(".dir") and version.dvc["stage"] == "rl"
-    assert version.dvc["input.txt"] == "9dd4e461268c8034f5c8564e155c67a6"  # of "x"
-
-    second = trained(kept, "rl", b"two")
-    dvc(kept, "commit", "-f")
-    assert not first.exists() and registry.resolve(registry.register(second).name).samefile(second)
-    restored = registry.resolve("v1")
-    assert restored == Path("results/registry") / version.policy
-    assert (restored / "model.safetensors").read_bytes() == b"one" and (restored / "config.json").is_file()
-    assert (restored / "model.safetensors").is_symlink()  # stored once
-    assert registry.resolve("v1") == restored
-
-    cached = (restored / "model.safetensors").resolve()
-    cached.chmod(0o644)
-    cached.write_bytes(b"rotten")
-    with pytest.raises(UserError, match="are not those that were registered"):
-        registry.resolve("v1")
-    cached.unlink()
-    with pytest.raises(UserError, match=r"does not hold policies/.*dvc fetch"):
-        registry.resolve("v1")
+def test_a_version_outlives_its_stage_and_the_folder_of_results(project):
+    first = registry.register(trained(project, "rl", b"one"))
+    trained(project, "rl", b"two")
+    shutil.rmtree("results")
+    assert (registry.policy("v1").of("filter") / "model.safetensors").read_bytes() == b"one"
+    shutil.rmtree("mlruns/policies")
+    with pytest.raises(UserError, match=r"v1: its weights are not in mlruns/policies/\w+; .*`dragoman register`"):
+        registry.open(first)
 
 
-def test_what_dvc_has_not_seen_is_not_said_to_be_kept(kept):
-    trained(kept, "rl", b"one")
-    dvc(kept, "commit", "-f")
-    assert registry.register(trained(kept, "rl", b"two")).dvc == {}
+def test_a_version_that_lost_its_files_is_whole_again_once_it_is_registered_again(project):
+    policy = trained(project, "rl", b"one")
+    version = registry.register(policy)
+    (registry.open(version).folder / "config.json").unlink()
+    assert registry.register(policy) == version
+    assert registry.open(version).version == policy.version
+
+
+def test_a_version_of_before_copies_were_kept_keeps_one_once_it_is_registered_again(project):
+    policy = trained(project, "rl", b"one")
+    old = {"policy": policy.version, "sha256": policy.manifest["sha256"], "folder": str(policy.folder)}
+    old |= dict.fromkeys(("stage", "system", "base", "parent", "git.revision"), "")
+    tracking.create_version(MODEL, "dvc:/x", old)
+    with pytest.raises(UserError, match="`dragoman register` keeps them again"):
+        registry.policy("v1")
+    assert registry.register(policy).name == "v1" and len(registry.history()) == 1
+    assert registry.policy("v1").version == policy.version
+
+
+def test_equal_weights_with_another_template_are_another_version(project):
+    registry.register(trained(project, "rl", b"one"))
+    policy = trained(project, "rl", b"one")
+    (policy.folder / "chat_template.jinja").write_text("{{ messages }}")
+    assert registry.register(policy).name == "v2"
+    assert not (registry.policy("v1").folder / "chat_template.jinja").exists()
+
+
+def test_a_version_holds_a_set(project):
+    for folder, weights in (("a", b"1"), ("b", b"2")):
+        Path(folder).mkdir()
+        Path(folder, "model.safetensors").write_bytes(weights)
+        Path(folder, "config.json").write_text("{}")
+    policy = publish({"*": Path("a"), "filter": Path("b")}, Path("results/rl"), {"stage": "rl", "system": "c3po"})
+    version = registry.register(policy)
+    assert (version.policy, set(version.roles)) == (policy.version, {"*", "filter"})
+    shutil.rmtree("results")
+    kept = registry.policy("v1")
+    assert (kept.version, kept.manifest) == (policy.version, policy.manifest)
+    assert (kept.of("filter") / "model.safetensors").read_bytes() == b"2"
+    assert read_manifest(kept.of("router"))["stage"] == "rl"
+
+
+def test_a_tag_that_is_no_hash_opens_nothing(project):
+    registry.register(trained(project, "rl", b"one"))
+    tracking.tag_version(MODEL, 1, {"content": "../../etc"})
+    with pytest.raises(UserError, match="which is no SHA-256"):
+        registry.policy("v1")
 
 
 def test_the_way_of_the_aliases(project):
@@ -160,9 +176,8 @@ def test_there_is_no_rollback_to_weights_that_are_gone(project):
     first, second = (registry.register(trained(project, f"s{i}", bytes([i]))) for i in range(2))
     registry.promote(first, None)
     registry.promote(second, first)
-    shutil.rmtree(first.folder)
-    shutil.rmtree(registry.RESTORED)
-    with pytest.raises(UserError, match="not there any more"):
+    shutil.rmtree(registry.open(first).folder)
+    with pytest.raises(UserError, match=r"v1: the files in .* are not those"):
         registry.rollback()
     assert registry.find("champion").number == second.number
 
@@ -199,16 +214,9 @@ def test_a_lock_is_waited_for_no_longer_than_said(project):
         pass
 
 
-def test_what_dvc_does_not_keep_outlives_the_next_run_of_its_stage_too(project):
-    version = registry.register(trained(project, "rl", b"by hand"))
-    trained(project, "rl", b"by hand, better")
-    assert not version.folder.exists()
-    assert (registry.resolve("v1") / "model.safetensors").read_bytes() == b"by hand"
-
-
 async def test_the_endpoint_s_champion_is_the_registry_s_within_seconds(project):
     """A real store: what `dragoman promote` and `rollback` do to it is what `dragoman serve` asks it."""
-    followed = Registered()
+    followed = RegistryChampion(registry)
     assert followed.current() is None
     first, second = (registry.register(trained(project, f"s{i}", bytes([i]))) for i in range(2))
     registry.promote(first, None)
@@ -269,14 +277,14 @@ def test_versions_and_runs_are_those_of_the_server_that_is_named(project, server
     assert [v.name for v in registry.lineage("v2")] == ["v2", "v1"]
     registry.promote(first, None)
     registry.promote(second, registry.find("champion"))
-    assert registry.resolve("champion") == second.folder
+    assert registry.policy("champion").version == second.policy
     assert [v.name for v in registry.rollback()] == ["v1", "v2"]
 
     (project / "table.md").write_text("| a table |")
     tracking.start()
     run = tracking.log_decision("x", {"a": 1}, [project / "table.md"], tags={}, parameters={"a": 1}, metrics={"b": 2.0})
     client = mlflow.MlflowClient(server)
-    assert client.get_model_version_by_alias(registry.MODEL, "champion").version == "1"
+    assert client.get_model_version_by_alias(MODEL, "champion").version == "1"
     assert client.get_run(run).data.metrics == {"b": 2.0}
     assert {a.path for a in client.list_artifacts(run)} == {"decision.json", "table.md"}
     assert len(list((project / "server" / "kept").rglob("table.md"))) == 1

@@ -15,7 +15,7 @@ from dragoman.config import Params
 from dragoman.core.errors import UserError
 from dragoman.engines import POOL
 from dragoman.engines.settings import EngineParams
-from dragoman.serving.champion import Published
+from dragoman.serving.champion import StageChampion
 from dragoman.serving.models import opener
 
 MODELS = ("c3po@champion", "standard")
@@ -171,7 +171,7 @@ async def test_all_that_is_open_is_closed_at_the_end():
 
 
 def test_a_stage_can_be_the_champion(tmp_path):
-    champion = Published(str(tmp_path / "rl"))
+    champion = StageChampion("rl", tmp_path)
     assert champion.current() is None
     for version in ("a", "b"):
         folder = tmp_path / "rl" / "policies" / version
@@ -198,17 +198,3 @@ async def test_a_registry_that_does_not_answer_is_asked_again_later():
         await asyncio.sleep(0.1)  # ten polls
         assert len(asked) == before
         assert await policy_of(client) == "v1"
-
-
-async def test_one_policy_in_another_folder_is_no_change(tmp_path):
-    folders = [tmp_path / name for name in ("a", "b")]
-    for folder in folders:
-        folder.mkdir()
-        (folder / "manifest.json").write_text(json.dumps({"version": "0123456789ab"}))
-    registry = Registry(str(folders[0]))
-    parts = parts_with(registry, *map(str, folders))
-    async with parts.client() as client:
-        registry.folder = str(folders[1])
-        await asyncio.sleep(0.1)
-        await policy_of(client)
-    assert parts.metric("dragoman_champion_changes_total", outcome="swapped") == 1

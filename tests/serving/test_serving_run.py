@@ -27,7 +27,7 @@ from dragoman.engines.openai import OpenAIEngine
 from dragoman.engines.settings import EngineParams
 from dragoman.registry.policy import publish
 from dragoman.rollout.store import read_episodes
-from dragoman.serving.champion import Published
+from dragoman.serving.champion import StageChampion
 from dragoman.serving.keys import Keys, make_key
 from dragoman.serving.run import open_service
 from dragoman.serving.server import create_app
@@ -227,7 +227,7 @@ async def test_real_engines_follow_a_stage_and_are_all_closed(served, tiny_model
         }
     )
     first = train(1)
-    async with open_service(params, params.serve, str(served / "index"), Published(str(tmp_path / "rl"))) as service:
+    async with open_service(params, params.serve, str(served / "index"), StageChampion("rl", tmp_path)) as service:
         transport = httpx.ASGITransport(app=create_app(service))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
 

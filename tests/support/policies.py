@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from dragoman.registry.policy import SHARED, publish
+from dragoman.registry.policy import PolicySet, publish
 
 
-def trained(project: Path, stage: str, weights: bytes, parent: str = "") -> Path:
+def trained(project: Path, stage: str, weights: bytes, parent: str = "") -> PolicySet:
     """A policy as a training stage leaves it; an earlier one of the stage is removed."""
     made = project / "made"
     made.mkdir()
@@ -13,4 +13,4 @@ def trained(project: Path, stage: str, weights: bytes, parent: str = "") -> Path
     (made / "config.json").write_text("{}")
     manifest = {"stage": stage, "system": "c3po", "base": "smollm2", "parent": parent, "data": {"questions": "d1"}}
     manifest |= {"parameters": {"lr": 0.1, "guards": {"max_kl": 1.0}}, "metrics": {"dev_reward": 0.5, "stopped": ""}}
-    return publish(made, project / "results" / stage, manifest).of(SHARED)
+    return publish(made, project / "results" / stage, manifest)

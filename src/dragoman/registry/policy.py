@@ -1,8 +1,8 @@
 """Policies on disk: weights for each role of a system, named after their content, with a manifest of where they come from.
 
 A policy is a set of model folders (see `PolicySet`). A stage that trains keeps its weights in `results/STAGE/policies/HASH/`
-and names them in `results/STAGE/policy.json`. New weights have a new path, so that whatever has loaded a path (an engine, a
-server) can never serve other weights under it.
+and names its policy in `results/STAGE/policy.json`. New weights have a new path, so that whatever has loaded a path (an
+engine, a server) can never serve other weights under it.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class PolicySet:
     """Model folders by role. The entry `*` is for every role that is not named."""
     manifest: Mapping[str, Any]
     """Where the policy comes from (see `lineage`), with its `version` and `sha256`; empty for a folder without one."""
+    folder: Path = Path()
+    """The folder by which this policy is found again: the model folder, or that of the set. Empty for a set in the making."""
 
     def of(self, role: str) -> Path:
         """The model folder of a role.
@@ -74,17 +76,6 @@ class PolicySet:
         for role, folder in self.weights.items():
             entries.setdefault(folder.resolve(), []).append(role)
         return [(self.weights[roles[0]], tuple(roles)) for roles in entries.values()]
-
-    def write(self, folder: Path) -> None:
-        """Make `folder` name this set in its `policy.json`, by paths relative to it. `find_policy` reads it."""
-        roles = {role: os.path.relpath(path.resolve(), folder.resolve()) for role, path in self.weights.items()}
-        pointer: dict[str, Any] = {"version": self.version}
-        if SHARED in roles:
-            pointer["folder"] = roles[SHARED]
-        pointer["roles"] = roles
-        if list(roles) != [SHARED]:  # a single folder holds its own
-            pointer["manifest"] = self.manifest
-        files.write_json(folder / POINTER, pointer)
 
 
 def lineage(
@@ -117,27 +108,47 @@ def publish(
         UserError: a folder holds no weights.
     """
     moved = {SHARED: trained} if isinstance(trained, Path) else dict(trained)
-    hashes = {role: weights_sha256(folder) for role, folder in {**carried, **moved}.items()}
+    given = {**carried, **moved}
+    hashes = {role: weights_sha256(folder) for role, folder in given.items()}
     made = {"code": tracking.git_revision(), **manifest}
-    weights = {}
-    for role, folder in {**carried, **moved}.items():
-        target = weights[role] = out / POLICIES / _short(hashes[role])
+    weights = {role: out / POLICIES / _short(sha256) for role, sha256 in hashes.items()}
+    for role, folder in given.items():
         if role not in moved:
-            link_folder(folder, target)
+            link_folder(folder, weights[role])
         elif folder.is_dir():  # two roles may share a folder, which is moved once
             _identify(folder, hashes[role], made)
-            if folder.resolve() != target.resolve():
-                target.parent.mkdir(parents=True, exist_ok=True)
-                if target.exists():
-                    shutil.rmtree(target)
-                folder.rename(target)
-    sha256 = set_sha256(hashes)
-    policy = PolicySet(_short(sha256), weights, {"version": _short(sha256), "sha256": sha256, **made})
-    policy.write(out)
+            if folder.resolve() != weights[role].resolve():
+                weights[role].parent.mkdir(parents=True, exist_ok=True)
+                if weights[role].exists():
+                    shutil.rmtree(weights[role])
+                folder.rename(weights[role])
+    version = _short(set_sha256(hashes))
+    folder = out / POLICIES / version
+    if list(weights) != [SHARED]:
+        write_set(folder, weights, made, hashes=hashes)
+    roles = {role: f"{POLICIES}/{path.name}" for role, path in weights.items()}
+    files.write_json(out / POINTER, {"version": version, "folder": f"{POLICIES}/{version}", "roles": roles})
     for other in (out / POLICIES).iterdir():
-        if other not in weights.values():
+        if other not in (*weights.values(), folder):
             shutil.rmtree(other)
-    return policy
+    return find_policy(str(folder))
+
+
+def write_set(
+    folder: Path, weights: Mapping[str, Path], manifest: Mapping[str, Any], *, hashes: Mapping[str, str] | None = None
+) -> PolicySet:
+    """Make `folder` stand for a set of weights, which stay where they are. It names them by paths relative to it.
+
+    Args:
+        weights: model folders by role; `*` for all that are not named.
+        manifest: where the policy comes from.
+        hashes: `weights_sha256` of each, where it is known.
+    """
+    sha256 = set_sha256(hashes or {role: weights_sha256(path) for role, path in weights.items()})
+    roles = {role: os.path.relpath(path.resolve(), folder.resolve()) for role, path in weights.items()}
+    _identify(folder, sha256, manifest)
+    files.write_json(folder / POINTER, {"version": _short(sha256), "roles": roles})
+    return find_policy(str(folder))
 
 
 def set_sha256(hashes: Mapping[str, str]) -> str:
@@ -163,7 +174,7 @@ def find_policy(policy: str, results: Path = Path("results")) -> PolicySet:
     folder = Path(policy)
     if (folder / "config.json").is_file():
         manifest = read_manifest(folder)
-        return PolicySet(str(manifest.get("version") or folder.name), {SHARED: folder}, manifest)
+        return PolicySet(str(manifest.get("version") or folder.name), {SHARED: folder}, manifest, folder)
     raise UserError(
         f"policy {policy!r}: neither a model folder nor a finished stage ({results / policy / POINTER} is missing)"
     )
@@ -172,18 +183,18 @@ def find_policy(policy: str, results: Path = Path("results")) -> PolicySet:
 def _read(policy: str, pointer: Path) -> PolicySet:
     try:
         content = json.loads(pointer.read_text(encoding="utf-8"))
+        folder = pointer.parent / content.get("folder", "")
         roles = content.get("roles") or {SHARED: content["folder"]}
-        weights = {str(role): pointer.parent / path for role, path in roles.items()}
+        weights = {str(role): Path(os.path.normpath(pointer.parent / path)) for role, path in roles.items()}
         version = str(content["version"])
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise UserError(
             f"{pointer}: not a policy ({e!r}); it needs `version` and `roles`, as stages write it"
         ) from None
-    for role, folder in weights.items():
-        if not (folder / "config.json").is_file():
-            raise UserError(f"policy {policy!r}: {pointer} names {folder} for {role}, and no model is there")
-    single = list(weights) == [SHARED]
-    return PolicySet(version, weights, read_manifest(weights[SHARED]) if single else content.get("manifest", {}))
+    for role, path in weights.items():
+        if not (path / "config.json").is_file():
+            raise UserError(f"policy {policy!r}: {pointer} names {path} for {role}, and no model is there")
+    return PolicySet(version, weights, read_manifest(folder), folder)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import Protocol
 
 from dragoman.core.errors import UserError
-from dragoman.registry import versions as registry
-from dragoman.registry.policy import SHARED, find_policy
-
-NAME = registry.CHAMPION
+from dragoman.registry.policy import find_policy
+from dragoman.registry.versions import CHAMPION, Registry
 
 
 class Champion(Protocol):
     def current(self) -> str | None:
-        """The model folder of the champion; None while there is none.
+        """The folder of the champion's policy, which never holds another one; None while there is no champion.
 
         Asked about once a second, in a thread of its own, so it may block. What it raises is logged, and the policy that
         is served goes on being served.
@@ -22,26 +20,33 @@ class Champion(Protocol):
         ...
 
 
-class Registered:
-    """The version that the registry's alias `champion` names, its weights hashed."""
+class RegistryChampion:
+    """The version that the registry's alias `champion` names, its files hashed."""
 
-    def __init__(self, store: Path = registry.STORE) -> None:
-        self.store = store
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
 
     def current(self) -> str | None:
-        if registry.get(registry.CHAMPION, self.store) is None:
-            return None
-        return str(registry.resolve(registry.CHAMPION, self.store).resolve())
+        version = self.registry.get(CHAMPION)
+        return None if version is None else str(self.registry.open(version).folder.resolve())
 
 
-class Published:
+class StageChampion:
     """The latest policy that a training stage has published: a champion without a registry."""
 
-    def __init__(self, stage: str) -> None:
-        self.stage = stage
+    def __init__(self, stage: str, results: Path) -> None:
+        self.stage, self.results = stage, results
 
     def current(self) -> str | None:
         try:
-            return str(find_policy(self.stage).of(SHARED).resolve())
+            return str(find_policy(self.stage, self.results).folder.resolve())
         except UserError:
             return None  # not trained yet
+
+
+def Published(stage: str) -> StageChampion:
+    return StageChampion(stage, Path("results"))
+
+
+def Registered(store: Path = Path("mlruns")) -> RegistryChampion:
+    return RegistryChampion(Registry(store))

@@ -7,17 +7,15 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dragoman.core.errors import UserError
-from dragoman.engines.base import Engine
-from dragoman.engines.coalesce import CoalescingEngine
-from dragoman.registry.policy import read_manifest
+from dragoman.registry.versions import CHAMPION, Registry
 from dragoman.retrieval.base import Retriever
 from dragoman.rollout.backends import Backends
 from dragoman.runtime import Runtime, RuntimeParams, find_system, split_name
-from dragoman.serving.champion import NAME, Champion
+from dragoman.serving.champion import Champion
 from dragoman.systems.base import System
 
 log = logging.getLogger(__name__)
@@ -26,7 +24,6 @@ STANDARD = "standard"
 """The system that answers when a proxy fails."""
 RETRY_S = 30.0
 """A champion that could not be opened, or not be asked for, is tried again after so long, or when another one is named."""
-UNKNOWN = "?"
 
 
 @dataclass(frozen=True)
@@ -43,41 +40,25 @@ Opener = Callable[[str], Opened]
 """Opens a `system@policy`; it may block for as long as loading a model takes."""
 
 
-def opener(params: RuntimeParams, retriever: Retriever) -> Opener:
+def opener(params: RuntimeParams, retriever: Retriever, registry: Registry = Registry()) -> Opener:
     """Opens models as settings say. What several of them need, such as the frozen LLM, is loaded once (`EnginePool`)."""
 
     def open(name: str) -> Opened:
         system_name, _ = split_name(name)
-        _, policy = find_system(name, params)
+        _, policy = find_system(name, params, registry=registry)
         if policy is not None and policy.manifest.get("system", system_name) != system_name:
             raise UserError(f"{name}: the policy {policy.version} was trained for {policy.manifest['system']}")
-        runtime = Runtime(params, retriever)  # one for each model, which can then be closed alone
+        # one for each model, which can then be closed alone; past its deadline a call must end, so none is shared
+        runtime = Runtime(params, retriever, registry, coalesce=False)
         try:
             system, backends = runtime.open(name)
         except BaseException:  # the frozen LLM may be open by now, and nobody else would ever let go of it
             asyncio.run(runtime.close())  # this is a thread without a loop
             raise
         version = policy.version if policy else Path(params.proxy.model).name
-        backends = replace(
-            backends,
-            llm=_abandonable(backends.llm),
-            proxy=_abandonable(backends.proxy),
-            engines={role: _abandonable(engine) for role, engine in backends.engines.items()},
-        )
         return Opened(system, backends, version if system.roles else None, runtime.close)
 
     return open
-
-
-def _same(folder: str, other: str) -> bool:
-    """Whether two folders hold one policy: it is linked elsewhere when its stage runs again."""
-    versions = [read_manifest(Path(f)).get("version") for f in (folder, other)]
-    return folder == other or (versions[0] is not None and versions[0] == versions[1])
-
-
-def _abandonable(engine: Engine) -> Engine:
-    """The engine without what lets a call go on after its caller has gone: past its deadline a call must end."""
-    return engine.inner if isinstance(engine, CoalescingEngine) else engine
 
 
 @dataclass(eq=False)
@@ -126,13 +107,15 @@ class Models:
         self._names, self._open, self._champion = names, open, champion
         self._poll_s, self._report = poll_s, report
         self._models: dict[str, Model] = {}
-        self._followers = [name for name in names if split_name(name)[1] == NAME]
+        self._followers = [name for name in names if split_name(name)[1] == CHAMPION]
         self._folder: str | None = None  # of the champion that is served
-        self._refused: tuple[str, float] = ("", 0.0)  # one that could not be opened, and when
+        self._failed_folder: str | None = (
+            None  # of a champion that could not be opened; None: it could not be asked for
+        )
+        self._retry_at = 0.0  # when that is tried again
         # One at a time: a pool of engines is locked while it loads one, and a close that waited for it would block the loop.
         self._loading = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.standard: Model
 
     async def __aenter__(self) -> Models:
         try:
@@ -142,7 +125,6 @@ class Models:
         except BaseException:
             await self.__aexit__()
             raise
-        self.standard = self._models[STANDARD]
         await self.refresh()
         if self._followers:
             self._spawn(self._follow())
@@ -158,6 +140,13 @@ class Models:
     @property
     def offered(self) -> Mapping[str, Model]:
         return {name: self._models[name] for name in self._names}
+
+    @property
+    def fallback(self) -> Opened:
+        """Standard RAG, which answers when a proxy fails; open for as long as the models are."""
+        opened = self._models[STANDARD].opened
+        assert opened is not None, f"{STANDARD} is closed last"
+        return opened
 
     @contextmanager
     def lease(self, name: str) -> Iterator[Model]:
@@ -182,18 +171,16 @@ class Models:
         """Ask who is the champion, and serve it from now on if it is another one. Logs what goes wrong."""
         if not self._followers or self._champion is None:
             return
-        if self._refused[0] == UNKNOWN and time.monotonic() - self._refused[1] < RETRY_S:
+        waiting = time.monotonic() < self._retry_at
+        if waiting and self._failed_folder is None:
             return
         try:
             folder = await asyncio.to_thread(self._champion.current)
         except Exception as e:
             log.warning("the champion is not known (%s: %s); going on with %s", type(e).__name__, e, self._folder)
-            self._refused = (UNKNOWN, time.monotonic())
-            self._report("failed")
+            self._failed(None)
             return
-        if folder is None or (self._folder is not None and _same(folder, self._folder)):
-            return
-        if self._refused[0] == folder and time.monotonic() - self._refused[1] < RETRY_S:
+        if folder is None or folder == self._folder or (waiting and folder == self._failed_folder):
             return
         opened: dict[str, Opened] = {}
         try:
@@ -207,8 +194,7 @@ class Models:
                 raise
             # whatever is wrong with a new model is no reason to stop serving the old one
             log.exception("the champion %s cannot be served; going on with %s", folder, self._folder)
-            self._refused = (folder, time.monotonic())
-            self._report("failed")
+            self._failed(folder)
             return
         log.info("the champion is now %s, it was %s", folder, self._folder)
         self._folder = folder
@@ -216,6 +202,11 @@ class Models:
             old, self._models[name] = self._models[name], Model(name, new)
             self._spawn(self._retire(old))
         self._report("swapped")
+
+    def _failed(self, folder: str | None) -> None:
+        """Wait before this folder is tried again; None: before the champion is asked for again."""
+        self._failed_folder, self._retry_at = folder, time.monotonic() + RETRY_S
+        self._report("failed")
 
     async def _follow(self) -> None:
         while True:

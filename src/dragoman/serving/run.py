@@ -12,6 +12,7 @@ import uvicorn
 
 from dragoman.core import files
 from dragoman.core.errors import UserError
+from dragoman.registry.versions import Registry
 from dragoman.rollout.record import Episode
 from dragoman.runtime import RuntimeParams, open_retriever_checked
 from dragoman.serving.champion import Champion
@@ -31,7 +32,11 @@ the other sends on it."""
 
 @asynccontextmanager
 async def open_service(
-    params: RuntimeParams, settings: ServeParams, index: str, champion: Champion | None
+    params: RuntimeParams,
+    settings: ServeParams,
+    index: str,
+    champion: Champion | None,
+    registry: Registry = Registry(),
 ) -> AsyncIterator[Service]:
     """The service that settings describe, with its models open.
 
@@ -44,12 +49,12 @@ async def open_service(
         metrics.watch_cache(lambda: (retriever.hits, retriever.misses))
         models = Models(
             settings.models,
-            opener(params, retriever),
+            opener(params, retriever, registry),
             champion,
             poll_s=settings.champion_poll_s,
             report=lambda outcome: metrics.swaps.labels(outcome).inc(),
         )
-        with _keeper(settings.episodes) as keep:
+        with _episode_writer(settings.episodes) as keep:
             async with models:
                 yield Service(models, settings, metrics, keep=keep)
     finally:
@@ -62,12 +67,13 @@ async def run_server(
     index: str,
     champion: Champion | None,
     keys: Keys | None,
+    registry: Registry = Registry(),
     *,
     host: str,
     port: int,
 ) -> None:
     """Serve until SIGINT or SIGTERM; requests under way have their deadline to finish."""
-    async with open_service(params, settings, index, champion) as service:
+    async with open_service(params, settings, index, champion, registry) as service:
         config = uvicorn.Config(
             create_app(service, keys=keys),
             host=host,
@@ -78,12 +84,12 @@ async def run_server(
             timeout_graceful_shutdown=int(settings.deadline_s) + 1,
         )
         log.info("http://%s:%d/v1 serves %s; /docs describes it", host, port, ", ".join(settings.models))
-        with _signals_end_the_server_alone():
+        with _signals_only_stop_the_server():
             await uvicorn.Server(config).serve()
 
 
 @contextmanager
-def _signals_end_the_server_alone() -> Iterator[None]:
+def _signals_only_stop_the_server() -> Iterator[None]:
     """uvicorn raises the signal that has ended it once more, which would end the process before its engines are closed."""
     old = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -94,7 +100,7 @@ def _signals_end_the_server_alone() -> Iterator[None]:
 
 
 @contextmanager
-def _keeper(folder: str | None) -> Iterator[Callable[[Episode], None]]:
+def _episode_writer(folder: str | None) -> Iterator[Callable[[Episode], None]]:
     if folder is None:
         yield lambda episode: None
         return

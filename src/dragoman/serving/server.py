@@ -1,12 +1,10 @@
-"""The HTTP side: OpenAI's routes, health, metrics, and what stands at the door (size, keys, trace ids, the log)."""
+"""The HTTP side: OpenAI's routes, health and metrics. `middleware` checks and logs what comes in."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import time
-import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import aclosing
 from typing import Any, TypeVar
@@ -15,9 +13,7 @@ from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.security import HTTPBearer
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dragoman.retrieval.base import well_formed
 from dragoman.rollout.record import Call, Node
@@ -26,13 +22,12 @@ from dragoman.serving.conversation import Conversation
 from dragoman.serving.errors import ApiError
 from dragoman.serving.keys import Keys
 from dragoman.serving.metrics import Metrics
+from dragoman.serving.middleware import RequestMiddleware
 from dragoman.serving.models import STANDARD, Model
-from dragoman.serving.service import Answer, Asked, Service, strategy_of
+from dragoman.serving.service import Answer, ServedRequest, Service, strategy_of
 
 T = TypeVar("T")
-log = logging.getLogger(__name__)
 
-_KEYED = "/v1/"
 _DOCUMENTED = {400, 401, 404, 413, 429, 500, 503, 504}
 _MOST_NAMED = 32
 """How many ignored parameters an answer names."""
@@ -45,7 +40,7 @@ def create_app(service: Service, *, keys: Keys | None = None) -> FastAPI:
         title="dragoman",
         description="Questions answered by a system: a trained proxy between a search engine and a language model.",
     )
-    app.add_middleware(_Door, metrics=metrics, max_body_bytes=service.settings.max_body_bytes, keys=keys)
+    app.add_middleware(RequestMiddleware, metrics=metrics, max_body_bytes=service.settings.max_body_bytes, keys=keys)
 
     @app.exception_handler(ApiError)
     async def refused(request: Request, error: ApiError) -> Response:
@@ -84,9 +79,8 @@ def create_app(service: Service, *, keys: Keys | None = None) -> FastAPI:
         """Counters and histograms, for Prometheus."""
         return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    bearer = Depends(
-        HTTPBearer(auto_error=False)
-    )  # for the documentation: the door checks keys, before bodies are read
+    # for the documentation: the middleware checks keys, before bodies are read
+    bearer = Depends(HTTPBearer(auto_error=False))
     responses: dict[int | str, dict[str, Any]] = {status: {"model": wire.ErrorBody} for status in _DOCUMENTED}
 
     @app.get("/v1/models", dependencies=[bearer], responses={401: responses[401]})
@@ -108,14 +102,14 @@ def create_app(service: Service, *, keys: Keys | None = None) -> FastAPI:
             max_question_chars=service.settings.max_question_chars,
             max_history_chars=service.settings.max_history_chars,
         )
-        asked = Asked(request.state.trace_id, body.model, conversation)
+        served = ServedRequest(request.state.trace_id, body.model, conversation)
         if not body.stream:
-            return _completion(body, asked, await _while_connected(request, service.answer(asked)))
-        events = _events(service, asked, trace=body.dragoman.trace)
+            return _completion(body, served, await _while_connected(request, service.answer(served)))
+        events = _events(service, served, trace=body.dragoman.trace)
         # The response begins with the first thing there is to say, so that what fails before has its proper status.
         first = await _while_connected(request, anext(events))
         return StreamingResponse(
-            _stream(body, asked, first, events, metrics),
+            _stream(body, served, first, events, metrics),
             media_type="text/event-stream",
             headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
         )
@@ -150,50 +144,50 @@ def _card(model: Model) -> wire.ModelCard:
     return wire.ModelCard(id=model.name, created=int(model.since), dragoman=extension)
 
 
-def _completion(body: wire.ChatRequest, asked: Asked, answer: Answer) -> wire.ChatCompletion:
-    extension = _extension(body, asked, answer)
+def _completion(body: wire.ChatRequest, served: ServedRequest, answer: Answer) -> wire.ChatCompletion:
+    extension = _extension(body, served, answer)
     if body.dragoman.trace:
-        extension.steps = [wire.Step.of(step) for step in asked.steps]
+        extension.steps = [wire.Step.of(step) for step in served.steps]
     return wire.ChatCompletion(
-        id=f"chatcmpl-{asked.trace_id}",
+        id=f"chatcmpl-{served.trace_id}",
         created=int(time.time()),
-        model=asked.model,
+        model=served.model,
         choices=[wire.Choice(message=wire.AnswerMessage(content=answer.text))],
-        usage=_usage(asked),
+        usage=_usage(served),
         dragoman=extension,
     )
 
 
-def _extension(body: wire.ChatRequest, asked: Asked, answer: Answer) -> wire.Extension:
+def _extension(body: wire.ChatRequest, served: ServedRequest, answer: Answer) -> wire.Extension:
     ignored = sorted(well_formed(name)[:64] for name in body.model_extra or {})[:_MOST_NAMED]
     return wire.Extension(
-        trace_id=asked.trace_id,
+        trace_id=served.trace_id,
         policy=answer.policy,
         question=answer.question,
         citations=[wire.Citation(id=p.id, title=p.title) for p in answer.passages],
         stop=str(answer.stop),
-        strategy=strategy_of(asked.steps),
-        decisions=sum(isinstance(step, Node) for step in asked.steps),
-        seconds={phase: round(seconds, 4) for phase, seconds in asked.seconds.items()},
+        strategy=strategy_of(served.steps),
+        decisions=sum(isinstance(step, Node) for step in served.steps),
+        seconds={phase: round(seconds, 4) for phase, seconds in served.seconds.items()},
         degraded=wire.Degraded(system=STANDARD, reason=answer.degraded) if answer.degraded else None,
         ignored=ignored,
     )
 
 
-def _usage(asked: Asked) -> wire.Usage:
-    read, written = (
-        sum(step.prompt_tokens for step in asked.steps),
-        sum(step.completion_tokens for step in asked.steps),
-    )
+def _usage(served: ServedRequest) -> wire.Usage:
+    read = sum(step.prompt_tokens for step in served.steps)
+    written = sum(step.completion_tokens for step in served.steps)
     return wire.Usage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written)
 
 
-async def _events(service: Service, asked: Asked, *, trace: bool) -> AsyncGenerator[Node | Call | Answer, None]:
+async def _events(
+    service: Service, served: ServedRequest, *, trace: bool
+) -> AsyncGenerator[Node | Call | Answer, None]:
     """The steps, if they are wanted, and the answer. A caller that goes away ends the work."""
     steps: asyncio.Queue[Node | Call | None] = asyncio.Queue()
     if trace:
-        asked.observe = steps.put_nowait
-    work = asyncio.create_task(service.answer(asked))
+        served.observe = steps.put_nowait
+    work = asyncio.create_task(service.answer(served))
     work.add_done_callback(lambda _: steps.put_nowait(None))
     try:
         while (step := await steps.get()) is not None:
@@ -205,24 +199,24 @@ async def _events(service: Service, asked: Asked, *, trace: bool) -> AsyncGenera
 
 async def _stream(
     body: wire.ChatRequest,
-    asked: Asked,
+    served: ServedRequest,
     first: Node | Call | Answer,
     events: AsyncGenerator[Node | Call | Answer, None],
     metrics: Metrics,
 ) -> AsyncIterator[str]:
     """Server-sent events: a chunk each for the role, the steps, the answer, its end, and the usage if it is asked for."""
     created = int(time.time())
-    asked_for_usage = body.stream_options is not None and body.stream_options.include_usage
+    with_usage = body.stream_options is not None and body.stream_options.include_usage
 
     def chunk(delta: dict[str, Any] | None, end: str | None = None, **more: Any) -> str:
         choices = [] if delta is None else [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": end}]
         row = {
-            "id": f"chatcmpl-{asked.trace_id}",
+            "id": f"chatcmpl-{served.trace_id}",
             "object": "chat.completion.chunk",
             "created": created,
-            "model": asked.model,
+            "model": served.model,
             "choices": choices,
-            **({"usage": None} if asked_for_usage else {}),
+            **({"usage": None} if with_usage else {}),
             **more,
         }
         return _event(row)
@@ -239,84 +233,12 @@ async def _stream(
             yield _event(e.body)
             return
         yield chunk({"content": event.text})
-        extension = _extension(body, asked, event).model_dump(exclude={"steps"})
+        extension = _extension(body, served, event).model_dump(exclude={"steps"})
         yield chunk({}, "stop", dragoman=extension)
-        if asked_for_usage:
-            yield chunk(None, usage=_usage(asked).model_dump())
+        if with_usage:
+            yield chunk(None, usage=_usage(served).model_dump())
         yield "data: [DONE]\n\n"
 
 
 def _event(row: dict[str, Any]) -> str:
     return f"data: {json.dumps(row)}\n\n"
-
-
-class _Door:
-    """What happens to every request before it comes in, and what is noted of it: never its text, its key or its headers."""
-
-    def __init__(self, app: ASGIApp, *, metrics: Metrics, max_body_bytes: int, keys: Keys | None) -> None:
-        self.app, self.metrics, self.keys = app, metrics, keys
-        self.max_body_bytes = max_body_bytes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        trace_id = uuid.uuid4().hex
-        scope.setdefault("state", {})["trace_id"] = trace_id
-        started, status, read = time.monotonic(), 0, 0  # no status: nobody was there to be answered
-
-        async def receive_limited() -> Message:
-            nonlocal read
-            message = await receive()
-            read += len(message.get("body", b""))
-            if read > self.max_body_bytes:
-                raise self._too_large
-            return message
-
-        async def send_traced(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                MutableHeaders(scope=message)["x-request-id"] = trace_id
-            await send(message)
-
-        owner: str | None = None
-        try:
-            headers = Headers(scope=scope)
-            owner = self._owner(scope["path"], headers)
-            if int(headers.get("content-length", 0)) > self.max_body_bytes:
-                raise self._too_large
-            await self.app(scope, receive_limited, send_traced)
-        except ApiError as refusal:
-            self.metrics.errors.labels(refusal.code).inc()
-            await refusal.response()(scope, receive, send_traced)
-        finally:
-            route = getattr(scope.get("route"), "path", "other")
-            self.metrics.responses.labels(route, str(status)).inc()
-            if scope["path"].startswith(_KEYED):
-                by = f" by {owner}" if owner else ""
-                log.info(
-                    "%s: %s %s%s: %s in %.3f s",
-                    trace_id,
-                    scope["method"],
-                    route,
-                    by,
-                    status,
-                    time.monotonic() - started,
-                )
-
-    @property
-    def _too_large(self) -> ApiError:
-        return ApiError(413, "request_too_large", f"a request may have at most {self.max_body_bytes} bytes")
-
-    def _owner(self, path: str, headers: Headers) -> str | None:
-        """
-        Raises:
-            ApiError: 401, a key is needed and none of ours is given.
-        """
-        if self.keys is None or not path.startswith(_KEYED):
-            return None
-        owner = self.keys.owner(headers.get("authorization", ""))
-        if owner is None:
-            raise ApiError(401, "invalid_api_key", "give a valid API key: `Authorization: Bearer KEY`")
-        return owner

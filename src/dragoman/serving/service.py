@@ -20,7 +20,7 @@ from dragoman.serving.errors import ApiError
 from dragoman.serving.gate import Gate
 from dragoman.serving.guard import FencedSystem, PlainRetriever
 from dragoman.serving.metrics import Metrics, phase_of
-from dragoman.serving.models import STANDARD, Model, Models, Opened
+from dragoman.serving.models import Model, Models, Opened
 from dragoman.serving.settings import ServeParams
 from dragoman.systems.base import StopReason
 
@@ -38,8 +38,8 @@ _ANSWERS = (
 
 
 @dataclass
-class Asked:
-    """One request, and what has been done for it so far."""
+class ServedRequest:
+    """One request for an answer, and what has been done for it so far."""
 
     trace_id: str
     model: str
@@ -61,7 +61,9 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class _Played:
+class _SystemResult:
+    """What a system came to, answer or fault."""
+
     stop: StopReason
     text: str
     passages: tuple[Passage, ...]
@@ -99,29 +101,29 @@ class Service:
             known = ", ".join(self.models.offered)
             raise ApiError(404, "model_not_found", f"there is no such model; there are: {known}", param="model")
 
-    async def answer(self, asked: Asked) -> Answer:
+    async def answer(self, request: ServedRequest) -> Answer:
         """Answer within the deadline, which includes the time in the queue and ends every call that is under way.
 
         Raises:
             ApiError: 404 no such model; 429 too many wait; 503 the LLM or the retriever does not answer; 504 the deadline
                 has passed; 500 a bug, of which the log has the traceback.
         """
-        self.check(asked.model)
+        self.check(request.model)
         started = _now()
         try:
             async with asyncio.timeout(self.settings.deadline_s), self.gate.enter():
-                asked.seconds["queue"] = _now() - started
-                with self.models.lease(asked.model) as model:
-                    answer = await self._answer(asked, model, patience=started + self._proxy_s)
+                request.seconds["queue"] = _now() - started
+                with self.models.lease(request.model) as model:
+                    answer = await self._answer(request, model, patience=started + self._proxy_s)
         except TimeoutError:
             raise ApiError(504, "deadline_exceeded", f"no answer within {self.settings.deadline_s:g} s") from None
         except ApiError:
             raise
         except Exception:
-            log.exception("%s: failed", asked.trace_id)
-            raise ApiError(500, "internal_error", f"an error in the server; its log knows {asked.trace_id}") from None
-        asked.seconds["total"] = _now() - started
-        self._count(asked, answer)
+            log.exception("%s: failed", request.trace_id)
+            raise ApiError(500, "internal_error", f"an error in the server; its log knows {request.trace_id}") from None
+        request.seconds["total"] = _now() - started
+        self._count(request, answer)
         return answer
 
     async def ready(self) -> bool:
@@ -135,100 +137,106 @@ class Service:
             return not self._llm_failed
 
     @property
-    def _llm(self) -> _Watched:
-        return _Watched(_opened(self.models.standard).backends.llm, self._heard)
+    def _llm(self) -> _MonitoredEngine:
+        return _MonitoredEngine(self.models.fallback.backends.llm, self._note_llm)
 
-    def _heard(self, failed: bool) -> None:
+    def _note_llm(self, failed: bool) -> None:
         self._llm_failed = failed
 
     @property
     def _proxy_s(self) -> float:
         return self.settings.deadline_s * self.settings.proxy_share
 
-    async def _answer(self, asked: Asked, model: Model, *, patience: float) -> Answer:
-        question = await self._stand_alone(asked)
+    async def _answer(self, request: ServedRequest, model: Model, *, patience: float) -> Answer:
+        question = await self._stand_alone(request)
         degraded = None
-        played: _Played | None = None
+        result: _SystemResult | None = None
         if model.opened is None:
             degraded = "unavailable"
         elif not model.opened.system.roles:
-            played = await self._play(asked, model.opened, question)
+            result = await self._run_system(request, model.opened, question)
         else:
             try:
                 async with asyncio.timeout_at(patience):
-                    played = await self._play(asked, model.opened, question)
+                    result = await self._run_system(request, model.opened, question)
             except TimeoutError:
                 degraded = "slow"
             else:
-                if played.stop not in _ANSWERS:
-                    log.warning("%s: %s: %s", asked.trace_id, asked.model, played.stop)  # its error may quote the user
-                    degraded, played = str(played.stop), None
-        if played is None:
-            played = await self._play(asked, _opened(self.models.standard), question)
-        if played.stop not in _ANSWERS:
-            raise RuntimeError(f"{asked.model}: {played.stop}")
+                if result.stop not in _ANSWERS:
+                    log.warning(
+                        "%s: %s: %s", request.trace_id, request.model, result.stop
+                    )  # its error may quote the user
+                    degraded, result = str(result.stop), None
+        if result is None:
+            result = await self._run_system(request, self.models.fallback, question)
+        if result.stop not in _ANSWERS:
+            raise RuntimeError(f"{request.model}: {result.stop}")
         policy = model.version if degraded is None else None
-        return Answer(played.text, question, played.passages, played.stop, policy, degraded)
+        return Answer(result.text, question, result.passages, result.stop, policy, degraded)
 
-    async def _stand_alone(self, asked: Asked) -> str:
+    async def _stand_alone(self, request: ServedRequest) -> str:
         try:
-            question, call = await asked.conversation.stand_alone(
+            question, call = await request.conversation.stand_alone(
                 self._llm, max_question_chars=self.settings.max_question_chars
             )
         except EngineFault as e:
-            raise self._llm_unavailable(asked, str(e)) from e
+            raise self._llm_unavailable(request, str(e)) from e
         if call is not None:
-            self._observe(asked, call)
+            self._observe(request, call)
         return question
 
-    async def _play(self, asked: Asked, opened: Opened, question: str) -> _Played:
+    async def _run_system(self, request: ServedRequest, opened: Opened, question: str) -> _SystemResult:
         """Let a system answer.
 
         Raises:
             ApiError: 503, when it was not the system that failed but the LLM or the retriever.
         """
-        llm = _Watched(opened.backends.llm, self._heard)
+        llm = _MonitoredEngine(opened.backends.llm, self._note_llm)
         backends = replace(opened.backends, llm=llm, retriever=PlainRetriever(opened.backends.retriever))
         system = FencedSystem(opened.system) if self.settings.fence else opened.system
         tree = Tree(
-            Question(asked.trace_id, question), system, backends, observe=lambda step: self._observe(asked, step)
+            Question(request.trace_id, question), system, backends, observe=lambda step: self._observe(request, step)
         )
-        episode = await tree.grow(key=asked.trace_id, system_name=asked.model)
+        episode = await tree.grow(key=request.trace_id, system_name=request.model)
         self.keep(episode)
         (end,) = episode.trajectories
         if llm.failed and end.stop is StopReason.ENGINE_FAULT:
-            raise self._llm_unavailable(asked, end.error)
+            raise self._llm_unavailable(request, end.error)
         if end.stop is StopReason.RETRIEVER_FAULT:
-            log.warning("%s: the retriever failed: %s", asked.trace_id, end.error)
+            log.warning("%s: the retriever failed: %s", request.trace_id, end.error)
             raise ApiError(503, "retriever_unavailable", "the search engine does not answer", retry_after=5)
         passages = tuple(tree.passages[id] for id in end.passages)
-        return _Played(end.stop, well_formed(end.answer or ""), passages, end.error)
+        return _SystemResult(end.stop, well_formed(end.answer or ""), passages, end.error)
 
-    def _llm_unavailable(self, asked: Asked, why: str | None) -> ApiError:
-        log.warning("%s: the LLM failed: %s", asked.trace_id, why)  # for us: it may name hosts
+    def _llm_unavailable(self, request: ServedRequest, why: str | None) -> ApiError:
+        log.warning("%s: the LLM failed: %s", request.trace_id, why)  # for us: it may name hosts
         return ApiError(503, "llm_unavailable", "the language model does not answer", retry_after=5)
 
-    def _observe(self, asked: Asked, step: Node | Call) -> None:
-        asked.steps.append(step)
-        asked.seconds[phase_of(step)] += step.seconds
+    def _observe(self, request: ServedRequest, step: Node | Call) -> None:
+        request.steps.append(step)
+        request.seconds[phase_of(step)] += step.seconds
         self.metrics.step(step)
-        asked.observe(step)
+        request.observe(step)
 
-    def _count(self, asked: Asked, answer: Answer) -> None:
-        self.metrics.answers.labels(asked.model).inc()
-        self.metrics.phases.labels("queue").observe(asked.seconds["queue"])
-        self.metrics.phases.labels("total").observe(asked.seconds["total"])
-        if strategy := strategy_of(asked.steps):
-            self.metrics.strategies.labels(asked.model, strategy).inc()
+    def _count(self, request: ServedRequest, answer: Answer) -> None:
+        self.metrics.answers.labels(request.model).inc()
+        self.metrics.phases.labels("queue").observe(request.seconds["queue"])
+        self.metrics.phases.labels("total").observe(request.seconds["total"])
+        if strategy := strategy_of(request.steps):
+            self.metrics.strategies.labels(request.model, strategy).inc()
         if answer.degraded:
-            self.metrics.degradations.labels(asked.model, answer.degraded).inc()
+            self.metrics.degradations.labels(request.model, answer.degraded).inc()
 
 
-class _Watched:
-    """The LLM's engine in the hands of one request. Remembers whether it failed, which a trajectory does not tell apart."""
+class _MonitoredEngine:
+    """The LLM's engine in the hands of one request. Remembers whether it failed: a trajectory does not say which engine did.
 
-    def __init__(self, inner: Engine, heard: Callable[[bool], None]) -> None:
-        self.inner, self.fingerprint, self._heard = inner, inner.fingerprint, heard
+    Args:
+        report: told after each call whether it failed.
+    """
+
+    def __init__(self, inner: Engine, report: Callable[[bool], None]) -> None:
+        self.inner, self.fingerprint, self._report = inner, inner.fingerprint, report
         self.failed = False
 
     async def generate(self, requests: Sequence[Request]) -> list[Result]:
@@ -236,9 +244,9 @@ class _Watched:
             results = await self.inner.generate(requests)
         except EngineFault:
             self.failed = True
-            self._heard(True)
+            self._report(True)
             raise
-        self._heard(False)
+        self._report(False)
         return results
 
     async def forget(self) -> None:
@@ -251,11 +259,6 @@ class _Watched:
 def strategy_of(steps: Sequence[Node | Call]) -> str | None:
     """The kind of the proxy's first decision; None where it made none."""
     return next((step.kind or None for step in steps if isinstance(step, Node)), None)
-
-
-def _opened(model: Model) -> Opened:
-    assert model.opened is not None, f"{STANDARD} is open for as long as the server is"
-    return model.opened
 
 
 def _now() -> float:
