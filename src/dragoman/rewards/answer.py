@@ -62,27 +62,15 @@ def scores(answer: str, golds: Sequence[str]) -> dict[str, float | None]:
     return {name: max(score(answer, gold) for gold in golds) for name, score in SCORES.items()}
 
 
-@reward(bounds=(0, 1))
-def cover_em(question: Question, trajectory: Trajectory, passages: Sequence[Passage]) -> float | None:
-    return _best("cover_em", question, trajectory)
+def _register(name: str, score: Callable[[str, str], float]) -> None:
+    """Make a score a reward: the best over the acceptable answers; None without one, or without an answer."""
+
+    def best(question: Question, trajectory: Trajectory, passages: Sequence[Passage]) -> float | None:
+        answer = trajectory.answer
+        return None if answer is None else max((score(answer, gold) for gold in question.answers), default=None)
+
+    reward(bounds=(0, 1), name=name)(best)
 
 
-@reward(bounds=(0, 1))
-def em(question: Question, trajectory: Trajectory, passages: Sequence[Passage]) -> float | None:
-    return _best("em", question, trajectory)
-
-
-@reward(bounds=(0, 1))
-def f1(question: Question, trajectory: Trajectory, passages: Sequence[Passage]) -> float | None:
-    return _best("f1", question, trajectory)
-
-
-@reward(bounds=(0, 1))
-def precision(question: Question, trajectory: Trajectory, passages: Sequence[Passage]) -> float | None:
-    return _best("precision", question, trajectory)
-
-
-def _best(score: str, question: Question, trajectory: Trajectory) -> float | None:
-    """The best score over the acceptable answers; None without one, or without an answer."""
-    answer = trajectory.answer
-    return None if answer is None else max((SCORES[score](answer, gold) for gold in question.answers), default=None)
+for _name, _score in SCORES.items():
+    _register(_name, _score)

@@ -57,21 +57,22 @@ REWARDS: dict[str, RewardFunction] = {}
 """All that have been imported; `discovery` imports them."""
 
 
-def reward(*, bounds: Bounds | None = None) -> Callable[[S], S]:
+def reward(*, bounds: Bounds | None = None, name: str = "") -> Callable[[S], S]:
     """Make the function below a reward of its name.
 
     Args:
         bounds: the lowest and the highest value that it can give; None when there are none.
+        name: of the reward, where it is not that of the function.
 
     Raises:
         UserError: another function has that name.
     """
 
     def register(score: S) -> S:
-        name, module = score.__name__, score.__module__
-        if name in REWARDS and (other := REWARDS[name].score.__module__) != module:
-            raise UserError(f"two rewards are called {name!r}, in {other} and in {module}: rename one")
-        REWARDS[name] = RewardFunction(name, score, bounds or (-math.inf, math.inf))
+        known_as, module = name or score.__name__, score.__module__
+        if known_as in REWARDS and (other := REWARDS[known_as].score.__module__) != module:
+            raise UserError(f"two rewards are called {known_as!r}, in {other} and in {module}: rename one")
+        REWARDS[known_as] = RewardFunction(known_as, score, bounds or (-math.inf, math.inf))
         return score
 
     return register

@@ -53,8 +53,8 @@ class Reward:
         Raises:
             UserError: the setting cannot be read, or names an unknown reward or parameter.
         """
-        reward = cls(tuple(_parse(setting) if isinstance(setting, str) else _from_mapping(setting)))
-        return cls(reward.terms, llm if any(term.function.needs_llm for term in reward.terms) else None)
+        terms = tuple(_parse(setting) if isinstance(setting, str) else _from_mapping(setting))
+        return cls(terms, llm if any(term.function.needs_llm for term in terms) else None)
 
     @property
     def name(self) -> str:

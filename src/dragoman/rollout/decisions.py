@@ -68,6 +68,7 @@ class Decisions:
 
         drawn = await self.calls.value(decision.point, compute)
         forced = len(kinds) > 1 or drawn["from_oracle"]
+        constraint = decision.grammar.constraint()
         by_action: dict[Any, Node] = {}
         for result in map(Result.from_json, drawn["results"]):
             for completion in result.completions:
@@ -76,7 +77,29 @@ class Decisions:
                 if equal := by_action.get((stop, action)):
                     equal.merged += 1
                     continue
-                node = self._node(decision, len(by_action), result, completion, action, stop, drawn, forced)
+                node = Node(
+                    id=digest([decision.point, len(by_action)]),
+                    parent=decision.parent,
+                    joins=decision.joins,
+                    point=decision.point,
+                    role=role.name,
+                    depth=decision.depth,
+                    prompt=list(decision.messages),
+                    prompt_ids=list(result.prompt_ids),
+                    completion_ids=list(completion.token_ids),
+                    logprobs=list(completion.logprobs),
+                    text=completion.text,
+                    action=None if stop else action_to_json(action),
+                    stop=stop,
+                    forced=forced,
+                    grammar=constraint and asdict(constraint),
+                    temperature=self.exploration.temperature,
+                    started=drawn["started"],
+                    seconds=drawn["seconds"],
+                    prompt_tokens=result.prompt_tokens,
+                    completion_tokens=len(completion.token_ids) or result.completion_tokens // len(result.completions),
+                    cached_tokens=result.cached_tokens,
+                )
                 by_action[stop, action] = self.nodes[node.id] = node
                 self.actions[node.id] = action
                 self.calls.observe(node)
@@ -102,42 +125,6 @@ class Decisions:
             )
             for kind in kinds
         ]
-
-    def _node(
-        self,
-        decision: Decision,
-        place: int,
-        result: Result,
-        completion: Completion,
-        action: Any,
-        stop: StopReason | None,
-        drawn: Mapping[str, Any],
-        forced: bool,
-    ) -> Node:
-        constraint = decision.grammar.constraint()
-        return Node(
-            id=digest([decision.point, place]),
-            parent=decision.parent,
-            joins=decision.joins,
-            point=decision.point,
-            role=decision.role.name,
-            depth=decision.depth,
-            prompt=list(decision.messages),
-            prompt_ids=list(result.prompt_ids),
-            completion_ids=list(completion.token_ids),
-            logprobs=list(completion.logprobs),
-            text=completion.text,
-            action=None if stop else action_to_json(action),
-            stop=stop,
-            forced=forced,
-            grammar=constraint and asdict(constraint),
-            temperature=self.exploration.temperature,
-            started=drawn["started"],
-            seconds=drawn["seconds"],
-            prompt_tokens=result.prompt_tokens,
-            completion_tokens=len(completion.token_ids) or result.completion_tokens // len(result.completions),
-            cached_tokens=result.cached_tokens,
-        )
 
     async def _from_oracle(self, decision: Decision) -> list[Result]:
         """The oracle's actions, as results of an engine that reports no tokens. Empty where the engine decides.

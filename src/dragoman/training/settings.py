@@ -54,7 +54,7 @@ class SeedsParams(Section):
     """How many training questions; None takes all."""
     solutions: int = Field(4, ge=1)
     """Most trajectories that are kept of a question."""
-    min_reward: float = Field(1.0, gt=0, le=1)
+    min_reward: float = Field(1.0, gt=0)
     """What a trajectory must have earned."""
     min_advantage: float = Field(0.0, ge=0, le=1)
     """By how much an action's credit must exceed the mean of its siblings; 0 takes every action of a kept trajectory."""
@@ -131,7 +131,7 @@ class MygoParams(Section):
 
     attempts: int = Field(16, ge=1)
     """Most trajectories drawn for a question in an iteration, one after the other until one passes."""
-    threshold: float = Field(0.5, gt=0, le=1)
+    threshold: float = Field(0.5, gt=0)
     """What a trajectory must earn to pass, in the first iteration; it rises with the mean reward of first attempts."""
 
 
