@@ -9,7 +9,7 @@ import yaml
 from dragoman.config import Params, load_params, parse_params
 from dragoman.core.errors import UserError
 from dragoman.rollout.exploration import TREE, Exploration
-from dragoman.training.settings import GuardParams, RlParams, SeedsParams
+from dragoman.training.settings import GuardParams, RlParams, SeedsParams, TrainParams
 
 ROOT = Path(__file__).parents[1]
 PROFILES = ["cpu", "gpu", "paper", "smoke"]
@@ -174,3 +174,8 @@ def test_a_guarded_figure_that_is_not_a_number_breaks_its_guard(name):
 def test_the_first_broken_guard_is_named():
     assert GUARDS.broken_by(SOUND | {"kl": 9.0, "entropy": 0.0}) == "kl is 9.000, beyond its guard"
     assert GUARDS.broken_by(SOUND | {"kl": 9.0, "grad_norm": math.nan}) == "grad_norm is nan"
+
+
+def test_a_weighted_reward_is_kept_in_its_canonical_form():
+    weights = {"cover_em": 1, "f1": {"weight": 0.5}}
+    assert TrainParams(reward=weights).reward == TrainParams(reward="cover_em + 0.5*f1").reward == "cover_em + 0.5 * f1"
