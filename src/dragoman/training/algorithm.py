@@ -50,6 +50,7 @@ class MicroBatch(NamedTuple):
 
 
 Figures = dict[str, float]
+"""For the history, by the names of its columns."""
 
 
 def equal_weights(actions: Sequence[Sample]) -> Tensor:
