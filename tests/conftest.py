@@ -14,6 +14,8 @@ import pytest
 from tiny import make_tiny
 
 os.environ.pop("MLFLOW_TRACKING_URI", None)  # a developer's own server is not for tests to write to
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # each worker has a core to itself
 
 # Both draw the same examples in every run: a property that fails here fails there.
 hypothesis.settings.register_profile("fast", derandomize=True, deadline=None, max_examples=25)

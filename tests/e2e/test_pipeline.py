@@ -1,6 +1,8 @@
-"""The real pipeline on the smoke profile: real model, real index, real DVC, from nothing to the report."""
+"""What DVC adds to the stages: a kill and a second `dvc repro`, which stages are stale, which data stop it.
 
-import csv
+What the stages themselves leave behind is in `test_stages.py`.
+"""
+
 import json
 import os
 import shutil
@@ -69,45 +71,10 @@ def reproduced(project) -> Path:
     return project
 
 
-SYSTEMS = ["direct", "standard", "c3po", "c3po@sft", "c3po@rl", "c3po@oracle"]
-
-
-def test_the_report_compares_the_systems(reproduced):
+def test_the_report_compares_the_systems_of_all_stages(reproduced):
     metrics = json.loads((reproduced / "results/report/metrics.json").read_text())["atlas"]
-    assert list(metrics["systems"]) == SYSTEMS and metrics["n"] == 4
-    for system in metrics["systems"].values():
-        assert system["failed"] == 0
-        assert 0 <= system["cover_em"]["low"] <= system["cover_em"]["mean"] <= system["cover_em"]["high"] <= 1
-        assert system["tokens"] > 0 and system["seconds"] > 0
-    pairs = [f"{later} - {earlier}" for i, earlier in enumerate(SYSTEMS) for later in SYSTEMS[i + 1 :]]
-    assert sorted(metrics["paired"]) == sorted(pairs)
-    assert sum(metrics["systems"]["c3po"]["strategies"].values()) == 4
-    assert "| c3po@rl |" in (reproduced / "results/report/table.md").read_text()
-
-
-def test_each_training_stage_leaves_a_policy_that_tells_where_it_comes_from(reproduced):
-    manifests = {}
-    for stage in ("sft", "rl"):
-        pointer = json.loads((reproduced / "results" / stage / "policy.json").read_text())
-        manifests[stage] = json.loads(
-            (reproduced / "results" / stage / pointer["folder"] / "manifest.json").read_text()
-        )
-    assert manifests["rl"]["parent"] == manifests["sft"]["version"]
-    assert manifests["rl"]["base"] == manifests["sft"]["base"] == "smollm2"
-    assert manifests["sft"]["metrics"]["samples"] > 0
-    history = list(csv.DictReader((reproduced / "results/rl/history.csv").open()))
-    assert [row["iteration"] for row in history] == ["0", "1"]
-    assert all(float(row["engine_difference"]) < 0.2 and float(row["actions"]) > 0 for row in history)
-
-
-def test_seeds_can_be_looked_at(reproduced):
-    assert len(list((reproduced / "results/seeds/trees").glob("*.html"))) == 3
-    assert json.loads((reproduced / "results/seeds/metrics.json").read_text())["kept"]["samples"] > 0
-
-
-def test_the_untrained_proxy_acts_validly_under_its_grammar(reproduced):
-    stops = json.loads((reproduced / "results/report/metrics.json").read_text())["atlas"]["systems"]["c3po"]["stops"]
-    assert set(stops) <= {"answered", "depth_limit", "document_limit", "empty_answer"}
+    assert list(metrics["systems"]) == ["direct", "standard", "c3po", "c3po@sft", "c3po@rl", "c3po@oracle"]
+    assert not any(system["failed"] for system in metrics["systems"].values())
 
 
 def test_calls_completed_before_the_kill_were_not_made_again(reproduced):
@@ -139,27 +106,6 @@ def test_a_change_of_one_setting_reruns_only_what_depends_on_it(reproduced):
     params.write_text(text)
     changed = set(json.loads(status.stdout))
     assert "index@atlas" in changed and not changed & {"model", "corpus@atlas"}
-
-
-def test_the_runs_are_in_mlflow(reproduced):
-    import mlflow
-
-    client = mlflow.MlflowClient(f"sqlite:///{reproduced}/mlruns/mlflow.db")
-    experiment = client.get_experiment_by_name("dragoman")
-    runs = client.search_runs([experiment.experiment_id])
-    evaluations = [r for r in runs if r.data.tags["stage"] == "evaluate"]
-    assert {r.data.tags["system"] for r in evaluations} == set(SYSTEMS)
-    assert all("cover_em.mean" in r.data.metrics for r in evaluations)
-    (rl,) = (r for r in runs if r.data.tags["stage"] == "rl")
-    assert [m.step for m in client.get_metric_history(rl.info.run_id, "kl")] == [0, 1]
-
-
-def test_ask_answers_with_the_passages_it_kept(reproduced):
-    question = "Which currency is used in the country whose capital is Thimphu?"
-    command = [BIN / "dragoman", "ask", question, "--system", "c3po", "--trace"]
-    done = subprocess.run(command, cwd=reproduced, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert " 1. router decides" in done.stdout and "answer:" in done.stdout and "stopped:" in done.stdout
 
 
 def spoil_line(path: Path, **values: object) -> None:
@@ -218,11 +164,3 @@ def test_a_spoilt_row_stops_the_pipeline_with_its_place(reproduced, name):
         commit()
     assert done.returncode != 0 and "expectations are not met" in done.stderr
     assert says in done.stderr and "report.json" in done.stderr
-
-
-def test_synthetic_questions_come_with_a_card(reproduced):
-    folder = reproduced / "results/synthesize"
-    metrics = json.loads((folder / "metrics.json").read_text())
-    rows = [json.loads(line) for split in ("train", "dev", "test") for line in (folder / f"{split}.jsonl").open()]
-    assert sum(metrics["kept"].values()) == len(rows) == 24
-    assert "24 of" in (folder / "card.html").read_text()
