@@ -1,6 +1,6 @@
 """The real pipeline on the smoke profile, in one process: real model, real index, real MLflow store.
 
-Every stage of `dvc.yaml` runs here, in the order in which DVC would run it. What DVC adds is in `test_pipeline.py`.
+Every stage of `dvc.yaml` runs here, in the order in which DVC would run it. What DVC adds is in `test_repro.py`.
 """
 
 import csv
