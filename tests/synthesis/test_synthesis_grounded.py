@@ -132,7 +132,7 @@ ELSEWHERE = {
 }
 
 
-@pytest.mark.parametrize(("choice", "expected"), QUESTIONS.items(), ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize(("choice", "expected"), QUESTIONS.items(), ids=map(str, QUESTIONS))
 def test_the_effect_of_a_category_on_the_question(choice, expected):
     name, category = choice
     found = questions(**{name: category})
