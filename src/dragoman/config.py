@@ -17,7 +17,6 @@ from dragoman.corpus.settings import CorpusParams
 from dragoman.engines.settings import ModelParams
 from dragoman.evaluation.settings import EvaluateParams, PromoteParams
 from dragoman.quality.settings import ValidateParams
-from dragoman.retrieval.settings import IndexParams
 from dragoman.runtime import RuntimeParams
 from dragoman.serving.settings import ServeParams
 from dragoman.synthesis.settings import SynthesizeParams
@@ -39,7 +38,6 @@ class Params(RuntimeParams):
     """Training stages whose policy is evaluated too, in the system that is trained."""
     model: ModelParams = ModelParams()
     corpus: dict[str, CorpusParams] = Field({"atlas": CorpusParams()})
-    index: IndexParams = IndexParams()
     synthesize: SynthesizeParams = SynthesizeParams()
     train: TrainParams = TrainParams()
     seeds: SeedsParams = SeedsParams()

@@ -19,7 +19,7 @@ from dragoman.engines.coalesce import CoalescingEngine
 from dragoman.engines.settings import EngineParams
 from dragoman.registry.policy import SHARED, PolicySet
 from dragoman.registry.versions import Registry
-from dragoman.retrieval import check_health, open_retriever
+from dragoman.retrieval import IndexParams, check_health, open_retriever
 from dragoman.retrieval.base import Retriever
 from dragoman.retrieval.cache import CachedRetriever
 from dragoman.rollout.backends import Backends
@@ -32,6 +32,7 @@ class RuntimeParams(Section):
 
     llm: EngineParams = EngineParams()
     proxy: EngineParams = EngineParams()
+    index: IndexParams = IndexParams()
     systems: dict[str, dict[str, Any]] = Field({})
     """Settings of each system, by its name: the fields of its class."""
 
@@ -75,13 +76,15 @@ def find_system(
     return system, policy
 
 
-async def open_retriever_checked(index: str, corpus: list[Passage] | None = None) -> CachedRetriever:
+async def open_retriever_checked(
+    index: str, corpus: list[Passage] | None = None, params: IndexParams | None = None
+) -> CachedRetriever:
     """The retriever behind an index folder or a URL, after a probe with known answers.
 
     Raises:
         UserError: not an index, or it does not find what it must; the message says what to rebuild.
     """
-    retriever = CachedRetriever(open_retriever(index))
+    retriever = CachedRetriever(open_retriever(index, params))
     sample = corpus[:: max(1, len(corpus) // PROBES)][:PROBES] if corpus else None
     await check_health(retriever, sample)
     return retriever
@@ -171,7 +174,7 @@ async def open_runtime(
         UserError: see `open_retriever_checked`.
     """
     async with AsyncExitStack() as stack:
-        retriever = await open_retriever_checked(index, corpus)
+        retriever = await open_retriever_checked(index, corpus, params.index)
         stack.push_async_callback(retriever.close)
         runtime = Runtime(params, retriever, registry)
         stack.push_async_callback(runtime.close)

@@ -141,6 +141,14 @@ def test_manifest_says_what_the_index_holds(indexes: dict[str, Path], corpus: li
     assert json.loads((indexes["bm25"] / "manifest.json").read_text())["versions"].keys() == {"pyserini", "anserini"}
 
 
+def test_settings_of_the_machine_reach_an_index_of_their_method(indexes: dict[str, Path]) -> None:
+    mine, other = IndexParams(threads=1), IndexParams(method="dense", batch_size=4)
+    for params, threads in ((mine, 1), (other, 2), (None, 2)):
+        retriever = open_retriever(indexes["bm25"], params)
+        assert retriever._threads == threads
+        close(retriever)
+
+
 def test_refuses_what_is_not_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="nowhere: not an index"):
         open_retriever(tmp_path / "nowhere")

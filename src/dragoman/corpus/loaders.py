@@ -10,22 +10,19 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from dragoman.core import rows
 from dragoman.core.errors import UserError
 from dragoman.core.rows import Faults, Row
 from dragoman.core.types import Passage, Question
+from dragoman.corpus.fields import ID_KEYS, TEXT_KEYS, TITLE_KEYS, question_of, text_of
+from dragoman.corpus.hub import dataset_rows, hub_address
 
 log = logging.getLogger(__name__)
 
-ID_KEYS = ("id", "_id", "docid", "doc_id", "passage_id")
-TITLE_KEYS = ("title", "name")
-TEXT_KEYS = ("text", "contents", "passage", "content", "document")
-QUESTION_KEYS = ("question", "text", "query")
 TRIPLES = (".tsv", ".nt", ".ttl")
 SAVED_BY_DATASETS = ("dataset_info.json", "dataset_dict.json")
 
@@ -52,7 +49,7 @@ def load_corpus(source: str | Path, *, limit: int | None = None) -> list[Passage
     _check_limit(limit)
     name = str(source)
     if name.startswith("hf:"):
-        return _passages(name, _dataset_rows(name, *_hub_address(name)), limit)
+        return _passages(name, dataset_rows(name, *hub_address(name)), limit)
     path = Path(source)
     if path.is_file():
         if path.suffix in TRIPLES:
@@ -69,7 +66,7 @@ def load_corpus(source: str | Path, *, limit: int | None = None) -> list[Passage
     if (path / "corpus.jsonl").is_file():
         return _jsonl_passages(path / "corpus.jsonl", limit)
     if any((path / mark).is_file() for mark in SAVED_BY_DATASETS):
-        return _passages(name, _dataset_rows(name, name, None, None), limit)
+        return _passages(name, dataset_rows(name, name, None, None), limit)
     return _text_passages(path, limit)
 
 
@@ -105,12 +102,12 @@ def load_questions(path: str | Path, *, limit: int | None = None, require_answer
     lines: dict[str, int] = {}
     questions: list[Question] = []
     for number, row in rows.read(source, faults):
-        identity = _text_of(row, ID_KEYS, faults, number)
+        identity = text_of(row, ID_KEYS, faults, number)
         if identity is None or not _is_new(identity, lines, number, faults):
             continue
         if relevant is not None and identity not in relevant:
             continue
-        question = _question(identity, row, require_answers, faults, number)
+        question = question_of(identity, row, require_answers, faults, number)
         if question is None:
             continue
         if relevant is not None:
@@ -127,69 +124,6 @@ def load_questions(path: str | Path, *, limit: int | None = None, require_answer
     if relevant is not None:
         log.info("%s: %d questions with relevant passages", source, len(questions))
     return questions
-
-
-# --- one row ---------------------------------------------------------------------------------------------------------
-
-
-def _text_of(row: Row, keys: tuple[str, ...], faults: Faults, line: int, *, optional: bool = False) -> str | None:
-    """The first of `keys` that the row has, when it is a text that is not blank; otherwise a fault, and None."""
-    key = next((k for k in keys if row.get(k) is not None), None)
-    if key is None:
-        if optional:
-            return ""
-        faults.add(f"the key {keys[0]!r} is missing", line)
-        return None
-    value = row[key]
-    if not isinstance(value, str):
-        faults.add(f"{key!r} must be a string, found {type(value).__name__}", line)
-        return None
-    if not value.strip() and not optional:
-        faults.add(f"{key!r} is empty", line)
-        return None
-    return value
-
-
-def _texts_of(row: Row, key: str, faults: Faults, line: int) -> tuple[str, ...] | None:
-    value = row.get(key)
-    if value is None:
-        return ()
-    if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-        faults.add(f"{key!r} must be a list of strings", line)
-        return None
-    if not all(v.strip() for v in value):
-        faults.add(f"{key!r} holds an empty string", line)
-        return None
-    return tuple(value)
-
-
-def _triples_of(row: Row, faults: Faults, line: int) -> tuple[tuple[str, str, str], ...] | None:
-    value = row.get("triples")
-    if value is None:
-        return ()
-    well_formed = isinstance(value, list) and all(
-        isinstance(t, list) and len(t) == 3 and all(isinstance(part, str) for part in t) for t in value
-    )
-    if not well_formed:
-        faults.add("'triples' must be a list of [subject, relation, object], all strings", line)
-        return None
-    return tuple((s, r, o) for s, r, o in value)
-
-
-def _question(identity: str, row: Row, require_answers: bool, faults: Faults, line: int) -> Question | None:
-    before = faults.total
-    text = _text_of(row, QUESTION_KEYS, faults, line)
-    answers = _texts_of(row, "answers", faults, line)
-    supporting = _texts_of(row, "supporting_ids", faults, line)
-    triples = _triples_of(row, faults, line)
-    kind = row.get("type")
-    if kind is not None and not isinstance(kind, str):
-        faults.add(f"'type' must be a string, found {type(kind).__name__}", line)
-    if answers == () and require_answers:
-        faults.add("'answers' is missing or empty", line)
-    if faults.total > before or text is None or answers is None or supporting is None or triples is None:
-        return None
-    return Question(identity, text, answers, kind or "", supporting, triples)
 
 
 def _with_support(question: Question, ids: list[str]) -> Question:
@@ -228,9 +162,9 @@ def _collect(
     lines: dict[str, int] = {}
     passages = []
     for number, row in islice(numbered, limit):
-        identity = _text_of(row, ID_KEYS, faults, number)
-        title = _text_of(row, TITLE_KEYS, faults, number, optional=True)
-        text = _text_of(row, TEXT_KEYS, faults, number)
+        identity = text_of(row, ID_KEYS, faults, number)
+        title = text_of(row, TITLE_KEYS, faults, number, optional=True)
+        text = text_of(row, TEXT_KEYS, faults, number)
         if identity is not None and _is_new(identity, lines, number, faults) and title is not None and text is not None:
             passages.append(Passage(identity, title, text))
     faults.check()
@@ -294,48 +228,3 @@ def _text_passages(folder: Path, limit: int | None) -> list[Passage]:
         passages.append(Passage(file.relative_to(folder).as_posix(), heading[1] if heading else file.stem, text))
     faults.check()
     return passages
-
-
-# --- Hugging Face data sets ------------------------------------------------------------------------------------------
-
-
-def _hub_address(address: str) -> tuple[str, str | None, str | None]:
-    """`hf:NAME[:CONFIG][:SPLIT]` -> name, config, split."""
-    name, *rest = address.removeprefix("hf:").split(":")
-    if not name or len(rest) > 2:
-        raise UserError(f"{address}: expected hf:NAME, hf:NAME:CONFIG or hf:NAME:CONFIG:SPLIT")
-    config, split = (*rest, "", "")[:2]
-    return name, config or None, split or None
-
-
-def _dataset_rows(address: str, name: str, config: str | None, split: str | None) -> Iterator[tuple[int, Row]]:
-    """The rows of one split, numbered from 0, under the keys `id`, `title` and `text`."""
-    import datasets
-
-    try:
-        loaded = datasets.load_from_disk(name) if Path(name).is_dir() else datasets.load_dataset(name, config)
-    except (OSError, ValueError) as e:  # a wrong name, a wrong config, no network, a broken folder
-        raise UserError(f"{address}: this data set could not be loaded ({e})") from e
-    data = _split_of(address, loaded, split) if isinstance(loaded, datasets.DatasetDict) else loaded
-    columns = {
-        key: next((c for c in names if c in data.column_names), None)
-        for key, names in (("id", ID_KEYS), ("title", TITLE_KEYS), ("text", TEXT_KEYS))
-    }
-    if columns["text"] is None:
-        raise UserError(f"{address}: no text column; found {data.column_names}, expected one of {list(TEXT_KEYS)}")
-    for number, record in enumerate(data):
-        row = {key: record[column] for key, column in columns.items() if column is not None}
-        if columns["id"] is None or (isinstance(row["id"], int) and not isinstance(row["id"], bool)):
-            row["id"] = str(row.get("id", number))  # columns of whole numbers are common as ids
-        yield number, row
-
-
-def _split_of(address: str, splits: Any, wanted: str | None) -> Any:
-    """The split asked for; else the only one, or the one that holds a corpus by its name."""
-    names = list(splits)
-    usual = [name for name in ("corpus", "passages", "train") if name in names]
-    choice = wanted or (names[0] if len(names) == 1 else usual[0] if usual else None)
-    if choice not in names:
-        asked = f"no split {choice!r}" if choice else "several splits"
-        raise UserError(f"{address}: {asked}; choose one of {names} as hf:NAME:CONFIG:SPLIT (CONFIG may be empty)")
-    return splits[choice]

@@ -10,11 +10,10 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dragoman.core.errors import EngineFault, UserError
-from dragoman.engines.base import CannotReload, Completion, FinishReason, Result
-from dragoman.engines.local import Job, LocalEngine, Vocabulary, fingerprint, seed_of, tokenizer_sha256
+from dragoman.engines.base import CannotReload, Completion, Result
+from dragoman.engines.local import Job, LocalEngine, fingerprint, tokenizer_sha256
+from dragoman.engines.sampling import Row, Sampler
 
 if TYPE_CHECKING:
     import torch
@@ -22,101 +21,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LINGER_S = 0.005  # far below one step of any model, long enough for the tasks of one event loop to arrive
-
-
-class _Row:
-    """One completion in the making: its own randomness, grammar and end, whoever shares the batch with it."""
-
-    def __init__(self, job: Job, index: int, vocabulary: Vocabulary) -> None:
-        request = job.request
-        self.job = job
-        self.index = index
-        self.temperature = request.temperature
-        self.rng = np.random.default_rng(seed_of(request, index))
-        self.matcher = None if request.grammar is None else vocabulary.matcher(request.grammar)
-        self.token_ids: list[int] = []
-        self.logprobs: list[float] = []
-        self.text = ""
-        self.finish_reason: FinishReason | None = None
-        self._vocabulary = vocabulary
-
-    @property
-    def length(self) -> int:
-        return len(self.job.prompt_ids) + self.job.request.max_tokens
-
-    def again(self) -> _Row:
-        return _Row(self.job, self.index, self._vocabulary)
-
-    def add(self, token_id: int, logprob: float) -> None:
-        request = self.job.request
-        self.token_ids.append(token_id)
-        self.logprobs.append(min(logprob, 0.0))  # rounding may lift a certain token a hair above 0
-        if self.matcher is not None and not self.matcher.accept_token(token_id):
-            raise RuntimeError(f"the grammar refused token {token_id}, which its mask had allowed")
-        if token_id in self._vocabulary.eos_ids:
-            self.finish_reason = "stop"
-        elif request.stop and self._cut_at_stop():
-            return
-        elif len(self.token_ids) == request.max_tokens:
-            self.finish_reason = "length"
-        if self.finish_reason is not None:
-            self.text = self._vocabulary.decode(self.token_ids)
-
-    def _cut_at_stop(self) -> bool:
-        text = self._vocabulary.decode(self.token_ids)
-        at = min((i for i in map(text.find, self.job.request.stop) if i >= 0), default=None)
-        if at is None:
-            return False
-        self.text, self.finish_reason = text[:at], "stop"
-        return True
-
-
-class _Sampler:
-    """A logits processor that draws the next token of every row itself; all but that token leave it at -inf.
-
-    Log-probabilities are those of the logits as the model gave them. Then come grammar, temperature and the inverse of
-    the distribution function at one uniform number per row and step. So each row is sampled exactly, under its own
-    temperature and seed, and its neighbours cannot be told from its tokens.
-    """
-
-    def __init__(self, rows: Sequence[_Row], vocabulary_size: int) -> None:
-        import xgrammar
-
-        self._rows = rows
-        self._xgrammar = xgrammar
-        self._bitmask = xgrammar.allocate_token_bitmask(len(rows), vocabulary_size)
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Both [rows, vocabulary], float32."""
-        import torch
-
-        active = [i for i, row in enumerate(self._rows) if row.finish_reason is None]
-        allowed = self._masked(scores, active)
-        chosen = allowed.argmax(-1)
-        if drawn := [i for i in active if self._rows[i].temperature > 0]:
-            temperature = scores.new_tensor([[self._rows[i].temperature] for i in drawn])
-            cumulative = (allowed[drawn] / temperature).softmax(-1, dtype=torch.float64).cumsum(-1)
-            uniform = cumulative.new_tensor([[self._rows[i].rng.random()] for i in drawn])
-            found = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)
-            chosen[drawn] = found.squeeze(-1)
-        logprobs = scores.gather(-1, chosen[:, None]).squeeze(-1) - scores.logsumexp(-1)
-        for i, token_id, logprob in zip(range(len(self._rows)), chosen.tolist(), logprobs.tolist(), strict=True):
-            if self._rows[i].finish_reason is None:
-                self._rows[i].add(token_id, logprob)
-        return torch.full_like(scores, -torch.inf).scatter_(-1, chosen[:, None], 0.0)
-
-    def _masked(self, scores: torch.Tensor, active: Sequence[int]) -> torch.Tensor:
-        bound = []
-        for i in active:
-            matcher = self._rows[i].matcher
-            if matcher is not None:
-                matcher.fill_next_token_bitmask(self._bitmask, i)
-                bound.append(i)
-        if not bound:
-            return scores
-        allowed = scores.clone()
-        self._xgrammar.apply_token_bitmask_inplace(allowed, self._bitmask.to(scores.device), indices=bound)
-        return allowed
 
 
 class TransformersEngine(LocalEngine):
@@ -215,14 +119,14 @@ class TransformersEngine(LocalEngine):
         self._model = None
 
     def _serve(self) -> None:
-        waiting: list[_Row] = []
+        waiting: list[Row] = []
         done: dict[Job, dict[int, Completion]] = {}
         while True:
             jobs = self._take(wait=not waiting, linger_s=_LINGER_S)
             if self._closing.is_set():
                 return
             self._reload_waiting()
-            waiting.extend(_Row(job, i, self._vocabulary) for job in jobs for i in range(job.drawn))
+            waiting.extend(Row(job, i, self._vocabulary) for job in jobs for i in range(job.drawn))
             if not waiting:
                 continue
             batch = self._next_batch(waiting)
@@ -251,10 +155,10 @@ class TransformersEngine(LocalEngine):
             )
         )
 
-    def _next_batch(self, waiting: Sequence[_Row]) -> list[_Row]:
+    def _next_batch(self, waiting: Sequence[Row]) -> list[Row]:
         """The row that has waited longest, and those nearest to it in length as long as the batch has room."""
         first = waiting[0]
-        batch: list[_Row] = []
+        batch: list[Row] = []
         prompt = new = 0
         for row in sorted(waiting, key=lambda row: (row is not first, abs(row.length - first.length))):
             prompt = max(prompt, len(row.job.prompt_ids))
@@ -265,7 +169,7 @@ class TransformersEngine(LocalEngine):
             batch.append(row)
         return batch
 
-    def _complete(self, batch: Sequence[_Row]) -> list[_Row]:
+    def _complete(self, batch: Sequence[Row]) -> list[Row]:
         """The rows, completed. If that fails, each is tried once alone, and those that fail again fail their jobs."""
         try:
             self._decode(batch)
@@ -282,7 +186,7 @@ class TransformersEngine(LocalEngine):
                     row.job.fail(f"the model of {self._folder} failed: {e!r}", e)
         return good
 
-    def _decode(self, rows: Sequence[_Row]) -> None:
+    def _decode(self, rows: Sequence[Row]) -> None:
         import torch
         from transformers import LogitsProcessorList, StoppingCriteriaList
 
@@ -303,6 +207,6 @@ class TransformersEngine(LocalEngine):
                 input_ids=input_ids.to(device),
                 attention_mask=mask.to(device),
                 max_new_tokens=max(row.job.request.max_tokens for row in rows),
-                logits_processor=LogitsProcessorList([_Sampler(rows, self._vocabulary.size)]),
+                logits_processor=LogitsProcessorList([Sampler(rows, self._vocabulary.size)]),
                 stopping_criteria=StoppingCriteriaList([finished]),
             )

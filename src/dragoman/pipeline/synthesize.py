@@ -80,7 +80,7 @@ async def run(
         author = opened(settings.engine) if writes and settings.engine is not None else llm
         retriever: Retriever | None = None
         if settings.retrievable or settings.draws:
-            retriever = await open_retriever_checked(index, list(passages))
+            retriever = await open_retriever_checked(index, list(passages), params.index)
             stack.push_async_callback(retriever.close)
         checks = _checks(settings, retriever, llm)
         filled = await synthesize(

@@ -23,6 +23,7 @@ from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.stats import chi_square
 from dragoman.quality.lines import Lines, PassageRow, QuestionRow, read_lines
+from dragoman.quality.tables import Table, file_table, frame, listed, words
 from dragoman.retrieval.manifest import MANIFEST, Manifest
 from dragoman.rewards import Reward
 from dragoman.rewards.answer import normalize
@@ -43,14 +44,6 @@ KINDS = {
     "samples.parquet": "samples",
 }
 """What a file holds, by its name."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """What one suite is run on. A row of `frame` has the line of the file, or a name, as its index."""
-
-    suite: str
-    frame: pd.DataFrame
 
 
 @dataclass(frozen=True)
@@ -315,28 +308,6 @@ def read_corpus(path: Path) -> Corpus:
         digest.update((files.dumps({"id": row.id, "title": row.title or "", "text": row.text}) + "\n").encode())
     whole = {re.sub(r"#\d+$", "", i) for i in ids}  # a question names the passage that chunks were cut from
     return Corpus(len(ids), frozenset(ids) | whole, digest.hexdigest())
-
-
-def file_table(faults: Mapping[Any, str | None]) -> Table:
-    """What is wrong with each line of a file; the line None is the file as a whole."""
-    return Table("file", frame(faults, fault=faults.values()))
-
-
-def frame(index: Iterable[Any], **columns: Any) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame(
-        {name: list(values) for name, values in columns.items()}, index=pd.Index(list(index), dtype=object)
-    )
-
-
-def words(values: Iterable[str | None]) -> list[float]:
-    return [float("nan") if v is None else len(v.split()) for v in values]
-
-
-def listed(values: Iterable[str]) -> str | None:
-    """The values in a row; None when there are none."""
-    return ", ".join(values) or None
 
 
 def _of_lines(path: Path, lines: Lines[Any], *tables: Table, unchecked: tuple[str, ...] = ()) -> Artifact:

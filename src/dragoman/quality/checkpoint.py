@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragoman.core.errors import UserError
-from dragoman.quality.artifacts import Table
+from dragoman.quality.tables import Table
 
 if TYPE_CHECKING:
     from great_expectations.expectations.expectation import Expectation

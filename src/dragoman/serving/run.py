@@ -44,7 +44,7 @@ async def open_service(
         UserError: the index or a model cannot be used.
     """
     metrics = Metrics()
-    retriever = await open_retriever_checked(index)
+    retriever = await open_retriever_checked(index, params=params.index)
     try:
         metrics.watch_cache(lambda: (retriever.hits, retriever.misses))
         models = Models(

@@ -1,0 +1,109 @@
+"""How the transformers engine draws the tokens of a batch: each row by its own seed, temperature and grammar."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dragoman.engines.base import FinishReason
+from dragoman.engines.local import Job, Vocabulary, seed_of
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Row:
+    """One completion in the making: its own randomness, grammar and end, whoever shares the batch with it."""
+
+    def __init__(self, job: Job, index: int, vocabulary: Vocabulary) -> None:
+        request = job.request
+        self.job = job
+        self.index = index
+        self.temperature = request.temperature
+        self.rng = np.random.default_rng(seed_of(request, index))
+        self.matcher = None if request.grammar is None else vocabulary.matcher(request.grammar)
+        self.token_ids: list[int] = []
+        self.logprobs: list[float] = []
+        self.text = ""
+        self.finish_reason: FinishReason | None = None
+        self._vocabulary = vocabulary
+
+    @property
+    def length(self) -> int:
+        return len(self.job.prompt_ids) + self.job.request.max_tokens
+
+    def again(self) -> Row:
+        return Row(self.job, self.index, self._vocabulary)
+
+    def add(self, token_id: int, logprob: float) -> None:
+        request = self.job.request
+        self.token_ids.append(token_id)
+        self.logprobs.append(min(logprob, 0.0))  # rounding may lift a certain token a hair above 0
+        if self.matcher is not None and not self.matcher.accept_token(token_id):
+            raise RuntimeError(f"the grammar refused token {token_id}, which its mask had allowed")
+        if token_id in self._vocabulary.eos_ids:
+            self.finish_reason = "stop"
+        elif request.stop and self._cut_at_stop():
+            return
+        elif len(self.token_ids) == request.max_tokens:
+            self.finish_reason = "length"
+        if self.finish_reason is not None:
+            self.text = self._vocabulary.decode(self.token_ids)
+
+    def _cut_at_stop(self) -> bool:
+        text = self._vocabulary.decode(self.token_ids)
+        at = min((i for i in map(text.find, self.job.request.stop) if i >= 0), default=None)
+        if at is None:
+            return False
+        self.text, self.finish_reason = text[:at], "stop"
+        return True
+
+
+class Sampler:
+    """A logits processor that draws the next token of every row itself; all but that token leave it at -inf.
+
+    Log-probabilities are those of the logits as the model gave them. Then come grammar, temperature and the inverse of
+    the distribution function at one uniform number per row and step. So each row is sampled exactly, under its own
+    temperature and seed, and its neighbours cannot be told from its tokens.
+    """
+
+    def __init__(self, rows: Sequence[Row], vocabulary_size: int) -> None:
+        import xgrammar
+
+        self._rows = rows
+        self._xgrammar = xgrammar
+        self._bitmask = xgrammar.allocate_token_bitmask(len(rows), vocabulary_size)
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Both [rows, vocabulary], float32."""
+        import torch
+
+        active = [i for i, row in enumerate(self._rows) if row.finish_reason is None]
+        allowed = self._masked(scores, active)
+        chosen = allowed.argmax(-1)
+        if drawn := [i for i in active if self._rows[i].temperature > 0]:
+            temperature = scores.new_tensor([[self._rows[i].temperature] for i in drawn])
+            cumulative = (allowed[drawn] / temperature).softmax(-1, dtype=torch.float64).cumsum(-1)
+            uniform = cumulative.new_tensor([[self._rows[i].rng.random()] for i in drawn])
+            found = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)
+            chosen[drawn] = found.squeeze(-1)
+        logprobs = scores.gather(-1, chosen[:, None]).squeeze(-1) - scores.logsumexp(-1)
+        for i, token_id, logprob in zip(range(len(self._rows)), chosen.tolist(), logprobs.tolist(), strict=True):
+            if self._rows[i].finish_reason is None:
+                self._rows[i].add(token_id, logprob)
+        return torch.full_like(scores, -torch.inf).scatter_(-1, chosen[:, None], 0.0)
+
+    def _masked(self, scores: torch.Tensor, active: Sequence[int]) -> torch.Tensor:
+        bound = []
+        for i in active:
+            matcher = self._rows[i].matcher
+            if matcher is not None:
+                matcher.fill_next_token_bitmask(self._bitmask, i)
+                bound.append(i)
+        if not bound:
+            return scores
+        allowed = scores.clone()
+        self._xgrammar.apply_token_bitmask_inplace(allowed, self._bitmask.to(scores.device), indices=bound)
+        return allowed
