@@ -6,13 +6,14 @@ Numbers that depend on the size of the machine live in `conf/PROFILE.yaml`, and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, model_validator
 
 from dragoman.core.errors import UserError
-from dragoman.core.settings import parse_section, read_yaml
+from dragoman.core.settings import keys, near, parse_section, read_yaml
 from dragoman.corpus.settings import CorpusParams
 from dragoman.engines.settings import ModelParams
 from dragoman.evaluation.settings import EvaluateParams, PromoteParams
@@ -54,15 +55,17 @@ class Params(RuntimeParams):
 
     @model_validator(mode="after")
     def _names_are_known(self) -> Params:
-        for name in self.datasets:
+        named = [("datasets", name) for name in self.datasets]
+        named += [
+            ("train.dataset", self.train.dataset),
+            ("promote.dataset", self.promote.dataset or self.train.dataset),
+        ]
+        for key, name in named:
             if name not in self.corpus:
-                raise ValueError(f"datasets: {name!r} has no entry under corpus")
-        if self.train.dataset not in self.corpus:
-            raise ValueError(f"train.dataset: {self.train.dataset!r} has no entry under corpus")
+                there = ", ".join(self.corpus)
+                raise ValueError(f"{key}: {name!r} has no entry under corpus; there are: {there}")
         if self.train.curriculum and not ("synthetic" in self.train.questions and self.synthesize.draws):
             raise ValueError("train.curriculum: needs train.questions with synthetic, and synthesize.draws above 0")
-        if self.promote.dataset is not None and self.promote.dataset not in self.corpus:
-            raise ValueError(f"promote.dataset: {self.promote.dataset!r} has no entry under corpus")
         if self.promote.score == "judge" and not self.evaluate.judge:
             raise ValueError("promote.score: judge needs evaluate.judge: true")
         try:
@@ -79,8 +82,35 @@ class Params(RuntimeParams):
 
     def compared(self, dataset: str) -> tuple[str, ...]:
         """The systems of the report on a dataset, by name."""
-        told = ("oracle",) if dataset in self.oracles else ()
-        return (*self.evaluated, *(f"{self.train.system}@{policy}" for policy in (*self.policies, *told)))
+        oracle = ("oracle",) if dataset in self.oracles else ()
+        return (*self.evaluated, *(f"{self.train.system}@{policy}" for policy in (*self.policies, *oracle)))
+
+    def changed(self, changes: Mapping[str, Any], *, origin: str) -> Params:
+        """These settings with other values for some keys, checked anew.
+
+        Args:
+            changes: values by dotted key, such as `rl.iterations`; a system's name is short for `systems.NAME`.
+            origin: what an error is to name.
+
+        Raises:
+            UserError: a key or a value that is refused, named in full.
+        """
+        values, systems = self.model_dump(by_alias=True), system_names()
+        if "index.method" in changes:  # what only the other method has is no setting of this one
+            try:
+                values["index"] = self.index.with_method(changes["index.method"]).model_dump()
+            except UserError as e:
+                raise UserError(f"{origin}: {e}") from None
+        for key, value in changes.items():
+            first, *rest = key.split(".")
+            if first in systems:
+                first, rest = "systems", [first, *rest]
+            elif first not in values:
+                raise UserError(f"{origin}: {key}: unknown key{near(key, [*keys(Params), *systems])}")
+            for part in reversed([first, *rest]):
+                value = {part: value}
+            values = _merge(values, value)
+        return parse_params(values, origin=origin)
 
 
 def load_params(path: Path | str = "params.yaml", *, profile: str | None = None) -> Params:

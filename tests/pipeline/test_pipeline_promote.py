@@ -64,7 +64,7 @@ def project(tmp_path, monkeypatch, empty_store):
 async def gate(number: int, runtime, **settings) -> promotion.Decision:
     return await promotion.promote(
         registry.find(f"v{number}"), QUESTIONS, runtime, PromoteParams(**settings), EVALUATION,
-        dataset="d", seed=0, out=Path("results/promote"),
+        dataset="d", seed=0, out=Path("results/promote"), validation=Path("results/validate"), store=Path("mlruns"),
     )  # fmt: skip
 
 
@@ -157,7 +157,7 @@ async def test_a_rollback_while_the_challenger_is_judged_stops_the_promotion(pro
 
     def open_and_roll_back(name):
         if name == "c3po@v3" and aliases()["champion"] == "v2":
-            promotion.rollback()
+            promotion.rollback(Path("mlruns"))
         return opened(name)
 
     runtime.open = open_and_roll_back

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.core.errors import UserError
-from dragoman.pipeline.questions import load_mixed, question_file
+from dragoman.pipeline.project import Project
+from dragoman.pipeline.questions import load_mixed
 
 
 def written(folder, name, count, *, prefix=None):
@@ -23,10 +24,11 @@ def ids(asked):
 
 
 def test_where_questions_are():
-    assert question_file("gold", "mine", "dev", "atlas") == Path("data/mine/dev.jsonl")
-    assert question_file("synthetic", "atlas", "train", "atlas") == Path("results/synthesize/train.jsonl")
+    project = Project(Path("elsewhere"))
+    assert project.question_file("gold", "dev", "mine") == Path("elsewhere/data/mine/dev.jsonl")
+    assert project.question_file("synthetic", "train", "atlas") == Path("elsewhere/results/synthesize/train.jsonl")
     with pytest.raises(UserError, match="questions about atlas, not about mine"):
-        question_file("synthetic", "mine", "test", "atlas")
+        project.question_file("synthetic", "test", "mine")
 
 
 def test_one_file_stays_as_it_is(tmp_path):

@@ -10,7 +10,7 @@ from dragoman.config import Params
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
 from dragoman.corpus.loaders import load_corpus, load_questions
-from dragoman.pipeline.synthesize import run
+from dragoman.pipeline.synthesize import make_questions
 from dragoman.synthesis.plan import BUILT_IN
 
 MARKDOWN = [
@@ -37,7 +37,9 @@ async def ran(out, passages=None, triples=None, *, seed=0, **values):
     if passages is None:
         passages, triples = lands(40)
     params = Params.model_validate({"synthesize": {"retrievable": 0, "n": 30} | values})
-    return await run(params, passages, triples or [], index="none", out=out, source="lands", seed=seed, track=None)
+    return await make_questions(
+        params, passages, triples or [], index="none", out=out, source="lands", seed=seed, track=None
+    )
 
 
 async def test_what_a_run_leaves(tmp_path):

@@ -10,7 +10,7 @@ from toy import SETTINGS, TWO_ARMS, Killed, ToyRuntime, late_reward, make_run
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
 from dragoman.engines.local import Vocabulary
-from dragoman.pipeline.train import make_seeds
+from dragoman.pipeline.seeds import make_seeds
 from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.samples import read_samples
 from dragoman.systems import build

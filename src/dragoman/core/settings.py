@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -26,9 +28,27 @@ def parse_section(section: type[S], values: dict[str, Any], *, origin: str) -> S
         faults = []
         for error in e.errors():
             key = ".".join(map(str, error["loc"]))
-            what = "unknown key" if error["type"] == "extra_forbidden" else error["msg"].removeprefix("Value error, ")
+            what = error["msg"].removeprefix("Value error, ")
+            if error["type"] == "extra_forbidden":
+                what = f"unknown key{near(key, keys(section))}"
             faults.append(f"{key}: {what}" if key else what)
         raise UserError(f"{origin}: " + "; ".join(faults)) from None
+
+
+def keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """All keys of a section and of those within it, dotted."""
+    for name, field in section.model_fields.items():
+        key = prefix + (field.alias or name)
+        yield key
+        for inner in (field.annotation, *get_args(field.annotation)):
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                yield from keys(inner, f"{key}.")
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: those that look like it, if any do."""
+    similar = difflib.get_close_matches(name, list(known))
+    return f" (near: {', '.join(similar)})" if similar else ""
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

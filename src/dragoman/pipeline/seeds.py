@@ -1,19 +1,20 @@
-"""The training stages from questions to files: what `dragoman rollout`, `seeds`, `sft` and `rl` do."""
+"""Stage `seeds`: trajectories that are worth imitating, by rejection sampling (C-3PO sections 5.2 and 6.1)."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
-from dragoman import tracking
+from typing_extensions import Doc
+
 from dragoman.core import files
 from dragoman.core.errors import UserError
-from dragoman.core.hashing import sha256_of
 from dragoman.core.types import Question
 from dragoman.engines.local import Vocabulary
+from dragoman.pipeline.inputs import InputOptions, open_inputs
+from dragoman.pipeline.project import Project
 from dragoman.pipeline.rollout import roll_out_questions
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.figures import figures
@@ -21,11 +22,45 @@ from dragoman.rollout.record import Episode
 from dragoman.rollout.results import SAMPLES
 from dragoman.rollout.samples import Sample, write_samples
 from dragoman.systems.base import System
-from dragoman.training import algorithms, seeds
+from dragoman.training import seeds
 from dragoman.training.settings import SeedsParams
 
-if TYPE_CHECKING:
-    from dragoman.training.loop import Loop
+
+@dataclass(frozen=True, kw_only=True)
+class Options(InputOptions):
+    out: Annotated[Path | None, Doc("Where the seed trajectories go; results/seeds by default.")] = None
+
+    def folder(self, project: Project) -> Path:
+        return self.out or project.results("seeds")
+
+
+async def run(project: Project, options: Options) -> dict[str, Any]:
+    """Sample trees from the untrained proxy, a teacher or an oracle, and keep what is worth imitating.
+
+    Raises:
+        UserError: no such system, a file that cannot be read, or nothing to imitate.
+    """
+    params, settings, out = project.params, project.params.seeds, options.folder(project)
+    name = params.train.system
+    project.check_systems(name)
+    sources = params.train.questions
+    inputs = open_inputs(project, options, "train", out, sources=sources, limit=settings.questions)
+    async with project.runtime(inputs.index, inputs.passages) as runtime:
+        system, backends = runtime.open_sampler(name, settings.teacher, shots=settings.shots)
+        metrics = await make_seeds(
+            name,
+            system,
+            backends,
+            inputs.asked.questions,
+            settings,
+            lambda: Vocabulary(Path(params.proxy.model), None),
+            reward=params.train.reward,
+            seed=params.seed,
+            out=out,
+            sources=inputs.asked.sources,
+        )
+    project.record("seeds", out, metrics, settings.model_dump())
+    return metrics
 
 
 async def make_seeds(
@@ -43,8 +78,9 @@ async def make_seeds(
 ) -> dict[str, Any]:
     """Grow trees, keep what is worth imitating, and write it to `out/samples.parquet`.
 
-    `vocabulary` opens the proxy's, which is needed when the samples come from another model, from an oracle, or saw examples. `sources` tells,
-    by a question's id, where it is from; the figures then say what each source gave.
+    Args:
+        vocabulary: opens the proxy's, for samples of another model or an oracle, or that saw examples.
+        sources: where a question is from, by its id; the figures then say what each source gave.
 
     Raises:
         UserError: no question was answered rightly, so there is nothing to imitate.
@@ -90,27 +126,3 @@ def _by_source(
         actions = sum(sources.get(sample.question) == source for sample in kept)
         found[source] = {"questions": len(own), "reward": figures(own, reward)["reward"], "actions": actions}
     return found
-
-
-def algorithm(name: str) -> Callable[..., Loop]:
-    """The run of stage `rl` by the algorithm of that name.
-
-    Raises:
-        UserError: there is none.
-    """
-    from dragoman.training.loop import Loop  # torch takes seconds, and the other stages do without
-
-    return partial(Loop, algorithms.find(name))
-
-
-def file_hash(*paths: Path) -> str:
-    return sha256_of(paths)[:16]
-
-
-def record(stage: str, out: Path, metrics: dict[str, Any], parameters: dict[str, Any], track: Path | None) -> None:
-    """Record a finished training stage in MLflow: its settings, its figures, and its curves."""
-    if track is None:
-        return
-    curves = {path.stem: list(csv.DictReader(path.open(encoding="utf-8"))) for path in sorted(out.glob("*.csv"))}
-    tracking.start(track)
-    tracking.log_training(stage, out, metrics, curves, parameters=parameters)

@@ -1,0 +1,33 @@
+"""The command line: commands parse and print; what they run are the stages of `dragoman.pipeline`.
+
+Settings come from `params.yaml`; options on the command line win over them. Input that a person can correct ends in one
+sentence and exit code 2.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+from dragoman.cli import data, evaluation, registry, serving, training
+from dragoman.cli.command import Interrupted, app
+from dragoman.core.errors import UserError
+
+__all__ = ["app", "data", "evaluation", "main", "registry", "serving", "training"]
+
+
+def main() -> None:
+    """Run a command; say in a sentence what was wrong with its input."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("dragoman").setLevel(logging.INFO)
+    if not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_DISABLE", "1")  # other people's progress bars are as quiet as ours
+    try:
+        app()
+    except UserError as e:
+        print(f"error: {e}", file=sys.stderr)
+        sys.exit(2)
+    except Interrupted:
+        print("interrupted; what is finished is kept, run the same command to go on", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,210 @@
+"""Makes a command out of a function of a project and a stage's options.
+
+A command has three kinds of flags: those of its stage's `Options`; aliases, each of which sets a parameter; and `--set`,
+which sets any parameter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+import typer
+import yaml
+from annotated_types import Ge
+from typing_extensions import Doc
+
+from dragoman.core.errors import UserError
+from dragoman.pipeline.project import PARAMS, Project
+
+app = typer.Typer(
+    help="Train a small proxy between a retriever and a language model, and see what it gains.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+C = TypeVar("C", bound=Callable[..., Awaitable[None]])
+
+PARAMS_FILE = Annotated[Path, typer.Option("--params", help="The settings file.")]
+SET = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Any setting of params.yaml: rl.iterations=2, c3po.max_depth=9. Repeatable."
+    ),
+]
+TRACK = Annotated[bool, typer.Option(help="Record the run in MLflow (mlruns/).")]
+
+
+class Interrupted(Exception):
+    """Ctrl-C. Of its own kind, because typer would turn a KeyboardInterrupt into the word "Aborted"."""
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A flag that sets a parameter: `--iterations 2` is `--set rl.iterations=2`."""
+
+    flag: str
+    key: str
+    help: str
+    type: type = str
+    several: bool = False
+    """Its value is a list, separated by commas."""
+    also: Mapping[str, Any] = field(default_factory=dict)
+    """What it sets besides."""
+
+    @property
+    def name(self) -> str:
+        return self.flag.removeprefix("--").replace("-", "_")
+
+    @property
+    def parameter(self) -> Parameter:
+        option = typer.Option(self.flag, help=f"{self.help} ({self.key})")
+        return _parameter(self.name, Annotated[self.type | None, option], None)
+
+    def changes(self, value: Any) -> dict[str, Any]:
+        return {**self.also, self.key: value.split(",") if self.several else value}
+
+
+SEED = Alias("--seed", "seed", "Seed of all that is drawn.", int)
+SYSTEM = Alias("--system", "train.system", "A system.")
+LLM = (
+    Alias(
+        "--llm-url",
+        "llm.urls",
+        "An OpenAI-compatible server as frozen LLM.",
+        several=True,
+        also={"llm.engine": "openai"},
+    ),
+    Alias("--llm-model", "llm.model", "The model's name at that server."),
+)
+
+
+def command(
+    *aliases: Alias, name: str | None = None, arguments: Sequence[str] = (), track: bool = False, anywhere: bool = False
+) -> Callable[[C], C]:
+    """Make `async def function(project, options)` a command; the type of `options` says which flags it has.
+
+    Args:
+        aliases: flags that set parameters.
+        name: of the command; the function's by default.
+        arguments: options that are given by their place, although they have a default.
+        track: whether the command can record its run.
+        anywhere: whether it also works without a params.yaml, with the default settings.
+
+    A function may do without `options`. Further parameters of it are flags as they are.
+    """
+
+    def decorate(function: C) -> C:
+        hints = get_type_hints(function, include_extras=True)
+        stage = hints.get("options")
+        own = [p for p in signature(function).parameters if p not in ("project", "options")]
+
+        def call(**given: Any) -> None:
+            changes, origin = _changes(aliases, given)
+            file, tracked = given.pop("params"), given.pop("track", True)
+            without = anywhere and file == PARAMS and not file.exists()
+            profile = changes.pop("profile", None)
+            project = Project(track=tracked) if without else Project.load(file, profile=profile, track=tracked)
+            project = project.changed(changes, origin=origin)
+            extra = {key: given.pop(key) for key in own}
+            run(function(project, *([stage(**_values(stage, given))] if stage else []), **extra))
+
+        flags = [
+            *(list(_flags(stage, arguments)) if stage else []),
+            *(_parameter(p, hints[p], signature(function).parameters[p].default) for p in own),
+            *(alias.parameter for alias in aliases),
+            *([_parameter("track", TRACK, True)] if track else []),
+            _parameter("set", SET, None),
+            _parameter("params", PARAMS_FILE, PARAMS),
+        ]
+        call.__name__, call.__doc__ = function.__name__, function.__doc__
+        call.__signature__ = Signature(sorted(flags, key=lambda p: p.default is not Parameter.empty))  # type: ignore[attr-defined]
+        app.command(name)(call)
+        return function
+
+    return decorate
+
+
+def run(coroutine: Awaitable[None]) -> None:
+    """Run a command to its end.
+
+    Raises:
+        Interrupted: Ctrl-C.
+    """
+
+    async def main() -> None:
+        await coroutine
+
+    try:
+        asyncio.run(main())
+    except KeyboardInterrupt:
+        raise Interrupted from None
+
+
+def parse_change(text: str) -> tuple[str, Any]:
+    """`a.b=value` as a key and a value, which is read as YAML.
+
+    Raises:
+        UserError: it is not that.
+    """
+    key, equals, value = text.partition("=")
+    try:
+        if equals and key:
+            return key, yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise UserError(f"--set {text}: the value is not valid YAML") from None
+    raise UserError(f"--set {text}: expected KEY=VALUE, for example rl.iterations=2")
+
+
+def _changes(aliases: Sequence[Alias], given: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """What the flags of a command set, by dotted key, and those flags as they were given. They are taken out of `given`."""
+    changes: dict[str, Any] = {}
+    flags: list[str] = []
+    for alias in aliases:
+        if (value := given.pop(alias.name)) is not None:
+            changes |= alias.changes(value)
+            flags.append(f"{alias.flag} {value}")
+    for text in given.pop("set") or []:
+        key, value = parse_change(text)
+        changes[key] = value
+        flags.append(f"--set {text}")
+    return changes, ", ".join(flags)
+
+
+def _flags(stage: type, arguments: Sequence[str]) -> Iterator[Parameter]:
+    """The flags of a stage's options. What has no default is an argument."""
+    hints = get_type_hints(stage, include_extras=True)
+    for option in fields(stage):
+        kind, *notes = get_args(hints[option.name])
+        text = next(note.documentation for note in notes if isinstance(note, Doc))
+        least: Any = next((note.ge for note in notes if isinstance(note, Ge)), None)
+        default, placed = _default(option), option.name in arguments or option.default is MISSING
+        if get_origin(kind) is tuple:  # separated by commas, or by spaces where they are arguments
+            (item, _), default = get_args(kind), None
+            kind = (list[item] if placed else str) | None  # type: ignore[valid-type]
+        about = typer.Argument(help=text) if placed else typer.Option(help=text, min=least)
+        yield _parameter(option.name, Annotated[kind, about], default)
+
+
+def _default(option: Field[Any]) -> Any:
+    return Parameter.empty if option.default is MISSING else option.default
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _values(stage: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a stage's options as their types want them."""
+    hints = get_type_hints(stage)
+    values = dict(given)
+    for name, value in given.items():
+        if get_origin(hints[name]) is tuple:
+            values[name] = tuple(value.split(",") if isinstance(value, str) else value or ())
+    return values

@@ -1,0 +1,59 @@
+"""Commands that compare systems."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from dragoman.cli.command import LLM, SEED, command
+from dragoman.evaluation.report import markdown
+from dragoman.pipeline import ablate as ablate_stage
+from dragoman.pipeline import evaluate as evaluate_stage
+from dragoman.pipeline import report as report_stage
+from dragoman.pipeline.project import Project
+
+
+@command(*LLM, SEED, track=True)
+async def evaluate(project: Project, options: evaluate_stage.Options) -> None:
+    """Compare systems on the same questions, with the same frozen LLM and the same index.
+
+    Example: dragoman evaluate --systems direct,standard,c3po --limit 50 --out results/try
+    Example: dragoman evaluate --corpus corpus.jsonl --questions dev.jsonl --systems standard,c3po --out results/mine
+    """
+    show(await evaluate_stage.run(project, options), options.folder(project))
+
+
+@command(arguments=("variant",), track=True)
+async def ablate(project: Project, options: ablate_stage.Options) -> None:
+    """Take one part of the trained system away, and evaluate what is left.
+
+    Example: dragoman ablate only-retrieval
+    """
+    show(await ablate_stage.run(project, options), options.folder(project))
+
+
+@command()
+async def report(project: Project, options: report_stage.Options) -> None:
+    """Put the evaluations of the pipeline side by side.
+
+    Example: dragoman report --out results/report
+    """
+    metrics = await report_stage.run(project, options)
+    if options.out is not None:
+        print(f"{options.out}/table.md, metrics.json, plots/; `make ui` shows the runs")
+        return
+    for of_dataset in metrics.values():
+        print(markdown(of_dataset))
+
+
+def show(metrics: dict[str, Any], out: Path) -> None:
+    """Print an evaluation; exit code 1 where a system has answered no question."""
+    print(markdown(metrics), end="")
+    print(f"\n{out}/metrics.json, predictions.jsonl, table.md, plots/, episodes/")
+    for name, summary in metrics["systems"].items():
+        if summary["failed"] == metrics["n"]:
+            print(f"error: {name}: every question failed; the reasons are in {out}/predictions.jsonl", file=sys.stderr)
+            raise typer.Exit(1)

@@ -1,0 +1,142 @@
+"""Commands that check the machine, ask one question, and serve."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dragoman.cli.command import LLM, PARAMS_FILE, SET, Alias, app, command, parse_change
+from dragoman.core.errors import UserError
+from dragoman.pipeline.doctor import examine, fault_table
+from dragoman.pipeline.project import PARAMS, Project
+
+AnyIndex = Annotated[str | None, typer.Option(help="An index folder or the URL of a retriever server.")]
+Dataset = Annotated[str | None, typer.Option(help="Which dataset's index to search; train.dataset by default.")]
+Host = Annotated[str, typer.Option(help="Address to listen on.")]
+Port = Annotated[int, typer.Option(help="Port to listen on.")]
+
+
+@app.command()
+def doctor(
+    params: PARAMS_FILE = PARAMS,
+    changes: SET = None,
+    markdown: Annotated[bool, typer.Option(help="Print the table of faults and fixes for the documentation.")] = False,
+) -> None:
+    """Check versions, Java, model, index, disk, memory and servers, and name the fix for each fault.
+
+    Example: dragoman doctor
+    """
+    if markdown:
+        print(fault_table(), end="")
+        return
+    findings = examine(params, dict(map(parse_change, changes or [])))
+    for finding in findings:
+        print(f"{finding.mark} {finding.subject}: {finding.detail}")
+        if finding.fix:
+            print(f"     {finding.fix}")
+    if any(f.mark == "FAIL" for f in findings):
+        raise typer.Exit(1)
+
+
+@command(*LLM)
+async def ask(
+    project: Project,
+    *,
+    question: Annotated[str, typer.Argument()],
+    system: Annotated[str | None, typer.Option(help="A system, or system@policy; train.system by default.")] = None,
+    trace: Annotated[bool, typer.Option(help="Show the steps as they happen.")] = False,
+    dataset: Dataset = None,
+    index: AnyIndex = None,
+) -> None:
+    """Ask one question, and see the answer with the passages it rests on.
+
+    Example: dragoman ask "Which currency is used in the country whose capital is Thimphu?" --system c3po --trace
+    """
+    from dragoman.evaluation.ask import ask_one, show_answer, show_step
+
+    name = system or project.params.train.system
+    project.check_systems(name)
+    if not question.strip():
+        raise UserError("the question is empty")
+    async with project.runtime(index or str(project.index(dataset))) as runtime:
+        observe = (lambda event: print(show_step(event), flush=True)) if trace else (lambda event: None)
+        outcome = await ask_one(question, name, runtime, observe=observe)
+    print(show_answer(outcome))
+    if outcome.stop.is_fault:
+        raise UserError(f"no answer ({outcome.stop}): {outcome.error}")
+
+
+@app.command("serve-retriever")
+def serve_retriever(
+    index: Annotated[str | None, typer.Option(help="An index folder; the built-in corpus's by default.")] = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8100,
+) -> None:
+    """Serve an index over HTTP, in the request shapes of C-3PO (/search) and Search-R1 (/retrieve) too.
+
+    Example: dragoman serve-retriever --index data/index/atlas --port 8100
+    """
+    import uvicorn
+
+    from dragoman.retrieval import open_retriever
+    from dragoman.retrieval.base import PerQuestion
+    from dragoman.retrieval.http.server import create_app
+
+    retriever = open_retriever(index or Project().index())
+    if isinstance(retriever, PerQuestion):
+        raise UserError(
+            f"{index}: what it finds depends on the question, which a server is not told; use the folder itself"
+        )
+    print(f"http://{host}:{port}/docs describes the routes", file=sys.stderr)
+    uvicorn.run(create_app(retriever), host=host, port=port, log_level="warning")
+
+
+@command(
+    Alias(
+        "--models",
+        "serve.models",
+        "What to offer, separated by commas: c3po@champion,c3po@rl,standard.",
+        several=True,
+    ),
+    *LLM,
+)
+async def serve(
+    project: Project,
+    *,
+    dataset: Dataset = None,
+    index: AnyIndex = None,
+    champion: Annotated[
+        str | None,
+        typer.Option(help="Let `system@champion` follow a training stage's latest policy, not the registry."),
+    ] = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8200,
+    new_key: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only make an API key, and add its hash to serve.keys.")
+    ] = None,
+) -> None:
+    """Answer questions over HTTP, for any OpenAI client; docs/serving.md describes the routes.
+
+    Example: dragoman serve --models c3po@rl,standard --port 8200
+    """
+    from dragoman.serving.champion import Published, Registered
+    from dragoman.serving.keys import Keys, make_key
+    from dragoman.serving.run import run_server
+
+    settings = project.params.serve
+    keys_file = Path(settings.keys) if settings.keys else None
+    if new_key is not None:
+        if keys_file is None:
+            raise UserError("serve.keys in params.yaml names no file to keep the key's hash in")
+        print(make_key(keys_file, new_key))
+        return
+    project.check_systems(*(name.removesuffix("@champion") for name in settings.models))
+    keys = Keys(keys_file) if keys_file else None
+    if keys is None and host not in ("127.0.0.1", "::1", "localhost"):
+        print(f"warning: {host}:{port} is open to everybody; serve.keys names a file of API keys", file=sys.stderr)
+    followed = Published(champion) if champion else Registered(project.store)
+    searched = index or str(project.index(dataset))
+    await run_server(project.params, settings, searched, followed, keys, host=host, port=port)

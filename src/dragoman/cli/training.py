@@ -1,0 +1,132 @@
+"""Commands that roll out and train."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dragoman.cli.command import SEED, SYSTEM, Alias, command
+from dragoman.cli.evaluation import show
+from dragoman.pipeline import pair as pair_stage
+from dragoman.pipeline import rl as rl_stage
+from dragoman.pipeline import rollout as rollout_stage
+from dragoman.pipeline import seeds as seeds_stage
+from dragoman.pipeline import sft as sft_stage
+from dragoman.pipeline import warm_up as warm_up_stage
+from dragoman.pipeline.project import Project
+from dragoman.rollout.shards import Shard
+from dragoman.training import algorithms
+
+
+@command(SEED)
+async def rollout(project: Project, options: rollout_stage.Options) -> None:
+    """Roll a system out on questions: trees for training, or single trajectories.
+
+    Writes episodes.jsonl (everything that happened), samples.parquet (one row an agent call, with credit), metrics.json and
+    trees/*.html.
+
+    Example: dragoman rollout --system c3po --tree --limit 8 --out results/trees
+    Example: dragoman rollout --system c3po@sft --samples 4 --questions dev.jsonl --out results/samples
+    Example: dragoman rollout --tree --shard 1/2; dragoman rollout --tree --shard 2/2; dragoman rollout --tree --merge 2
+    """
+    metrics, reward = await rollout_stage.run(project, options), project.params.train.reward
+    print(
+        f"{metrics['questions']} episodes, {metrics['trajectories']} trajectories, {metrics['nodes']} decisions, "
+        f"{metrics['tokens']} tokens in {metrics['seconds']:.0f} s; mean {reward} {metrics['reward']}"
+    )
+    out = options.folder(project)
+    where = Shard.parse(options.shard).folder(out) if options.shard else out
+    trees = ", trees/" if options.tree and not options.shard else ""
+    print(f"{where}/episodes.jsonl, samples.parquet, metrics.json{trees}")
+
+
+@command(SYSTEM, Alias("--limit", "seeds.questions", "Only the first so many questions.", int), SEED, track=True)
+async def seeds(project: Project, options: seeds_stage.Options) -> None:
+    """Sample trees from the untrained proxy (or a teacher), and keep the actions that are worth imitating.
+
+    Example: dragoman seeds
+    Example: dragoman seeds --questions train.jsonl --corpus corpus.jsonl --limit 50 --out results/my-seeds
+    """
+    _show_seeds(await seeds_stage.run(project, options), options.folder(project), project.params.train.reward)
+
+
+@command(SYSTEM, SEED, track=True)
+async def sft(project: Project, options: sft_stage.Options) -> None:
+    """Warm the proxy up on seed trajectories, and keep the epoch that answers the dev questions best.
+
+    Example: dragoman sft
+    Example: dragoman sft --samples my-seeds/samples.parquet --questions dev.jsonl --corpus corpus.jsonl --out results/mine
+    """
+    _show_sft(await sft_stage.run(project, options), options.folder(project), project.params.train.reward)
+
+
+@command(
+    SYSTEM,
+    Alias("--algorithm", "train.algorithm", f"{', '.join(algorithms.names())}."),
+    Alias("--iterations", "rl.iterations", "How often to roll out and learn.", int),
+    SEED,
+    track=True,
+)
+async def rl(project: Project, options: rl_stage.Options) -> None:
+    """Train the proxy by reinforcement learning, and keep the policy that answers the dev questions best.
+
+    ppo: multi-agent PPO on tree rollouts. mygo: sample until the reward passes a rising threshold, then maximum likelihood.
+    grpo: siblings of trees compared with each other. Any of them trains any system.
+
+    Example: dragoman rl
+    Example: dragoman rl --system mujica --algorithm mygo --policy results/mujica-sft --out results/mujica-mygo
+    Example: dragoman rl --questions train.jsonl --dev dev.jsonl --corpus corpus.jsonl --policy results/mine --out results/rl2
+    """
+    _show_rl(await rl_stage.run(project, options), options.folder(project), project.params.train.reward)
+
+
+@command(SEED, name="warm-up", track=True)
+async def warm_up(project: Project, options: warm_up_stage.Options) -> None:
+    """Warm a system up by rejection sampling, in folders of its own: `seeds`, then `sft`. What `pair` starts from.
+
+    Example: dragoman warm-up mujica
+    """
+    metrics, out = await warm_up_stage.run(project, options), options.folder(project)
+    _show_seeds(metrics["seeds"], out / "seeds", project.params.train.reward)
+    _show_sft(metrics["sft"], out / "sft", project.params.train.reward)
+
+
+@command(SEED, track=True)
+async def pair(project: Project, options: pair_stage.Options) -> None:
+    """Train a system by an algorithm, and compare it with its warm-up on the same questions.
+
+    Example: dragoman pair mujica mygo
+    """
+    metrics, out = await pair_stage.run(project, options), options.folder(project)
+    _show_rl(metrics["rl"], out / "rl", project.params.train.reward)
+    show(metrics["evaluate"], out / "evaluate")
+
+
+def _show_seeds(metrics: dict[str, Any], out: Path, reward: str) -> None:
+    grown, kept = metrics["trees"], metrics["kept"]
+    print(f"{grown['questions']} trees, {grown['trajectories']} trajectories, mean {reward} {grown['reward']}")
+    roles = ", ".join(f"{count} {role}" for role, count in kept["roles"].items())
+    print(f"kept {kept['samples']} actions of {kept['questions']} questions: {roles}")
+    if len(metrics["sources"]) > 1:
+        for source, gave in metrics["sources"].items():
+            print(f"  {source}: {gave['questions']} questions, mean {gave['reward']}, {gave['actions']} actions")
+    print(f"{out}/samples.parquet, episodes.jsonl, metrics.json, trees/")
+
+
+def _show_sft(metrics: dict[str, Any], out: Path, reward: str) -> None:
+    print(
+        f"{metrics['samples']} samples; epoch {metrics['best_epoch']} is best: "
+        f"{reward} {metrics['dev_reward']:.2f} on {metrics['dev_questions']} dev questions"
+    )
+    print(f"{out}/policies/{metrics['policy']}, metrics.json, loss.csv, dev.csv")
+
+
+def _show_rl(metrics: dict[str, Any], out: Path, reward: str) -> None:
+    print(
+        f"{metrics['iterations']} iterations; the policy after {metrics['best_iteration']} is best: "
+        f"{reward} {metrics['dev_reward']:.2f} on {metrics['dev_questions']} dev questions, "
+        f"{metrics['first']['dev_reward']:.2f} before"
+    )
+    if metrics["stopped"]:
+        print(f"stopped early: {metrics['stopped']}")
+    print(f"{out}/policies/{metrics['policy']}, metrics.json, history.csv, dev.csv")

@@ -1,0 +1,51 @@
+"""Stage `ablate`: the trained system with one part taken away."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from typing_extensions import Doc
+
+from dragoman.core.errors import UserError
+from dragoman.pipeline import evaluate, rl
+from dragoman.pipeline.project import Project
+from dragoman.systems import ablation, ablations, system_names
+
+
+def _choices() -> str:
+    """All ablations, by system; what is wrong with a system is said when it is asked for."""
+    known = {}
+    for name in system_names():
+        with suppress(UserError):
+            known[name] = ", ".join(ablations(name))
+    return "; ".join(f"{name}: {names}" for name, names in known.items() if names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    variant: Annotated[str, Doc(f"What is taken away from train.system. Of {_choices()}.")]
+    dataset: Annotated[str | None, Doc("A dataset of params.yaml; train.dataset by default.")] = None
+    out: Annotated[Path | None, Doc("Where the results go; results/ablations/VARIANT by default.")] = None
+
+    def folder(self, project: Project) -> Path:
+        return self.out or project.results("ablations") / self.variant
+
+
+async def run(project: Project, options: Options) -> dict[str, Any]:
+    """Evaluate what is left; returns the evaluation's metrics.
+
+    Raises:
+        UserError: no such ablation, or the policy that it needs is not trained yet.
+    """
+    system, out = project.params.train.system, options.folder(project)
+    chosen = ablation(system, options.variant)
+    policy = chosen.policy
+    if chosen.single:
+        policy = str(out / "rl")
+        await rl.run(project, rl.Options(dataset=options.dataset, single=True, out=out / "rl"))
+    changed = project.changed({f"{system}.{key}": value for key, value in chosen.settings.items()})
+    name = f"{system}@{policy}" if policy else system
+    return await evaluate.run(changed, evaluate.Options(dataset=options.dataset, systems=(name,), out=out))

@@ -1,0 +1,42 @@
+"""Stage `compare`: in what two versions of the proxy differ, on paper and on the held-out questions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from typing_extensions import Doc
+
+from dragoman.pipeline import evaluate
+from dragoman.pipeline.project import Project
+from dragoman.registry import versions as registry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    a: Annotated[str, Doc("A version: an alias, a number (v3) or a policy's id.")]
+    b: Annotated[str, Doc("Another one.")]
+    evaluate: Annotated[bool, Doc("Also put the held-out questions to both, as `promote` does.")] = False
+
+
+async def run(project: Project, options: Options) -> dict[str, Any]:
+    """Compare two versions.
+
+    Returns:
+        `versions` (their names), `differences` (rows of key, the one's value, the other's), and, if asked for,
+        `evaluation` (its metrics) and `out` (its folder).
+
+    Raises:
+        UserError: no such version.
+    """
+    first, second = (registry.find(name, project.store) for name in (options.a, options.b))
+    found = {"versions": (first.name, second.name), "differences": registry.differences(first, second)}
+    if not options.evaluate:
+        return found
+    settings = evaluate.Options(
+        dataset=project.params.promote.dataset,
+        questions=project.held_out,
+        systems=(f"{first.system}@{first.name}", f"{second.system}@{second.name}"),
+        out=project.results("compare") / f"{first.name}-{second.name}",
+    )
+    return {**found, "evaluation": await evaluate.run(project, settings), "out": settings.out}

@@ -1,0 +1,72 @@
+"""What a stage that asks questions works on: those of a dataset, or any files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from typing_extensions import Doc
+
+from dragoman.core.types import Passage
+from dragoman.corpus import load_corpus
+from dragoman.pipeline.index import build
+from dragoman.pipeline.project import Project
+from dragoman.pipeline.questions import QuestionSet, load_mixed
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputOptions:
+    """Whose questions are asked, and what is searched."""
+
+    dataset: Annotated[str | None, Doc("A dataset of params.yaml; train.dataset by default.")] = None
+    questions: Annotated[Path | None, Doc("Any question file (JSONL), instead of the dataset's.")] = None
+    corpus: Annotated[Path | None, Doc("Any corpus; it is indexed beside the results.")] = None
+    index: Annotated[str | None, Doc("An index folder or the URL of a retriever server.")] = None
+
+
+@dataclass(frozen=True)
+class Inputs:
+    asked: QuestionSet
+    index: str
+    passages: list[Passage] | None
+    """To probe the index with; None where it is not known what is in it."""
+
+
+def open_inputs(
+    project: Project,
+    options: InputOptions,
+    split: str,
+    out: Path,
+    *,
+    sources: Sequence[str],
+    limit: int | None = None,
+) -> Inputs:
+    """Load questions and passages, and index a corpus that has no index.
+
+    Args:
+        project: whose datasets are meant.
+        options: what of it, or which files instead.
+        split: of the dataset's questions.
+        out: the results' folder. An index is built beside it, as a run that starts anew empties it.
+        sources: whose questions of the dataset; see `Project.question_file`.
+        limit: the first so many questions.
+
+    Raises:
+        UserError: a file cannot be read.
+    """
+    asked = (
+        load_mixed([("file", options.questions)], limit=limit)
+        if options.questions
+        else project.questions(split, sources, dataset=options.dataset, limit=limit)
+    )
+    if options.corpus is None and options.index is not None:
+        return Inputs(asked, options.index, None)
+    passages = load_corpus(options.corpus or project.corpus(options.dataset))
+    if options.index is not None:
+        return Inputs(asked, options.index, passages)
+    index = out.with_name(f"{out.name}-index") if options.corpus else project.index(options.dataset)
+    if options.corpus:
+        build(passages, index, project.params.index)
+    return Inputs(asked, str(index), passages)

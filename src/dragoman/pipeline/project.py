@@ -1,0 +1,138 @@
+"""A project on disk: the one place that knows where data, results and the MLflow store lie."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from dragoman import tracking
+from dragoman.config import Params, load_params
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage
+from dragoman.pipeline.questions import QuestionSet, load_mixed
+from dragoman.registry.policy import PolicySet
+from dragoman.registry.versions import policy_set
+from dragoman.runtime import Runtime, find_system, open_runtime
+
+PARAMS = Path("params.yaml")
+
+
+@dataclass(frozen=True)
+class Project:
+    """A folder with `data/`, `results/` and `mlruns/`, and its settings."""
+
+    root: Path = Path()
+    params: Params = field(default_factory=Params)
+    track: bool = True
+    """Whether stages record their runs in MLflow."""
+
+    @classmethod
+    def load(cls, file: Path = PARAMS, *, profile: str | None = None, track: bool = True) -> Project:
+        """The project in the current folder, with the settings of `file`, and of another profile than it names.
+
+        Raises:
+            UserError: the file cannot be read, or a key or value in it is refused.
+        """
+        return cls(params=load_params(file, profile=profile), track=track)
+
+    def changed(self, changes: Mapping[str, Any], *, origin: str = "settings") -> Project:
+        """The same project with other values for some dotted keys; see `Params.changed`."""
+        return replace(self, params=self.params.changed(changes, origin=origin)) if changes else self
+
+    @property
+    def model(self) -> Path:
+        """The folder that stage `model` fills."""
+        return self.root / "data" / "model"
+
+    @property
+    def store(self) -> Path:
+        """The folder of MLflow's store."""
+        return self.root / "mlruns"
+
+    @property
+    def tracking(self) -> Path | None:
+        """The same, or None where runs are not recorded."""
+        return self.store if self.track else None
+
+    def dataset(self, name: str | None = None) -> Path:
+        """The folder of a dataset; that of `train.dataset` without a name, here and below."""
+        return self.root / "data" / (name or self.params.train.dataset)
+
+    def corpus(self, dataset: str | None = None) -> Path:
+        return self.dataset(dataset) / "corpus.jsonl"
+
+    def triples(self, dataset: str | None = None) -> Path:
+        return self.dataset(dataset) / "triples.tsv"
+
+    def index(self, dataset: str | None = None) -> Path:
+        return self.root / "data" / "index" / (dataset or self.params.train.dataset)
+
+    def results(self, stage: str) -> Path:
+        """The folder of a stage's results."""
+        return self.root / "results" / stage
+
+    def policy(self, name: str) -> PolicySet:
+        """The weights of a policy: a version of the registry, a training stage, or a folder.
+
+        Raises:
+            UserError: there is no such policy.
+        """
+        return policy_set(name, self.root / "results", self.store)
+
+    def check_systems(self, *names: str) -> None:
+        """Refuse unknown systems and policies before anything slow is done.
+
+        Raises:
+            UserError: a `system@policy` whose system or policy does not exist.
+        """
+        for name in names:
+            find_system(name, self.params)
+
+    def question_file(self, source: str, split: str, dataset: str | None = None) -> Path:
+        """The questions of a split: `gold` are the dataset's own, `synthetic` those of stage `synthesize`.
+
+        Raises:
+            UserError: there are no synthetic questions about that dataset.
+        """
+        if source != "synthetic":
+            return self.dataset(dataset) / f"{split}.jsonl"
+        folder, trained = self.results("synthesize"), self.params.train.dataset
+        if dataset not in (None, trained):
+            raise UserError(
+                f"{folder} has questions about {trained}, not about {dataset}: name a question file instead"
+            )
+        return folder / f"{split}.jsonl"
+
+    def questions(
+        self, split: str, sources: Sequence[str] = ("gold",), *, dataset: str | None = None, limit: int | None = None
+    ) -> QuestionSet:
+        """The questions of a split out of several sources, evenly mixed.
+
+        Raises:
+            UserError: a file that cannot be read, or two questions with one id.
+        """
+        return load_mixed([(s, self.question_file(s, split, dataset)) for s in sources], limit=limit)
+
+    @property
+    def held_out(self) -> Path:
+        """The questions by which a challenger is judged."""
+        settings = self.params.promote
+        return self.question_file(settings.questions, settings.split, settings.dataset)
+
+    @asynccontextmanager
+    async def runtime(self, index: str, passages: list[Passage] | None = None) -> AsyncIterator[Runtime]:
+        """What systems run in: engines and the retriever of `index`, probed with `passages`."""
+        async with open_runtime(self.params, index, passages) as runtime:
+            yield runtime
+
+    def record(self, stage: str, out: Path, metrics: dict[str, Any], parameters: dict[str, Any]) -> None:
+        """Record a finished training stage in MLflow: its settings, its figures, and its curves (`out/*.csv`)."""
+        if not self.track:
+            return
+        curves = {path.stem: list(csv.DictReader(path.open(encoding="utf-8"))) for path in sorted(out.glob("*.csv"))}
+        tracking.start(self.store)
+        tracking.log_training(stage, out, metrics, curves, parameters=parameters)

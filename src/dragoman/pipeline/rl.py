@@ -1,0 +1,68 @@
+"""Stage `rl`: reinforcement learning from the warm-up, by `train.algorithm`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from typing_extensions import Doc
+
+from dragoman.core.hashing import sha256_of
+from dragoman.pipeline.inputs import InputOptions, open_inputs
+from dragoman.pipeline.project import Project
+from dragoman.synthesis.difficulty import curriculum
+from dragoman.synthesis.journal import digest
+from dragoman.training import algorithms
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(InputOptions):
+    policy: Annotated[str, Doc("The policy to start from and to stay near: a stage or a folder.")] = "sft"
+    dev: Annotated[Path | None, Doc("Any file of dev questions (JSONL).")] = None
+    single: Annotated[bool, Doc("Ablation: single trajectories, system reward, no tree.")] = False
+    out: Annotated[Path | None, Doc("Where the policy goes; results/rl by default.")] = None
+
+    def folder(self, project: Project) -> Path:
+        return self.out or project.results("rl")
+
+
+async def run(project: Project, options: Options) -> dict[str, Any]:
+    """Roll out and learn, again and again, and keep the policy that answers the dev questions best.
+
+    Raises:
+        UserError: no such system or policy, or a file that cannot be read.
+    """
+    from dragoman.training.loop import Loop  # torch takes seconds
+
+    params, out = project.params, options.folder(project)
+    name = params.train.system
+    project.check_systems(name)
+    warm_up = project.policy(options.policy)
+    settings = params.rl.single() if options.single else params.rl
+    sources = params.train.questions
+    inputs = open_inputs(project, options, "train", out, sources=sources)
+    choosing = replace(options, questions=options.dev, corpus=None, index=inputs.index)
+    dev = open_inputs(project, choosing, "dev", out, sources=sources, limit=settings.dev_questions)
+    data = {"questions": sha256_of(inputs.asked.files)[:16]}
+    ranks: dict[str, int] = {}
+    if params.train.curriculum:
+        ranks = curriculum(inputs.asked.files, settings.iterations * settings.questions, params.seed)
+        data["curriculum"] = digest(sorted(ranks.items()))
+    async with project.runtime(inputs.index, inputs.passages) as runtime:
+        metrics = await Loop(
+            algorithms.find(params.train.algorithm),
+            name,
+            inputs.asked.questions,
+            dev.asked.questions,
+            runtime,
+            settings,
+            warm_up=warm_up,
+            reward=params.train.reward,
+            seed=params.seed,
+            out=out,
+            data=data,
+            ranks=ranks,
+        ).train()
+    project.record("rl", out, metrics, {"algorithm": params.train.algorithm, **settings.model_dump()})
+    return metrics
