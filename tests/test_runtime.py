@@ -10,8 +10,10 @@ from dragoman.config import load_params
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
 from dragoman.registry.policy import publish
+from dragoman.registry.trained_with import trained_with
 from dragoman.rollout.tree import Tree
-from dragoman.runtime import Runtime
+from dragoman.runtime import Runtime, find_system
+from dragoman.systems import build
 
 ROOT = Path(__file__).parents[1]
 
@@ -67,3 +69,17 @@ def test_a_set_that_lacks_a_role_is_refused_with_both_names(tmp_path, replies):
         UserError, match=r"c3po@.*set: policy [0-9a-f]{12}: no weights for filter, only for decide, router"
     ):
         Runtime(load_params(ROOT / "params.yaml"), ListRetriever([])).open(f"c3po@{tmp_path / 'set'}")
+
+
+def test_a_policy_trained_with_other_settings_is_refused_unless_allowed(tmp_path):
+    manifest = {"system": "c3po", "trained_with": trained_with(build("c3po", {"max_depth": 7}))}
+    publish({"*": model(tmp_path / "a", b"1")}, tmp_path / "rl", manifest)
+    name, params = f"c3po@{tmp_path / 'rl'}", load_params(ROOT / "params.yaml")
+    same = params.model_copy(update={"systems": {"c3po": {"max_depth": 7}}})
+    other = params.model_copy(update={"systems": {"c3po": {"max_depth": 9}}})
+    faster = same.model_copy(update={"proxy": params.proxy.model_copy(update={"max_batch": 1})})
+    find_system(name, same)
+    find_system(name, faster)
+    with pytest.raises(UserError, match="max_depth was 7 and is 9"):
+        find_system(name, other)
+    find_system(name, other.model_copy(update={"allow_mismatch": True}))

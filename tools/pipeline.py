@@ -35,6 +35,7 @@ def main() -> None:
     if baselines:
         reproduce(*baselines)
     if on_terminal and (rest := stale()):
+        call("dragoman", "report", "--so-far")
         print(f"\n{still_to_come(rest, known_seconds())}\n", flush=True)
     reproduce()
     call("dragoman", "report")

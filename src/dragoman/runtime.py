@@ -18,6 +18,7 @@ from dragoman.engines.base import Engine
 from dragoman.engines.coalesce import CoalescingEngine
 from dragoman.engines.settings import EngineParams
 from dragoman.registry.policy import SHARED, PolicySet
+from dragoman.registry.trained_with import check_trained_with
 from dragoman.registry.versions import Registry
 from dragoman.retrieval import IndexParams, check_health, open_retriever
 from dragoman.retrieval.base import Retriever
@@ -35,6 +36,8 @@ class RuntimeParams(Section):
     index: IndexParams = IndexParams()
     systems: dict[str, dict[str, Any]] = Field({})
     """Settings of each system, by its name: the fields of its class."""
+    allow_mismatch: bool = False
+    """Take policies that were trained with other settings or prompts of their system, which are refused otherwise."""
 
     def system_settings(self, name: str) -> dict[str, Any]:
         return self.systems.get(name, {})
@@ -62,13 +65,15 @@ def find_system(
         registry: where the policy behind a name is looked for.
 
     Raises:
-        UserError: no such system or policy, or the policy lacks a role of the system.
+        UserError: no such system or policy, or the policy lacks a role of the system or was trained with other settings.
     """
     system_name, policy_name = split_name(name)
     system = build(system_name, params.system_settings(system_name))
     if weights is None and policy_name in ("", ORACLE):
         return system, None
     policy = weights or registry.policy(policy_name)
+    if weights is None and not params.allow_mismatch:
+        check_trained_with(name, system, policy.manifest)
     try:
         policy.check(role.name for role in system.roles)
     except UserError as e:

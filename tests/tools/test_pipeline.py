@@ -43,7 +43,7 @@ def test_on_a_terminal_the_baselines_are_shown_before_the_rest_runs(commands, mo
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     pipeline.main()
     ran = [command for command in commands() if "list" not in command]
-    assert ran == [BASELINES, "dvc status --json", "dvc repro", "dragoman report"]
+    assert ran == [BASELINES, "dvc status --json", "dragoman report --so-far", "dvc repro", "dragoman report"]
     said = capsys.readouterr().out
     assert "Still to come: seeds, report. About 2 minutes." in said and "results/report/table.md" in said
 

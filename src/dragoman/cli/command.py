@@ -73,6 +73,9 @@ class Alias:
 
 SEED = Alias("--seed", "seed", "Seed of all that is drawn.", int)
 SYSTEM = Alias("--system", "train.system", "A system.")
+ALLOW_MISMATCH = Alias(
+    "--allow-mismatch", "allow_mismatch", "Take a policy that was trained with other settings or prompts.", bool
+)
 LLM = (
     Alias(
         "--llm-url",

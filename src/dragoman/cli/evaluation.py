@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from dragoman.cli.command import LLM, SEED, command
+from dragoman.cli.command import ALLOW_MISMATCH, LLM, SEED, command
 from dragoman.evaluation.report import markdown
 from dragoman.pipeline import ablate as ablate_stage
 from dragoman.pipeline import evaluate as evaluate_stage
@@ -16,7 +16,7 @@ from dragoman.pipeline import report as report_stage
 from dragoman.pipeline.project import Project
 
 
-@command(*LLM, SEED, track=True)
+@command(*LLM, SEED, ALLOW_MISMATCH, track=True)
 async def evaluate(project: Project, options: evaluate_stage.Options) -> None:
     """Compare systems on the same questions, with the same frozen LLM and the same index.
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli.command import LLM, PARAMS_FILE, SET, Alias, app, command, parse_change
+from dragoman.cli.command import ALLOW_MISMATCH, LLM, PARAMS_FILE, SET, Alias, app, command, parse_change
 from dragoman.core.errors import UserError
 from dragoman.pipeline.doctor import examine, fault_table
 from dragoman.pipeline.project import PARAMS, Project
@@ -41,7 +41,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-@command(*LLM)
+@command(*LLM, ALLOW_MISMATCH)
 async def ask(
     project: Project,
     *,
@@ -102,6 +102,7 @@ def serve_retriever(
         several=True,
     ),
     *LLM,
+    ALLOW_MISMATCH,
 )
 async def serve(
     project: Project,

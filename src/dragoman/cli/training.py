@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dragoman.cli.command import SEED, SYSTEM, Alias, command
+from dragoman.cli.command import ALLOW_MISMATCH, SEED, SYSTEM, Alias, command
 from dragoman.cli.evaluation import show
 from dragoman.pipeline import pair as pair_stage
 from dragoman.pipeline import rl as rl_stage
@@ -18,7 +18,7 @@ from dragoman.rollout.shards import Shard
 from dragoman.training import algorithms
 
 
-@command(SEED)
+@command(SEED, ALLOW_MISMATCH)
 async def rollout(project: Project, options: rollout_stage.Options) -> None:
     """Roll a system out on questions: trees for training, or single trajectories.
 

@@ -51,7 +51,7 @@ def import_closure(module: str, stop: Collection[str] = ()) -> list[Path]:
     Returns:
         Absolute paths, sorted; none when the module has no source file.
     """
-    packages = {PROJECT, module.partition(".")[0]}
+    packages = frozenset({PROJECT, module.partition(".")[0]})
     found: dict[str, Path] = {}
     waiting = [module]
     while waiting:
@@ -63,8 +63,8 @@ def import_closure(module: str, stop: Collection[str] = ()) -> list[Path]:
         path = _source(name)
         if path is not None and path.name not in SETTINGS:
             found[name] = path
-            waiting += _imports(name, path, packages)
-    data = {file for folder in {path.parent for path in found.values()} for file in _data(folder)}
+            waiting += _imports(name, path, path.read_text(encoding="utf-8"), packages)
+    data = {file for path in found.values() for file in _data(path)}
     return sorted({*found.values(), *data})
 
 
@@ -83,26 +83,29 @@ def _source(module: str) -> Path | None:
     return path if path.is_file() else None
 
 
-def _imports(name: str, path: Path, packages: Collection[str]) -> Iterator[str]:
-    """The modules that the source of module `name` imports; of top packages other than `packages`, perhaps too few."""
+@cache
+def _imports(name: str, path: Path, source: str, packages: frozenset[str]) -> frozenset[str]:
+    """What the source of module `name` imports from these top packages, and other names that no module of them has."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found: set[str] = set()
+    tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             node.body = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             origin = ".".join(filter(None, (*above, node.module)))
             inside = [f"{origin}.{alias.name}" for alias in node.names]
             ours = origin.partition(".")[0] in packages
-            yield from {other if ours and _source(other) else origin for other in inside}
+            found.update(other if ours and _source(other) else origin for other in inside)
         elif isinstance(node, ast.Name | ast.Attribute):
             called = node.id if isinstance(node, ast.Name) else node.attr
             if called in DISCOVERY:
-                yield from _below(package, path.parent)
+                found.update(_below(package, path.parent))
+    return frozenset(found)
 
 
 def _below(package: str, folder: Path) -> Iterator[str]:
@@ -112,14 +115,18 @@ def _below(package: str, folder: Path) -> Iterator[str]:
         yield ".".join((package, *parts)).removesuffix(".__init__")
 
 
-def _data(folder: Path) -> Iterator[Path]:
-    """The files of a package that are not Python: its prompts and tables. Pages to look at (HTML) change no result."""
+def _data(module: Path) -> Iterator[Path]:
+    """The prompts and tables of a module: the files beside it that its source names, and all in folders without Python."""
+    folder = module.parent
     if not (folder / "__init__.py").is_file():
         return
-    waiting = [folder]
-    while waiting:
-        for path in waiting.pop().iterdir():
-            if path.is_dir() and path.name != "__pycache__" and not any(path.glob("*.py")):
-                waiting.append(path)
-            elif path.is_file() and path.suffix not in (".py", ".html") and path.name not in SETTINGS:
-                yield path
+    source = module.read_text(encoding="utf-8")
+    yield from (path for path in folder.iterdir() if path.is_file() and _counts(path) and path.name in source)
+    for inner in folder.iterdir():
+        if inner.is_dir() and inner.name != "__pycache__" and not any(inner.rglob("*.py")):
+            yield from (path for path in inner.rglob("*") if path.is_file() and _counts(path))
+
+
+def _counts(path: Path) -> bool:
+    """Whether a file that is no module can change a result. A page to look at cannot."""
+    return path.suffix not in (".py", ".html") and path.name not in SETTINGS

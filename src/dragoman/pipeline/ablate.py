@@ -46,6 +46,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     if chosen.single:
         policy = str(out / "rl")
         await rl.run(project, rl.Options(dataset=options.dataset, single=True, out=out / "rl"))
-    changed = project.changed({f"{system}.{key}": value for key, value in chosen.settings.items()})
+    settings = {f"{system}.{key}": value for key, value in chosen.settings.items()}
+    changed = project.changed(settings | {"allow_mismatch": True})
     name = f"{system}@{policy}" if policy else system
     return await evaluate.run(changed, evaluate.Options(dataset=options.dataset, systems=(name,), out=out))

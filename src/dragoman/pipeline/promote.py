@@ -69,11 +69,12 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         return {"unchanged": f"{named} is the champion already"}
     if options.policy is None and challenger.decision.startswith(registry.ROLLED_BACK):
         return {"unchanged": f"{named} was taken back: {challenger.decision}; name it to try it again"}
-    project.check_systems(f"{challenger.system}@{challenger.name}", opponent(champion, settings))
+    either = project.changed({"allow_mismatch": True})  # champion and challenger may be of different settings
+    either.check_systems(f"{challenger.system}@{challenger.name}", opponent(champion, settings))
     dataset = settings.dataset or params.train.dataset
     questions = load_questions(project.held_out, limit=settings.limit)
     passages = load_corpus(project.corpus(dataset))
-    async with project.runtime(str(project.index(dataset)), passages) as runtime:
+    async with either.runtime(str(project.index(dataset)), passages) as runtime:
         decision = await promote(
             challenger,
             questions,

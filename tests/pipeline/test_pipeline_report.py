@@ -1,0 +1,43 @@
+"""The report of what has been evaluated."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dragoman.config import Params
+from dragoman.core.errors import UserError
+from dragoman.pipeline import report
+from dragoman.pipeline.project import Project
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A project that compares two systems, of which one has been evaluated."""
+    folder = tmp_path / "results" / "evaluate" / "atlas-direct"
+    folder.mkdir(parents=True)
+    (folder / "metrics.json").write_text("{}")
+    row = {"id": "q1", "system": "direct", "scores": {"em": 1.0, "cover_em": 1.0, "f1": 1.0, "recall": 0.0}}
+    row |= {
+        "stop": "answered",
+        "calls": 1,
+        "searches": 0,
+        "tokens": 9,
+        "seconds": 0.1,
+        "started": 0.0,
+        "depth": 0,
+        "strategy": None,
+        "error": "",
+    }
+    (folder / "predictions.jsonl").write_text(json.dumps(row) + "\n")
+    return Project(root=tmp_path, params=Params(evaluated=("direct", "standard")))
+
+
+async def test_a_report_so_far_has_the_systems_that_were_evaluated(project):
+    metrics = await report.run(project, report.Options(so_far=True))
+    assert list(metrics["atlas"]["systems"]) == ["direct"]
+
+
+async def test_a_report_without_so_far_needs_every_system(project):
+    with pytest.raises(UserError, match="atlas-standard"):
+        await report.run(project, report.Options())

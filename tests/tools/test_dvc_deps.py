@@ -1,0 +1,117 @@
+"""What DVC watches for each stage is what the stage imports, and the folder of its own system."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dragoman.systems import system_names
+from tools.dvc_deps import LIST, PIPELINE, ROOT, compact, rewritten
+
+TEXT = PIPELINE.read_text(encoding="utf-8")
+STAGES = yaml.safe_load(TEXT)["stages"]
+
+
+def test_the_lists_of_imports_are_those_of_the_code():
+    assert rewritten(TEXT) == TEXT, "run `python tools/dvc_deps.py`"
+
+
+def test_every_stage_has_a_list_of_its_imports():
+    assert len(LIST.findall(TEXT)) == len(STAGES)
+
+
+def test_a_list_that_is_out_of_date_is_written_anew_and_nothing_else():
+    spoilt = TEXT.replace("      - src/dragoman/runtime.py\n", "", 1)
+    assert spoilt != TEXT and rewritten(spoilt) == TEXT
+
+
+def test_a_folder_is_named_where_all_of_it_is_needed(tmp_path):
+    for name in ("a.py", "settings.py", "inner/b.py", "inner/__init__.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("" if name.endswith("__init__.py") else "x")
+    a, b = tmp_path / "a.py", tmp_path / "inner" / "b.py"
+    assert compact(tmp_path, {a, b}) == [tmp_path]
+    assert compact(tmp_path, {b}) == [tmp_path / "inner"]
+    assert compact(tmp_path, {a}) == [a]
+
+
+def test_each_system_of_params_yaml_has_settings_that_its_stages_can_name():
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    assert set(params["systems"]) == set(system_names())
+
+
+PAIRS = {"pairs-warm-up@c3po", "pairs-warm-up@mujica", "pairs@c3po-mygo", "pairs@mujica-mygo"}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    """A copy of the pipeline that pairs C-3PO and Mujica, in which DVC takes every stage to have run."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in ("dvc.yaml", "params.yaml", ".dvcignore"):
+        shutil.copy(ROOT / name, folder)
+    (folder / ".dvc").mkdir()
+    shutil.copy(ROOT / ".dvc" / "config", folder / ".dvc")
+    shutil.copytree(ROOT / "conf", folder / "conf")
+    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    params = yaml.safe_load((folder / "params.yaml").read_text())
+    params["evaluated"] = ["direct", "c3po", "mujica"]
+    params["pairs"] = {"systems": ["c3po", "mujica"], "algorithms": ["mygo"]}
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+    dvc(folder, "config", "cache.type", "hardlink,copy")
+    from dvc.repo import Repo
+
+    with Repo(str(folder)) as repo:
+        for stage in repo.index.stages:
+            for out in stage.outs:
+                path = Path(out.fs_path)
+                file = path if path.suffix else path / "metrics.json"
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text("{}")
+        for missing in (
+            "results/synthesize/train.jsonl",
+            "results/synthesize/dev.jsonl",
+            "results/synthesize/test.jsonl",
+        ):
+            (folder / missing).write_text("")
+    dvc(folder, "commit", "--force", "--quiet")
+    return folder
+
+
+def dvc(folder: Path, *arguments: str) -> str:
+    environment = os.environ | {"DVC_NO_ANALYTICS": "1"}
+    command = [sys.executable, "-m", "dvc", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def stale(project: Path, path: str, comment: str) -> set[str]:
+    """The stages that DVC names after a comment was added to a file of the project."""
+    file = project / path
+    before = file.read_text(encoding="utf-8")
+    file.write_text(before + comment, encoding="utf-8")
+    try:
+        return set(json.loads(dvc(project, "status", "--json")))
+    finally:
+        file.write_text(before, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (
+            "src/dragoman/systems/mujica/prompts/planner.txt",
+            {"evaluate@atlas-mujica", "pairs-warm-up@mujica", "pairs@mujica-mygo"},
+        ),
+        ("src/dragoman/training/settings.py", set()),
+        ("src/dragoman/training/sft.py", {"sft", *PAIRS}),
+        ("src/dragoman/corpus/atlas/patterns.yaml", None),
+    ],
+    ids=lambda value: Path(value).name if isinstance(value, str) else "",
+)
+def test_a_comment_in_a_file_makes_the_stages_that_use_it_stale(project, path, expected):
+    found = stale(project, path, "\n# a comment\n")
+    assert found == expected if expected is not None else "corpus@atlas" in found
