@@ -22,12 +22,13 @@ from dragoman.core.errors import EngineFault, UserError
 from dragoman.core.types import Passage, Question
 from dragoman.evaluation.settings import CostParams, EvaluateParams, PromoteParams
 from dragoman.pipeline import promote as promotion
-from dragoman.registry import versions as registry
 from dragoman.registry.policy import publish
+from dragoman.registry.versions import MODEL, ROLLED_BACK, Registry
 from dragoman.rollout.backends import Backends
 from dragoman.systems import build
 
 QUESTIONS = [Question(f"q{i}", f"What is number {i}?", (f"answer {i}.",)) for i in range(40)]
+registry = Registry()
 EVALUATION = EvaluateParams(bootstrap=200, traces=0)
 
 
@@ -64,7 +65,7 @@ def project(tmp_path, monkeypatch, empty_store):
 async def gate(number: int, runtime, **settings) -> promotion.Decision:
     return await promotion.promote(
         registry.find(f"v{number}"), QUESTIONS, runtime, PromoteParams(**settings), EVALUATION,
-        dataset="d", seed=0, out=Path("results/promote"), validation=Path("results/validate"), store=Path("mlruns"),
+        dataset="d", seed=0, out=Path("results/promote"), validation=Path("results/validate"), registry=registry,
     )  # fmt: skip
 
 
@@ -157,7 +158,7 @@ async def test_a_rollback_while_the_challenger_is_judged_stops_the_promotion(pro
 
     def open_and_roll_back(name):
         if name == "c3po@v3" and aliases()["champion"] == "v2":
-            promotion.rollback(Path("mlruns"))
+            promotion.rollback(registry)
         return opened(name)
 
     runtime.open = open_and_roll_back
@@ -290,7 +291,7 @@ def test_the_command_with_a_real_model_and_a_real_index(tmp_path, monkeypatch, c
     assert json.loads(Path("results/promote/decision.json").read_text())["against"] == "standard"
     assert aliases() == {"challenger": "v1"}
 
-    tracking.tag_version(registry.MODEL, 1, {"decision": f"{registry.ROLLED_BACK} yesterday"})
+    tracking.tag_version(MODEL, 1, {"decision": f"{ROLLED_BACK} yesterday"})
     code, out, _ = command(capsys, "promote")  # as at night: nothing is new
     assert code == 0 and "v1" in out and "was taken back: rolled back yesterday; name it to try it again" in out
 

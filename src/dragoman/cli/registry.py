@@ -13,7 +13,7 @@ from dragoman.pipeline import compare as compare_stage
 from dragoman.pipeline import promote as promote_stage
 from dragoman.pipeline import register as register_stage
 from dragoman.pipeline.project import Project
-from dragoman.registry import versions as registry
+from dragoman.registry.version import describe
 
 REFUSED = 3
 """The exit code of `promote` for a challenger that is not good enough."""
@@ -56,7 +56,7 @@ def rollback() -> None:
 
     Example: dragoman rollback
     """
-    champion, gone = promote_stage.rollback(Project().store)
+    champion, gone = promote_stage.rollback(Project().registry)
     print(f"champion: {champion.name} ({champion.policy}); previous: {gone.name} ({gone.policy})")
 
 
@@ -71,16 +71,16 @@ def lineage(
     Example: dragoman lineage
     Example: dragoman lineage champion
     """
-    store = Project().store
+    registry = Project().registry
     if version is None:
-        for v in registry.history(store):
+        for v in registry.history():
             print(f"{v.name:4} {v.policy} {v.stage:5} {', '.join(v.aliases) or '-':20} {v.decision.partition(';')[0]}")
         return
-    chain = registry.lineage(version, store)
+    chain = registry.lineage(version)
     for v in chain:
-        print("\n".join(registry.describe(v)))
+        print("\n".join(describe(v)))
     print(f"base {chain[-1].base}" if not chain[-1].parent else f"parent {chain[-1].parent} is no version")
-    print(f"{registry.resolve(chain[0].name, store)}: the weights are those that were registered")
+    print(f"{registry.open(chain[0]).folder}: the weights are those that were registered")
 
 
 @command(anywhere=True)

@@ -123,7 +123,7 @@ async def serve(
 
     Example: dragoman serve --models c3po@rl,standard --port 8200
     """
-    from dragoman.serving.champion import Published, Registered
+    from dragoman.serving.champion import RegistryChampion, StageChampion
     from dragoman.serving.keys import Keys, make_key
     from dragoman.serving.run import run_server
 
@@ -138,6 +138,7 @@ async def serve(
     keys = Keys(keys_file) if keys_file else None
     if keys is None and host not in ("127.0.0.1", "::1", "localhost"):
         print(f"warning: {host}:{port} is open to everybody; serve.keys names a file of API keys", file=sys.stderr)
-    followed = Published(champion) if champion else Registered(project.store)
+    registry = project.registry
+    followed = StageChampion(champion, registry.results) if champion else RegistryChampion(registry)
     searched = index or str(project.index(dataset))
-    await run_server(project.params, settings, searched, followed, keys, host=host, port=port)
+    await run_server(project.params, settings, searched, followed, keys, registry, host=host, port=port)

@@ -9,7 +9,7 @@ from typing_extensions import Doc
 
 from dragoman.pipeline import evaluate
 from dragoman.pipeline.project import Project
-from dragoman.registry import versions as registry
+from dragoman.registry.version import differences
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +29,8 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     Raises:
         UserError: no such version.
     """
-    first, second = (registry.find(name, project.store) for name in (options.a, options.b))
-    found = {"versions": (first.name, second.name), "differences": registry.differences(first, second)}
+    first, second = (project.registry.find(name) for name in (options.a, options.b))
+    found = {"versions": (first.name, second.name), "differences": differences(first, second)}
     if not options.evaluate:
         return found
     settings = evaluate.Options(

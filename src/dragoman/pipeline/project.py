@@ -15,7 +15,7 @@ from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
 from dragoman.pipeline.questions import QuestionSet, load_mixed
 from dragoman.registry.policy import PolicySet
-from dragoman.registry.versions import policy_set
+from dragoman.registry.versions import Registry
 from dragoman.runtime import Runtime, find_system, open_runtime
 
 PARAMS = Path("params.yaml")
@@ -75,13 +75,18 @@ class Project:
         """The folder of a stage's results."""
         return self.root / "results" / stage
 
+    @property
+    def registry(self) -> Registry:
+        """The versions of the proxy."""
+        return Registry(self.store, self.root / "results")
+
     def policy(self, name: str) -> PolicySet:
         """The weights of a policy: a version of the registry, a training stage, or a folder.
 
         Raises:
             UserError: there is no such policy.
         """
-        return policy_set(name, self.root / "results", self.store)
+        return self.registry.policy(name)
 
     def check_systems(self, *names: str) -> None:
         """Refuse unknown systems and policies before anything slow is done.
@@ -90,7 +95,7 @@ class Project:
             UserError: a `system@policy` whose system or policy does not exist.
         """
         for name in names:
-            find_system(name, self.params)
+            find_system(name, self.params, registry=self.registry)
 
     def question_file(self, source: str, split: str, dataset: str | None = None) -> Path:
         """The questions of a split: `gold` are the dataset's own, `synthetic` those of stage `synthesize`.
@@ -126,7 +131,7 @@ class Project:
     @asynccontextmanager
     async def runtime(self, index: str, passages: list[Passage] | None = None) -> AsyncIterator[Runtime]:
         """What systems run in: engines and the retriever of `index`, probed with `passages`."""
-        async with open_runtime(self.params, index, passages) as runtime:
+        async with open_runtime(self.params, index, passages, self.registry) as runtime:
             yield runtime
 
     def record(self, stage: str, out: Path, metrics: dict[str, Any], parameters: dict[str, Any]) -> None:

@@ -29,9 +29,8 @@ from dragoman.evaluation.report import markdown
 from dragoman.evaluation.settings import EvaluateParams, PromoteParams
 from dragoman.pipeline import register
 from dragoman.pipeline.project import Project
-from dragoman.registry import versions as registry
-from dragoman.registry.policy import SHARED
-from dragoman.registry.versions import Version
+from dragoman.registry.version import Version
+from dragoman.registry.versions import CHAMPION, ROLLED_BACK, Registry
 from dragoman.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -60,14 +59,13 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     params, settings = project.params, project.params.promote
     await register.run(project, register.Options())
     wanted = options.policy or (params.policies[-1] if params.policies else "rl")
-    challenger = registry.get(wanted, project.store) or registry.register(
-        project.policy(wanted).of(SHARED), project.store
-    )
-    champion = registry.get(registry.CHAMPION, project.store)
+    registry = project.registry
+    challenger = registry.get(wanted) or registry.register(project.policy(wanted))
+    champion = registry.get(CHAMPION)
     named = f"{challenger.name} ({challenger.policy})"
     if champion and champion.number == challenger.number:
         return {"unchanged": f"{named} is the champion already"}
-    if options.policy is None and challenger.decision.startswith(registry.ROLLED_BACK):
+    if options.policy is None and challenger.decision.startswith(ROLLED_BACK):
         return {"unchanged": f"{named} was taken back: {challenger.decision}; name it to try it again"}
     either = project.changed({"allow_mismatch": True})  # champion and challenger may be of different settings
     either.check_systems(f"{challenger.system}@{challenger.name}", opponent(champion, settings))
@@ -85,7 +83,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
             seed=params.seed,
             out=options.folder(project),
             validation=project.results("validate"),
-            store=project.store,
+            registry=registry,
         )
     return asdict(decision)
 
@@ -208,7 +206,7 @@ async def promote(
     seed: int,
     out: Path,
     validation: Path,
-    store: Path,
+    registry: Registry,
 ) -> Decision:
     """Put the challenger to the test, let the aliases follow, and record the decision in `out`, in MLflow and on the version.
 
@@ -217,19 +215,26 @@ async def promote(
     Raises:
         UserError: another promotion is under way, or the challenger is the champion.
     """
-    with registry.locked(store, "promote", wait=0):
-        champion = registry.get(registry.CHAMPION, store)
+    with registry.locked("promote", wait=0):
+        champion = registry.get(CHAMPION)
         if champion and champion.number == challenger.number:
             raise UserError(f"{challenger.name} is the champion already")
-        registry.challenge(challenger, store)
+        registry.challenge(challenger)
         name, against = f"{challenger.system}@{challenger.name}", opponent(champion, settings)
         metrics = await evaluate(
-            [against, name], questions, runtime, dataset=dataset, settings=evaluation, seed=seed, out=out, track=store
+            [against, name],
+            questions,
+            runtime,
+            dataset=dataset,
+            settings=evaluation,
+            seed=seed,
+            out=out,
+            track=registry.store,
         )
         made = checks(metrics, name, against, settings, champion=champion is not None, validation=validation)
         if all(check.met for check in made):
             try:
-                registry.promote(challenger, champion, store)
+                registry.promote(challenger, champion)
             except UserError as e:  # a rollback came in between
                 made = (*made, Check("champion", str(e), "the same as before", False))
         _, backends = runtime.open(name)
@@ -250,7 +255,7 @@ async def promote(
             revision=tracking.git_revision(),
             at=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         )
-        _record(decision, metrics, challenger, out, store)
+        _record(decision, metrics, challenger, out, registry)
         return decision
 
 
@@ -268,14 +273,14 @@ def table(decision: Decision, metrics: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n" + markdown(dict(metrics))
 
 
-def rollback(store: Path) -> tuple[Version, Version]:
+def rollback(registry: Registry) -> tuple[Version, Version]:
     """Swap champion and previous, and record it. Returns the champion now and the one before.
 
     Raises:
         UserError: there is nothing to go back to.
     """
-    champion, gone = registry.rollback(store)
-    tracking.start(store)
+    champion, gone = registry.rollback()
+    tracking.start(registry.store)
     tracking.log_decision(
         f"rollback to {champion.name}",
         {"champion": champion.name, "previous": gone.name, "at": time.strftime("%Y-%m-%dT%H:%M:%S%z")},
@@ -287,14 +292,14 @@ def rollback(store: Path) -> tuple[Version, Version]:
     return champion, gone
 
 
-def _record(decision: Decision, metrics: Mapping[str, Any], challenger: Version, out: Path, store: Path) -> None:
+def _record(decision: Decision, metrics: Mapping[str, Any], challenger: Version, out: Path, registry: Registry) -> None:
     files.write_json(out / "decision.json", asdict(decision))
     files.write_text(out / "table.md", table(decision, metrics))
     what = "promoted" if decision.promoted else "refused"
     text = f"{what} {decision.at} against {decision.against}"
-    registry.decided(challenger, "; ".join((text, *decision.reasons)), store)
+    registry.decided(challenger, "; ".join((text, *decision.reasons)))
     gain = metrics["paired"][f"{challenger.system}@{challenger.name} - {decision.against}"]
-    tracking.start(store)
+    tracking.start(registry.store)
     tracking.log_decision(
         f"promote {decision.challenger} against {decision.against}",
         asdict(decision),

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragoman.pipeline.project import Project
-from dragoman.registry import versions as registry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +18,5 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     Raises:
         UserError: a policy whose weights are not those that its manifest names.
     """
-    results = project.root / "results"
-    versions = registry.register_stages(project.params.policies, results, project.store, project.root)
+    versions = project.registry.register_stages(project.params.policies)
     return {version.name: version for version in versions}

@@ -19,7 +19,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -31,10 +31,7 @@ from dragoman.core.errors import UserError
 from dragoman.core.hashing import sha256_of
 from dragoman.engines.fetch import MANIFEST, weights_sha256
 from dragoman.registry.policy import POINTER, POLICIES, PolicySet, find_policy, publish, set_sha256
-from dragoman.registry.version import Version as Version
-from dragoman.registry.version import describe as describe
-from dragoman.registry.version import differences as differences
-from dragoman.registry.version import from_tags, to_tags
+from dragoman.registry.version import Version, from_tags, to_tags
 
 log = logging.getLogger(__name__)
 
@@ -255,61 +252,3 @@ def _holds(folder: Path, content: str) -> bool:
         return content_sha256(find_policy(str(folder))) == content
     except UserError:
         return False
-
-
-# The same as functions, for callers that have no `Registry` yet.
-STORE = Path("mlruns")
-
-
-def register(policy: PolicySet | Path, store: Path = STORE) -> Version:
-    return Registry(store).register(policy if isinstance(policy, PolicySet) else find_policy(str(policy)))
-
-
-def register_stages(
-    stages: Iterable[str], results: Path = Path("results"), store: Path = STORE, project: Path = Path()
-) -> list[Version]:
-    return Registry(store, results).register_stages(stages)
-
-
-def policy_set(policy: str, results: Path = Path("results"), store: Path = STORE) -> PolicySet:
-    return Registry(store, results).policy(policy)
-
-
-def resolve(name: str, store: Path = STORE) -> Path:
-    return Registry(store).policy(name).folder
-
-
-def history(store: Path = STORE) -> list[Version]:
-    return Registry(store).history()
-
-
-def get(name: str, store: Path = STORE) -> Version | None:
-    return Registry(store).get(name)
-
-
-def find(name: str, store: Path = STORE) -> Version:
-    return Registry(store).find(name)
-
-
-def challenge(version: Version, store: Path = STORE) -> None:
-    Registry(store).challenge(version)
-
-
-def promote(version: Version, expected: Version | None, store: Path = STORE) -> None:
-    Registry(store).promote(version, expected)
-
-
-def rollback(store: Path = STORE) -> tuple[Version, Version]:
-    return Registry(store).rollback()
-
-
-def decided(version: Version, decision: str, store: Path = STORE) -> None:
-    Registry(store).decided(version, decision)
-
-
-def lineage(name: str, store: Path = STORE) -> list[Version]:
-    return Registry(store).lineage(name)
-
-
-def locked(store: Path = STORE, name: str = "registry", wait: float = 60) -> AbstractContextManager[None]:
-    return Registry(store).locked(name, wait)

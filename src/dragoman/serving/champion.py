@@ -42,11 +42,3 @@ class StageChampion:
             return str(find_policy(self.stage, self.results).folder.resolve())
         except UserError:
             return None  # not trained yet
-
-
-def Published(stage: str) -> StageChampion:
-    return StageChampion(stage, Path("results"))
-
-
-def Registered(store: Path = Path("mlruns")) -> RegistryChampion:
-    return RegistryChampion(Registry(store))
