@@ -1,4 +1,4 @@
-"""`make publish`: copy the results of your last run to docs/results/, and its tables into the README, for git to keep.
+"""`make publish`: copy the results of your last run to docs/results/, and a small table into the README, for git to keep.
 
     python tools/publish.py
 
@@ -10,6 +10,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -21,8 +22,8 @@ FILES = {
     "results/bench.txt": "docs/results/bench.txt",
 }
 HASHES = "docs/results/report/hashes.json"
-EMBEDDED = {"table": FILES["results/report/table.md"], "bench": FILES["results/bench.txt"]}
-"""By the name of its marker in the README."""
+SHOWN = ("system", "cover-EM", "recall", "calls", "seconds")
+"""The columns of the README's table."""
 
 
 def publish(project: Path) -> list[str]:
@@ -45,13 +46,23 @@ def publish(project: Path) -> list[str]:
 
 
 def embedded(readme: str, project: Path = ROOT) -> str:
-    """The README with the published tables between its markers."""
-    for marker, source in EMBEDDED.items():
-        text = (project / source).read_text(encoding="utf-8").strip()
-        body = text if source.endswith(".md") else f"```\n{text}\n```"
-        pattern = rf"(<!-- {marker} -->\n).*?(<!-- /{marker} -->)"
-        readme = re.sub(pattern, lambda m, body=body: f"{m[1]}{body}\n{m[2]}", readme, flags=re.DOTALL)
-    return readme
+    """The README with a small table of the published report between its markers."""
+    metrics = json.loads((project / FILES["results/report/metrics.json"]).read_text(encoding="utf-8"))
+    table = "\n\n".join(small_table(figures) for figures in metrics.values())
+    pattern = r"(<!-- table -->\n).*?(<!-- /table -->)"
+    return re.sub(pattern, lambda match: f"{match[1]}{table}\n{match[2]}", readme, flags=re.DOTALL)
+
+
+def small_table(figures: dict[str, Any]) -> str:
+    """The systems of one dataset with what matters most, as Markdown."""
+    rows = [f"| {' | '.join(SHOWN)} |", f"|{'---|' * len(SHOWN)}"]
+    for system, values in figures["systems"].items():
+        cover, recall = values["cover_em"], values["recall"]
+        rows.append(
+            f"| {system} | {cover['mean']:.2f} [{cover['low']:.2f}, {cover['high']:.2f}] | {recall['mean']:.2f} "
+            f"| {values['calls']:.1f} | {values['seconds']:.2f} |"
+        )
+    return "\n".join((*rows, "", f"{figures['dataset']}, {figures['n']} test questions; calls and seconds a question."))
 
 
 if __name__ == "__main__":
