@@ -19,11 +19,17 @@ def test_publish_copies_the_report_and_the_hashes_and_leaves_out_what_was_not_ru
     assert hashes == {"rl": {"results/rl": "abc.dir"}, "report": {}}
 
 
-def test_embedding_replaces_what_stands_between_the_markers(tmp_path):
-    results = tmp_path / "docs" / "results"
-    (results / "report").mkdir(parents=True)
-    (results / "report" / "table.md").write_text("| new |\n")
-    (results / "bench.txt").write_text("fast\n")
-    readme = "a\n<!-- table -->\nold\n<!-- /table -->\nb\n<!-- bench -->\n<!-- /bench -->\n"
-    expected = "a\n<!-- table -->\n| new |\n<!-- /table -->\nb\n<!-- bench -->\n```\nfast\n```\n<!-- /bench -->\n"
-    assert embedded(readme, tmp_path) == expected == embedded(expected, tmp_path)
+def test_embedding_puts_a_small_table_of_the_published_figures_between_the_markers(tmp_path):
+    report = tmp_path / "docs" / "results" / "report"
+    report.mkdir(parents=True)
+    system = {
+        "cover_em": {"mean": 0.5, "low": 0.25, "high": 0.75},
+        "recall": {"mean": 0.625, "low": 0.5, "high": 0.75},
+        "calls": 2.0,
+        "seconds": 0.125,
+    }
+    metrics = {"atlas": {"dataset": "atlas", "n": 8, "systems": {"standard": system}}}
+    (report / "metrics.json").write_text(json.dumps(metrics))
+    readme = embedded("a\n<!-- table -->\nold\n<!-- /table -->\nb\n", tmp_path)
+    assert "| standard | 0.50 [0.25, 0.75] | 0.62 | 2.0 | 0.12 |" in readme and "old" not in readme
+    assert embedded(readme, tmp_path) == readme
