@@ -14,7 +14,7 @@ MOST_WORDS = 30
 
 def sentences(markdown: str) -> list[str]:
     """The sentences of a page: of paragraphs, items of lists and cells of tables. Code is one word, wherever it stands."""
-    text = re.sub(r"^```.*?^```$", "\n\n", markdown, flags=re.M | re.S)
+    text = re.sub(r"^ *```.*?^ *```$", "\n\n", markdown, flags=re.M | re.S)
     text = re.sub(r"<!--.*?-->", "\n\n", text, flags=re.S)
     text = re.sub(r"`[^`]+`", "CODE", text)
     text = re.sub(r"\]\([^)]*\)", "]", text)
