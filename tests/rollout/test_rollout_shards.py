@@ -9,9 +9,9 @@ import pytest
 from command import run
 from scripted import make_project, open_runtime, without_times
 
-from dragoman import runtime
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
+from dragoman.pipeline import project as pipeline_project
 from dragoman.rollout import shards
 from dragoman.rollout.samples import read_samples
 from dragoman.rollout.shards import Shard
@@ -22,7 +22,7 @@ DRAWS = ("rollout", "--system", "c3po", "--samples", "2", "--seed", "5")
 
 @pytest.fixture
 def project(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setattr(runtime, "open_runtime", open_runtime)
+    monkeypatch.setattr(pipeline_project, "open_runtime", open_runtime)
     monkeypatch.chdir(make_project(tmp_path))
     return tmp_path
 
@@ -120,7 +120,7 @@ def test_a_shard_that_is_none(text):
     ("arguments", "says"),
     [
         (("--shard", "1/2", "--merge", "2"), "either --shard"),
-        (("--merge", "0"), "at least 1"),
+        (("--merge", "0"), "greater than or equal to 1"),
         (("--shard", "1/2", "--corpus", "corpus.jsonl"), "give --index too"),
     ],
 )

@@ -62,7 +62,7 @@ def project(tmp_path, monkeypatch) -> Path:
         ("serve: {models: [c4po@rl]}", [], "unknown system 'c4po'"),
         ("{}", ["--models", "c3po@nowhere"], "policy 'nowhere': neither a model folder"),
         ("{}", ["--models", "c4po@champion"], "unknown system 'c4po'"),
-        ("{}", ["--new-key", "alice"], "serve.keys names no file"),
+        ("{}", ["--new-key", "alice"], r"serve\.keys in params\.yaml names no file"),
         ("serve: {keys: missing}", [], r"missing: no such file; `dragoman serve --new-key NAME`"),
         ("{}", ["--models", "standard"], "data/index/atlas"),
     ],

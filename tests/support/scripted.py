@@ -12,8 +12,9 @@ from typing import Any
 
 from fakes import ListRetriever, ScriptedEngine
 
-from dragoman import cli, runtime
+from dragoman import cli
 from dragoman.core.types import Passage
+from dragoman.pipeline import project
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.record import Episode
 from dragoman.rollout.store import read_episodes
@@ -67,6 +68,6 @@ def without_times(folder: Path) -> list[Episode]:
 
 
 if __name__ == "__main__":
-    runtime.open_runtime = open_runtime
+    project.open_runtime = open_runtime
     sys.argv[0] = "dragoman"
     cli.main()
