@@ -1,7 +1,7 @@
 """Reads a user's corpus and questions into `Passage` and `Question`, and refuses what is broken, by file and line.
 
-A corpus is a JSONL file, a file of triples (TSV or RDF), a BEIR folder, a Hugging Face data set (from the hub or from
-`save_to_disk`), or a folder of text files. Questions are a JSONL file in the project's own format, or the queries and
+A corpus is a JSONL file, a file of triples (TSV or RDF), a BEIR folder, or a folder of text files. It may also be a Hugging
+Face data set, from the hub or from `save_to_disk`. Questions are a JSONL file in the project's own format, or the queries and
 relevance labels of a BEIR folder (Thakur et al. 2021, arXiv 2104.08663). Nothing is ever skipped silently: one bad line
 refuses the whole file.
 """

@@ -115,8 +115,8 @@ def bind_threads() -> None:
 
     vLLM does so in processes of its own alone. Left to the kernel, both threads of a machine of two cores share one of
     them for minutes whenever anything else runs, and each waits for the other. Nothing is bound where there are fewer
-    threads than cores, which then may be meant for other processes, nor where `VLLM_CPU_OMP_THREADS_BIND` says otherwise
-    (`nobind`, or cores, which vLLM then has to bind).
+    threads than cores, which then may be meant for other processes. Nor is it where `VLLM_CPU_OMP_THREADS_BIND` says
+    otherwise: `nobind`, or cores, which vLLM then has to bind.
     """
     import torch
 

@@ -1,8 +1,8 @@
 """Stage `promote`, the gate: a challenger becomes champion only where it is provably better.
 
 Challenger and champion answer the same held-out questions, with the same frozen LLM and the same index. The challenger wins if
-the lower bound of its gain (95%, paired bootstrap) exceeds a margin, it fails no more often and costs no more than allowed,
-and the data have passed validation. While there is no champion, the first challenger has to beat `promote.baseline`, which is
+the lower bound of its gain (95%, paired bootstrap) exceeds a margin. It may fail no more often and cost no more than allowed,
+and the data must have passed validation. While there is no champion, the first challenger has to beat `promote.baseline`, which is
 standard RAG unless set otherwise: that is what is served as long as nothing better is known.
 """
 

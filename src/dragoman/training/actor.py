@@ -137,7 +137,7 @@ class Actor(Trainable):
 class Critic(Trainable):
     """V(s_{t,m}): the expected credit of an action, read off the state before each of its tokens.
 
-    Either a linear head on the policy's last hidden states, whose gradient stops there, or a model of its own whose
+    Either a linear head on the policy's last hidden states, whose gradient stops there. Or a model of its own, whose
     language head is replaced by a value head, as in the paper (appendix A.2).
     """
 

@@ -1,9 +1,9 @@
 """The facts of the atlas: entities, and (subject, relation, object) triples with the source of each.
 
-`gather` reads the three packages through `geography` and `chemistry`. A fact is asserted when two sources agree on it, or
-when it comes from the one source that is designated for its relation, or when `geography.yaml` or `chemistry.yaml` settles it. What one source
-says alone, and may be true, is kept as a *rival*: never asserted, but it makes a question ambiguous that would have had one
-answer without it.
+`gather` reads the three packages through `geography` and `chemistry`. A fact is asserted when two sources
+agree on it, or when it comes from the one source designated for its relation. `geography.yaml` and `chemistry.yaml` settle
+others. What one source says alone, and may be true, is kept as a *rival*. A rival is never asserted, but a question that has
+one answer without it is ambiguous with it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Draws questions from the atlas: gold passages, the path of facts, one answer, and no answer given away.
 
-A question is asked only if every step of its path has one end, rivals counted (`facts.Atlas.end`), if every fact of the path
-stands in the passage of one of its two entities, and, when it takes several facts, if no single passage states them all.
+A question is asked only if every step of its path has one end, rivals counted (`facts.Atlas.end`). Every fact of the path must
+stand in the passage of one of its two entities. When it takes several facts, no single passage may state them all.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Checks a question against the triples alone, without the code that made it.
 
-It knows the type of the question, its words, and the facts: it finds the start by its name in the text, walks the path over
-all triples, wants one end, and reads from the words of a comparison which side it asks for.
+It knows the type of the question, its words, and the facts. It finds the start by its name in the text, walks the path over
+all triples, and wants one end. From the words of a comparison it reads which side is asked for.
 """
 
 from __future__ import annotations
