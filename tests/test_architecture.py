@@ -75,10 +75,12 @@ def test_a_module_imports_from_packages_below_its_own(name):
 
 
 def test_no_files_import_each_other_in_a_circle():
+    circle: list[str] = []
     try:
         TopologicalSorter(GRAPH).prepare()
     except CycleError as error:
-        pytest.fail(" -> ".join(error.args[1]))
+        circle = error.args[1]
+    assert circle == []
 
 
 def test_nothing_below_the_flows_imports_prefect_and_only_tracking_imports_mlflow():

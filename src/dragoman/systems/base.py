@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, Self, TypeVar
 
+from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question, Triple
 from dragoman.systems.grammar import Action, Grammar
 from dragoman.systems.prompts import Messages, Prompt
@@ -155,8 +156,14 @@ class System:
         return ()
 
     async def run(self, question: Question, ctx: Context) -> Outcome:
-        """Answer the question."""
-        raise NotImplementedError
+        """Answer the question.
+
+        Raises:
+            UserError: the system's class does not say how.
+        """
+        raise UserError(
+            f"{type(self).__module__}.{type(self).__name__}: a system needs `async def run(self, question, ctx)`"
+        )
 
     def for_oracle(self) -> Self:
         """The system as an oracle runs it: one that writes thoughts has to do without, since an oracle has none."""
