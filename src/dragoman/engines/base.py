@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from dragoman.core.errors import UserError
+
 Message = dict[str, str]  # {"role": "system" | "user" | "assistant", "content": ...}
 
 FinishReason = Literal["stop", "length"]
@@ -40,6 +42,8 @@ class Request:
     stop: tuple[str, ...] = ()
     grammar: Grammar | None = None
     seed: int = 0
+    options: tuple[str, ...] = ()
+    """Score these instead of completing the prompt: see `marks.py`. What is said of sampling above does not matter then."""
 
     @property
     def messages(self) -> list[Message] | None:
@@ -78,8 +82,11 @@ class Result:
     completion_tokens: int
     cached_tokens: int = 0  # prompt tokens served from a prefix cache
     model: str = ""
+    logits: tuple[float, ...] = ()  # of a request with options: one for each, in nats; there are no completions then
+    marks: tuple[int, ...] = ()  # and where in `prompt_ids` it was read
 
     def to_json(self) -> dict[str, Any]:
+        scored = {"logits": list(self.logits), "marks": list(self.marks)} if self.logits else {}
         return {
             "prompt_ids": list(self.prompt_ids),
             "completions": [
@@ -95,6 +102,7 @@ class Result:
             "completion_tokens": self.completion_tokens,
             "cached_tokens": self.cached_tokens,
             "model": self.model,
+            **scored,
         }
 
     @classmethod
@@ -109,6 +117,8 @@ class Result:
             completion_tokens=row["completion_tokens"],
             cached_tokens=row["cached_tokens"],
             model=row["model"],
+            logits=tuple(row.get("logits", ())),
+            marks=tuple(row.get("marks", ())),
         )
 
 
@@ -125,10 +135,11 @@ class Engine(Protocol):
         ...
 
     async def generate(self, requests: Sequence[Request]) -> list[Result]:
-        """Complete every request, in order.
+        """Complete every request, in order, or score its options.
 
         Raises:
             EngineFault: the model or its server gave nothing usable, retries included.
+            CannotScore: a request has options, and this kind of engine completes text alone.
         """
         ...
 
@@ -137,6 +148,16 @@ class Engine(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class CannotScore(UserError):
+    """An engine that completes text alone was asked to score options."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(
+            f"the {kind} engine writes text and cannot score options: set proxy.engine to transformers, "
+            "or let the system decide by text (its setting `decide`)"
+        )
 
 
 class CannotReload(Exception):

@@ -290,13 +290,20 @@ class Reader:
         lengths = {name: pc.list_value_length(table[name]).to_pandas() for name in nested}
         samples = pd.DataFrame(columns | lengths)
         samples["tokens"] = samples.prompt_ids + samples.completion_ids
-        uneven = ~(samples.logprobs.eq(0) | samples.logprobs.eq(samples.completion_ids)) & samples.logprobs.notna()
+        samples["choices"] = samples.marks.map(_choices, na_action="ignore").fillna(samples.completion_ids)
+        uneven = ~(samples.logprobs.eq(0) | samples.logprobs.eq(samples.choices)) & samples.logprobs.notna()
         samples["wrong_logprobs"] = [
-            f"{found:.0f} for {tokens:.0f} tokens" if wrong else None
-            for wrong, found, tokens in zip(uneven, samples.logprobs, samples.completion_ids, strict=True)
+            f"{found:.0f} for {choices:.0f}" if wrong else None
+            for wrong, found, choices in zip(uneven, samples.logprobs, samples.choices, strict=True)
         ]
         samples.index = pd.Index(rows, dtype=object)
         return Artifact(path, "samples", len(rows), (file_table(dict.fromkeys(rows)), Table("samples", samples)))
+
+
+def _choices(marks: str) -> int:
+    """How many choices made an action at marks: see `Sample.length`."""
+    row = json.loads(marks)
+    return len(row["positions"]) if row["many"] else 1
 
 
 def read_corpus(path: Path) -> Corpus:
@@ -325,7 +332,9 @@ def _wrong_columns(schema: Any) -> str | None:
     shapes = {"bool": (types.is_boolean,), "int": (types.is_integer,), "float": (types.is_floating,), "tuple": is_list}
     wrong = []
     for field in dataclasses.fields(Sample):
-        fits = shapes.get(str(field.type).partition("[")[0], is_text)  # what is of no such type is stored as JSON
+        fits = shapes.get(
+            str(field.type).removesuffix(" | None").partition("[")[0], is_text
+        )  # what is of no such type is stored as JSON
         if field.name not in schema.names:
             wrong.append(f"no column {field.name}")
         elif not any(fit(schema.field(field.name).type) for fit in fits):

@@ -97,8 +97,10 @@ def suites(limits: ValidateParams) -> dict[str, list[Expectation]]:
             gxe.ExpectCompoundColumnsToBeUnique(
                 column_list=["episode", "node"], description="no node of an episode is there twice"
             ),
-            between("completion_ids", 1, None, "a completion has tokens"),
-            nothing_in("wrong_logprobs", "there is a log-probability for each token of a completion, or none at all"),
+            between("choices", 1, None, "an action has tokens, or marks"),
+            nothing_in(
+                "wrong_logprobs", "there is a log-probability for each token or mark of an action, or none at all"
+            ),
             *(
                 [between("tokens", None, most, f"prompt and completion have at most {most} tokens")]
                 if (most := limits.max_sample_tokens)

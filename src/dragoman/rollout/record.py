@@ -19,12 +19,26 @@ class Record(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class Marked(Record):
+    """How an action was chosen among listed options, by their logits, instead of being written."""
+
+    options: list[str]
+    many: bool  # a selection, in which each option is in or out by itself; else a choice of one
+    taken: list[int]  # the places of the options that make the action, from 0
+    logits: list[float] = []  # the policy's, one an option; empty where an oracle acted
+    positions: list[int] = []  # where in the prompt's token ids each was read
+    right: list[
+        list[int]
+    ] = []  # what an oracle would have taken here, one list for each way that is as good; may be unknown
+
+
 class Node(Record):
     """One action, taken by one role in one state.
 
     Token ids and log-probabilities are those of the engine; nothing is ever tokenized again. `parent` is the node
     before it in its own branch, None at the root. `joins` are the last nodes of the parallel branches that ended just
-    before it. `merged` counts further draws at this state that gave the same action.
+    before it. `merged` counts further draws at this state that gave the same action. `logprobs` has a number for each token
+    written or, at marks, for each choice made: one for the option taken, or for each option of a selection.
     """
 
     id: str
@@ -41,6 +55,8 @@ class Node(Record):
     action: dict[str, Any] | str | None  # None when the text is no action; `stop` then says why
     stop: StopReason | None = None
     forced: bool = False  # the policy did not choose its kind: the exploration or an oracle did
+    marked: Marked | None = None  # None where the action was written; token ids of a completion are there only then
+    probability: float | None = None  # of the action under the policy, where it is known exactly, as it is at marks
     grammar: dict[str, str | None] | None = None  # what may be said in this state: fields of engines.base.Grammar
     merged: int = 0
     temperature: float

@@ -17,7 +17,18 @@ from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.engines.base import Grammar
 from dragoman.rollout.credit import credit
-from dragoman.rollout.record import Episode
+from dragoman.rollout.record import Episode, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The options that an action was chosen from; see `rollout.record.Marked`."""
+
+    positions: tuple[int, ...]
+    """Where in the prompt's token ids each is read."""
+    many: bool
+    taken: tuple[int, ...]
+    right: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +36,7 @@ class Sample:
     """One action of one role, with its credit.
 
     Siblings are the actions taken in one state; they share their `group`. `logprobs` are the engine's for the tokens of
-    `completion_ids`, before temperature and grammar.
+    `completion_ids`, before temperature and grammar. An action at marks has no such tokens; its `logprobs` are exact.
     """
 
     episode: str
@@ -46,6 +57,22 @@ class Sample:
     credit: float
     draws: int = 1
     """How often the policy drew it at its state."""
+    probability: float | None = None
+    """Of the action under the policy that acted, where it is known exactly."""
+    marks: Marks | None = None
+    """None where the action was written."""
+
+    @property
+    def length(self) -> int:
+        """How many choices make up the action: tokens, options that are in or out, or the one option taken."""
+        if self.marks is None:
+            return len(self.completion_ids)
+        return len(self.marks.positions) if self.marks.many else 1
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and completion together."""
+        return len(self.prompt_ids) + len(self.completion_ids)
 
 
 def samples(episode: Episode, reward: str, *, price: float = 0.0, need_ids: bool = True) -> list[Sample]:
@@ -71,10 +98,20 @@ def samples(episode: Episode, reward: str, *, price: float = 0.0, need_ids: bool
             grammar=Grammar(**node.grammar) if node.grammar else None,
             credit=value,
             draws=1 + node.merged,
+            probability=node.probability,
+            marks=_marks(node),
         )
         for node in episode.nodes
-        if (value := credits[node.id]) is not None and (not need_ids or (node.prompt_ids and node.completion_ids))
+        if (value := credits[node.id]) is not None
+        and (not need_ids or (node.prompt_ids and (node.completion_ids or node.marked)))
     ]
+
+
+def _marks(node: Node) -> Marks | None:
+    if node.marked is None:
+        return None
+    m = node.marked
+    return Marks(tuple(m.positions), m.many, tuple(m.taken), tuple(map(tuple, m.right)))
 
 
 def write_samples(path: Path, rows: Sequence[Sample]) -> None:
@@ -94,6 +131,8 @@ def write_samples(path: Path, rows: Sequence[Sample]) -> None:
             ("grammar", pa.string()),
             ("credit", pa.float64()),
             ("draws", pa.int32()),
+            ("probability", pa.float64()),
+            ("marks", pa.string()),
         ]
     )
     table = pa.Table.from_pylist([_row(s) for s in rows], schema=schema)
@@ -121,11 +160,19 @@ def read_samples(path: Path) -> list[Sample]:
 
 def _row(sample: Sample) -> dict[str, Any]:
     row = {f.name: getattr(sample, f.name) for f in dataclasses.fields(sample)}
-    row["grammar"] = None if sample.grammar is None else json.dumps(dataclasses.asdict(sample.grammar))
+    for name in ("grammar", "marks"):
+        row[name] = None if row[name] is None else json.dumps(dataclasses.asdict(row[name]))
     return row
 
 
 def _sample(row: dict[str, Any]) -> Sample:
     grammar = None if row["grammar"] is None else Grammar(**json.loads(row["grammar"]))
+    marks = None
+    if row["marks"] is not None:
+        marks = Marks(**{name: _tuples(value) for name, value in json.loads(row["marks"]).items()})
     lists = {name: tuple(row[name]) for name in ("prompt_ids", "completion_ids", "logprobs")}
-    return Sample(**{**row, **lists, "grammar": grammar})
+    return Sample(**{**row, **lists, "grammar": grammar, "marks": marks})
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -80,7 +80,7 @@ class Learner:
         device = self.actor.device
         weights = torch.zeros(len(batch))
         weights[list(indices)] = self.algorithm.weigh([batch[i] for i in indices])
-        tokens = sum(len(batch[i].completion_ids) for i in indices)
+        tokens = sum(batch[i].length for i in indices)
         self.optimizer.zero_grad(set_to_none=True)
         figures: dict[str, float] = defaultdict(float)
         for micro in self.batches(batch, indices):
@@ -103,7 +103,7 @@ class Learner:
     @torch.no_grad()
     def survey(self, batch: Sequence[Sample]) -> Survey:
         """One pass of the policy over a batch and, where they are needed, one of the reference and of the critic."""
-        shape = (len(batch), max(len(sample.completion_ids) for sample in batch))
+        shape = (len(batch), max(sample.length for sample in batch))
         old, raw, entropy, under_reference, values = (torch.zeros(shape) for _ in range(5))
         mask = torch.zeros(shape, dtype=torch.bool)
         with bar("prepare", len(batch)) as advance:

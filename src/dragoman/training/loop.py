@@ -157,7 +157,7 @@ class Loop:
 
     def fitting(self, found: Sequence[Sample]) -> list[Sample]:
         """Those that are not too long to be learnt from."""
-        return [x for x in found if len(x.prompt_ids) + len(x.completion_ids) <= self.settings.max_tokens]
+        return [x for x in found if x.tokens <= self.settings.max_tokens]
 
     async def _iterate(self) -> dict[str, Any]:
         """One iteration, as a row of the history."""

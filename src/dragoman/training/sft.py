@@ -61,7 +61,7 @@ async def train(
     Raises:
         UserError: nothing to learn from.
     """
-    fitting = [s for s in batch if len(s.prompt_ids) + len(s.completion_ids) <= settings.max_tokens]
+    fitting = [s for s in batch if s.tokens <= settings.max_tokens]
     if not fitting or not dev:
         raise UserError(
             f"sft: {len(batch)} samples, of which {len(fitting)} have at most {settings.max_tokens} tokens, and "

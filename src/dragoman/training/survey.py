@@ -55,7 +55,7 @@ def engine_logprobs(batch: Sequence[Sample], own: Tensor) -> tuple[Tensor, Tenso
     """The engine's log-probabilities as [a, m], with `own` where it reported none, and where it did report."""
     engine, reported = own.clone(), torch.zeros(own.shape, dtype=torch.bool)
     for i, sample in enumerate(batch):
-        if len(sample.logprobs) == len(sample.completion_ids):
+        if len(sample.logprobs) == sample.length:
             engine[i, : len(sample.logprobs)] = torch.tensor(sample.logprobs)
             reported[i, : len(sample.logprobs)] = True
     return engine, reported
