@@ -84,4 +84,4 @@ lock: setup  ## resolve the locks again
 	$(BIN)/uv pip compile --quiet --python-version 3.11 --custom-compile-command "make lock" requirements/gpu.in -o requirements/gpu.txt
 
 clean:  ## remove what runs made; .venv and the DVC cache stay
-	rm -rf results data/model data/index data/atlas .pytest_cache .mypy_cache .ruff_cache
+	rm -rf results data/model data/index data/atlas data/cache .pytest_cache .mypy_cache .ruff_cache

@@ -1,18 +1,25 @@
 """What a name opens, with scripted engines in place of models."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fakes import ListRetriever, ScriptedEngine
 
 from dragoman import runtime
-from dragoman.config import load_params
+from dragoman.config import Params, load_params
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
+from dragoman.pipeline import evaluate, project
+from dragoman.pipeline.project import Project
 from dragoman.registry.policy import publish
 from dragoman.registry.trained_with import trained_with
+from dragoman.rollout.exploration import GREEDY
+from dragoman.rollout.figures import figures
+from dragoman.rollout.scheduler import describe, roll_out
+from dragoman.rollout.store import EpisodeStore, read_episodes
 from dragoman.rollout.tree import Tree
-from dragoman.runtime import Runtime, find_system
+from dragoman.runtime import Runtime, find_system, open_runtime
 from dragoman.systems import build
 
 ROOT = Path(__file__).parents[1]
@@ -83,3 +90,99 @@ def test_a_policy_trained_with_other_settings_is_refused_unless_allowed(tmp_path
     with pytest.raises(UserError, match="max_depth was 7 and is 9"):
         find_system(name, other)
     find_system(name, other.model_copy(update={"allow_mismatch": True}))
+
+
+@pytest.fixture
+def engines(monkeypatch):
+    """The engine behind each settings that was opened; all searches find nothing."""
+    opened = {}
+
+    async def nothing(*_):
+        return ListRetriever([])
+
+    def open_one(settings):
+        return opened.setdefault(settings, ScriptedEngine(lambda prompt, rng: "[No Retrieval]"))
+
+    monkeypatch.setattr(runtime, "open_checked", open_one)
+    monkeypatch.setattr(runtime, "open_retriever_checked", nothing)
+    return opened
+
+
+def cached_in(folder: Path, **settings):
+    params = load_params(ROOT / "params.yaml")
+    return params.model_copy(
+        update={"llm_cache": params.llm_cache.model_copy(update={"folder": str(folder), **settings})}
+    )
+
+
+async def rolled_out(params, name: str, out: Path, *, cache: bool):
+    """The figures and the episodes of one question, in a runtime of its own."""
+    async with open_runtime(params, "nowhere", cache=cache) as opened:
+        system, backends = opened.open(name)
+        with EpisodeStore(out) as store:
+            episodes = await roll_out([Question("q1", "On which river is Berlin?")], name, system, backends, store)
+    return figures(episodes, "em"), episodes
+
+
+async def test_the_frozen_llm_answers_once_and_the_records_say_so(tmp_path, engines):
+    params = cached_in(tmp_path / "llm")
+    first, computed = await rolled_out(params, "standard", tmp_path / "1", cache=True)
+    second, known = await rolled_out(params, "standard", tmp_path / "2", cache=True)
+    assert (first["llm_hits"], first["llm_misses"], second["llm_hits"], second["llm_misses"]) == (0, 1, 1, 0)
+    assert {call.kind: call.cached for call in known[0].calls} == {"search": False, "ask": True}
+    assert len(engines[params.llm].requests) == 1
+    assert known[0].key == computed[0].key and known[0].tokens == computed[0].tokens
+    assert known[0].trajectories == computed[0].trajectories
+
+
+async def test_without_cache_every_question_is_put_again_and_nothing_is_written(tmp_path, engines):
+    for params, cache in ((cached_in(tmp_path / "llm"), False), (cached_in(tmp_path / "llm", enabled=False), True)):
+        for out in ("1", "2"):
+            counted, _ = await rolled_out(params, "standard", tmp_path / str(cache) / out, cache=cache)
+            assert (counted["llm_hits"], counted["llm_misses"]) == (0, 1)
+    assert len(engines[params.llm].requests) == 4 and not (tmp_path / "llm").exists()
+
+
+async def test_a_proxy_that_is_the_same_model_as_the_llm_never_answers_from_the_cache(tmp_path, engines):
+    params = cached_in(tmp_path / "llm")
+    params = params.model_copy(update={"proxy": params.llm})
+    for out in ("1", "2"):
+        await rolled_out(params, "c3po", tmp_path / out, cache=True)
+    (engine,) = engines.values()
+    asked = [request.prompt for request in engine.requests]
+    twice = {prompt for prompt in asked if asked.count(prompt) == 2}
+    decisions = {
+        tuple(node.prompt)
+        for out in ("1", "2")
+        for e in read_episodes(tmp_path / out / "episodes.jsonl")
+        for node in e.nodes
+    }
+    assert twice == decisions and len(asked) == 2 * len(decisions) + 1  # and the LLM's answer, once
+
+
+async def test_an_episode_is_described_alike_with_and_without_the_cache(tmp_path, engines):
+    params = cached_in(tmp_path / "llm")
+    described = []
+    for cache in (False, True):
+        async with open_runtime(params, "nowhere", cache=cache) as opened:
+            system, backends = opened.open("c3po")
+            described.append(describe("c3po", system, backends, GREEDY, 0))
+    assert described[0] == described[1]
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+async def test_an_evaluation_asks_again_unless_its_settings_say_otherwise(wanted, tmp_path, monkeypatch):
+    asked = []
+
+    class Stop(Exception): ...
+
+    def opened(*_, cache=False):
+        asked.append(cache)
+        raise Stop
+
+    monkeypatch.setattr(evaluate, "open_inputs", lambda *_, **__: SimpleNamespace(index="", passages=None))
+    monkeypatch.setattr(project, "open_runtime", opened)
+    params = Params() if not wanted else Params().changed({"evaluate.cache": True}, origin="test")
+    with pytest.raises(Stop):
+        await evaluate.run(Project(params=params), evaluate.Options(systems=("standard",), out=tmp_path))
+    assert asked == [wanted]

@@ -15,8 +15,9 @@ from dragoman.core.settings import Section
 from dragoman.core.types import Passage
 from dragoman.engines import open_engine
 from dragoman.engines.base import Engine
+from dragoman.engines.cache import AnswerCache, CachedEngine
 from dragoman.engines.coalesce import CoalescingEngine
-from dragoman.engines.settings import EngineParams
+from dragoman.engines.settings import EngineParams, LlmCacheParams
 from dragoman.registry.policy import SHARED, PolicySet
 from dragoman.registry.trained_with import check_trained_with
 from dragoman.registry.versions import Registry
@@ -32,6 +33,7 @@ class RuntimeParams(Section):
     """What a system runs on."""
 
     llm: EngineParams = EngineParams()
+    llm_cache: LlmCacheParams = LlmCacheParams()
     proxy: EngineParams = EngineParams()
     index: IndexParams = IndexParams()
     systems: dict[str, dict[str, Any]] = Field({})
@@ -104,12 +106,20 @@ class Runtime:
         registry: where the policy behind a name is looked for.
         coalesce: compute identical requests that are pending at the same time once. Such a call goes on when one of those
             who wait for it gives up, which a server with deadlines cannot have.
+        answers: where greedy answers of the frozen LLM are kept, if they are; it stays the caller's to close.
     """
 
     def __init__(
-        self, params: RuntimeParams, retriever: Retriever, registry: Registry = Registry(), *, coalesce: bool = True
+        self,
+        params: RuntimeParams,
+        retriever: Retriever,
+        registry: Registry = Registry(),
+        *,
+        coalesce: bool = True,
+        answers: AnswerCache | None = None,
     ) -> None:
         self.params, self.retriever, self.registry, self.coalesce = params, retriever, registry, coalesce
+        self.answers = answers
         self._engines: dict[EngineParams, Engine] = {}  # handles: `EnginePool` shares what several runtimes have open
 
     def engine(self, settings: EngineParams) -> Engine:
@@ -118,6 +128,11 @@ class Runtime:
             opened = open_checked(settings)
             self._engines[settings] = CoalescingEngine(opened) if self.coalesce else opened
         return self._engines[settings]
+
+    def llm(self) -> Engine:
+        """The frozen LLM, which answers from its cache where the runtime has one. The proxy never does, if it is the same."""
+        engine = self.engine(self.params.llm)
+        return CachedEngine(engine, self.answers) if self.answers else engine
 
     def open(self, name: str, weights: PolicySet | None = None) -> tuple[System, Backends]:
         """The system called `name` (`system` or `system@policy`) and the backends it runs in.
@@ -132,7 +147,7 @@ class Runtime:
         oracle = split_name(name)[1] == ORACLE
         if oracle:
             system = system.for_oracle()
-        llm = self.engine(self.params.llm)
+        llm = self.llm()
         # what has no role to play, or is told what to do, must not load a proxy that it will never ask
         if not system.roles or oracle:
             return system, Backends(llm=llm, proxy=llm, retriever=self.retriever, oracle=oracle)
@@ -171,9 +186,17 @@ class Runtime:
 
 @asynccontextmanager
 async def open_runtime(
-    params: RuntimeParams, index: str, corpus: list[Passage] | None = None, registry: Registry = Registry()
+    params: RuntimeParams,
+    index: str,
+    corpus: list[Passage] | None = None,
+    registry: Registry = Registry(),
+    *,
+    cache: bool = False,
 ) -> AsyncIterator[Runtime]:
     """A runtime with the retriever of an index folder or URL, probed with passages of `corpus`; both are closed at the end.
+
+    Args:
+        cache: take the LLM's answers from `params.llm_cache`, and keep them there. Not for what measures seconds.
 
     Raises:
         UserError: see `open_retriever_checked`.
@@ -181,7 +204,11 @@ async def open_runtime(
     async with AsyncExitStack() as stack:
         retriever = await open_retriever_checked(index, corpus, params.index)
         stack.push_async_callback(retriever.close)
-        runtime = Runtime(params, retriever, registry)
+        answers = None
+        if cache and params.llm_cache.enabled:
+            answers = AnswerCache(Path(params.llm_cache.folder), params.llm_cache.max_mib)
+            stack.callback(answers.close)
+        runtime = Runtime(params, retriever, registry, answers=answers)
         stack.push_async_callback(runtime.close)
         yield runtime
 

@@ -20,10 +20,10 @@ def node(id: str, point: str, role: str, prompt: int, completion: int, cached: i
     )  # fmt: skip
 
 
-def call(id: str, prompt: int = 0, completion: int = 0) -> Call:
+def call(id: str, prompt: int = 0, completion: int = 0, cached: bool = False) -> Call:
     return Call(
         id=id, kind="ask", name="answer", input=[], output="", started=0, seconds=0,
-        prompt_tokens=prompt, completion_tokens=completion,
+        prompt_tokens=prompt, completion_tokens=completion, cached=cached,
     )  # fmt: skip
 
 
@@ -45,7 +45,7 @@ FIRST = episode(
         node("b", "below a", "filter", prompt=50, completion=4, cached=30, merged=2),
         node("c", "below a", "filter", prompt=50, completion=5, cached=30),
     ],
-    [call("x", 20, 6), call("y", 10, 1), call("search")],
+    [call("x", 20, 6), call("y", 10, 1, cached=True), call("search")],
     [way(["a", "b"], "answered", em=1.0), way(["a", "c"], "answered", em=0.0), way(["a"], "node_limit")],
     started=10.0,
     seconds=5.0,
@@ -72,6 +72,8 @@ def test_figures_by_hand():
         "trajectories": 4,
         "nodes": 4,
         "calls": 3,
+        "llm_hits": 1,
+        "llm_misses": 2,
         "tokens": 301,
         "seconds": 9.0,  # from 10.0 to 19.04, the two overlap
         "cached_share": 0.36,  # (60 + 30) of 100 + 50 + 100

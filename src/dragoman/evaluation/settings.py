@@ -26,6 +26,8 @@ class EvaluateParams(Section):
     """Questions whose trace goes to MLflow."""
     judge: bool = False
     """Also let the LLM judge each answer (C-3PO appendix D.2)."""
+    cache: bool = False
+    """Take the LLM's answers from `llm_cache` where they are known. Seconds are then not comparable with any others."""
 
 
 class CostParams(Section):

@@ -40,7 +40,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     project.check_systems(*systems)
     limit = options.limit or (None if options.questions else settings.limit)
     inputs = open_inputs(project, options, settings.split, out, sources=(settings.questions,), limit=limit)
-    async with project.runtime(inputs.index, inputs.passages) as runtime:
+    async with project.runtime(inputs.index, inputs.passages, cache=params.evaluate.cache) as runtime:
         return await evaluate(
             systems,
             inputs.asked.questions,

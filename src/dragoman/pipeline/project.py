@@ -129,9 +129,11 @@ class Project:
         return self.question_file(settings.questions, settings.split, settings.dataset)
 
     @asynccontextmanager
-    async def runtime(self, index: str, passages: list[Passage] | None = None) -> AsyncIterator[Runtime]:
-        """What systems run in: engines and the retriever of `index`, probed with `passages`."""
-        async with open_runtime(self.params, index, passages, self.registry) as runtime:
+    async def runtime(
+        self, index: str, passages: list[Passage] | None = None, *, cache: bool = False
+    ) -> AsyncIterator[Runtime]:
+        """What systems run in: engines and the retriever of `index`, probed with `passages`. For `cache` see `open_runtime`."""
+        async with open_runtime(self.params, index, passages, self.registry, cache=cache) as runtime:
             yield runtime
 
     def record(self, stage: str, out: Path, metrics: dict[str, Any], parameters: dict[str, Any]) -> None:

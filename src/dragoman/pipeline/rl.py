@@ -49,7 +49,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     if params.train.curriculum:
         ranks = curriculum(inputs.asked.files, settings.iterations * settings.questions, params.seed)
         data["curriculum"] = digest(sorted(ranks.items()))
-    async with project.runtime(inputs.index, inputs.passages) as runtime:
+    async with project.runtime(inputs.index, inputs.passages, cache=True) as runtime:
         metrics = await Loop(
             algorithms.find(params.train.algorithm),
             name,

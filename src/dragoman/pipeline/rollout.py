@@ -68,7 +68,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         )
     tree = params.rl.exploration
     single = Exploration(breadth=(1,), force=0, temperature=tree.temperature)
-    async with project.runtime(inputs.index, inputs.passages) as runtime:
+    async with project.runtime(inputs.index, inputs.passages, cache=True) as runtime:
         system, backends = runtime.open(name)
         if part:
             questions = part.part(questions)

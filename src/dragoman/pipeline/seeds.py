@@ -45,7 +45,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     project.check_systems(name)
     sources = params.train.questions
     inputs = open_inputs(project, options, "train", out, sources=sources, limit=settings.questions)
-    async with project.runtime(inputs.index, inputs.passages) as runtime:
+    async with project.runtime(inputs.index, inputs.passages, cache=True) as runtime:
         system, backends = runtime.open_sampler(name, settings.teacher, shots=settings.shots)
         metrics = await make_seeds(
             name,

@@ -41,7 +41,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     batch = read_samples(samples)
     sources = params.train.questions
     inputs = open_inputs(project, options, "dev", out, sources=sources, limit=settings.dev_questions)
-    async with project.runtime(inputs.index, inputs.passages) as runtime:
+    async with project.runtime(inputs.index, inputs.passages, cache=True) as runtime:
         metrics = await train(
             name,
             batch,

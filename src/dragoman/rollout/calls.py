@@ -78,6 +78,7 @@ class Calls:
                 "text": texts if ask.n > 1 else texts[0],
                 "prompt_tokens": result.prompt_tokens,
                 "completion_tokens": result.completion_tokens,
+                "cached": result.cached,
             }
 
         async def call() -> Call:
@@ -110,7 +111,7 @@ class Calls:
         await self._searches.cancel()
 
     def _keep(self, value: Mapping[str, Any], **fields: Any) -> Call:
-        measured = ("started", "seconds", "prompt_tokens", "completion_tokens")
+        measured = ("started", "seconds", "prompt_tokens", "completion_tokens", "cached")
         call = Call(**fields, **{name: value[name] for name in measured if name in value})
         self.made[call.id] = call
         self.observe(call)

@@ -25,6 +25,7 @@ def figures(episodes: Sequence[Episode], reward: str) -> dict[str, Any]:
         "trajectories": len(leaves),
         "nodes": len(nodes),
         "calls": sum(len(e.calls) for e in episodes),
+        **llm_calls(episodes),
         "tokens": sum(e.tokens for e in episodes),
         "seconds": round(busy_seconds((e.started, e.seconds) for e in episodes), 1),
         "cached_share": round(sum(n.cached_tokens for n in points.values()) / read, 3) if read else 0.0,
@@ -35,6 +36,12 @@ def figures(episodes: Sequence[Episode], reward: str) -> dict[str, Any]:
         "stops": dict(sorted(Counter(t.stop.value for t in leaves).items())),
         "depths": {str(d): c for d, c in sorted(Counter(len(t.nodes) for t in leaves).items())},
     }
+
+
+def llm_calls(episodes: Iterable[Episode]) -> dict[str, int]:
+    """Calls of the frozen LLM: those that its cache answered (`llm_hits`), and those that it answered (`llm_misses`)."""
+    cached = [c.cached for e in episodes for c in e.calls if c.kind == "ask"]
+    return {"llm_hits": sum(cached), "llm_misses": len(cached) - sum(cached)}
 
 
 def busy_seconds(spans: Iterable[tuple[float, float]]) -> float:

@@ -87,6 +87,7 @@ class Call(Record):
     seconds: float
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cached: bool = False  # the answer was known from an earlier run: its seconds are not those of the LLM
 
 
 class Trajectory(Record):

@@ -19,6 +19,7 @@ from dragoman.core.types import Question
 from dragoman.registry.policy import METRICS, PolicySet, lineage, resume
 from dragoman.registry.trained_with import trained_with
 from dragoman.rollout.exploration import Exploration
+from dragoman.rollout.figures import llm_calls
 from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import Sample, samples, write_samples
 from dragoman.rollout.view import write_tree
@@ -188,6 +189,7 @@ class Loop:
             "unscored": sum(t.rewards.get(self.reward) is None for t in leaves),
             "trees": len(episodes),
             "trajectories": len(leaves),
+            **llm_calls(episodes),
             "actions": len(batch),
             **collected.figures,
             **{f"actions_{role}": n for role, n in sorted(Counter(x.role for x in batch).items())},
