@@ -250,9 +250,9 @@ async def test_a_cut_trajectory_has_no_reward_and_the_rest_of_the_tree_keeps_its
     assert all(t.rewards == {} for t in cut)
     assert all(t.rewards["em"] in (0.0, 1.0) for t in scored)
     credits = credit(episode, "em")
-    for node in episode.nodes:  # the mean of the leaves below that were scored, as if the others had never been
-        below = [t.rewards["em"] for t in scored if node.id in t.nodes]
-        assert credits[node.id] == (sum(below) / len(below) if below else None)
+    without = credit(episode.model_copy(update={"trajectories": scored}), "em")
+    assert credits == without  # as if the others had never been
+    assert {id for id, value in credits.items() if value is not None} == {n for t in scored for n in t.nodes}
     assert {s.node for s in samples(episode, "em")} == {n for t in scored for n in t.nodes}
 
 

@@ -44,14 +44,16 @@ def test_a_sample_is_its_node_with_the_credit_of_the_tree():
     root = node(
         "a", "top", role="router", depth=1, forced=True, action={"type": "Plan"}, grammar={"regex": "a|b"}, merged=2
     )
-    left = node("b", "below a", prompt_ids=[1, 2, 3], completion_ids=[8, 9], logprobs=[-0.25, -1.5], temperature=0.5)
-    right = node("c", "below a", action={"type": "Answer", "thought": ""})
+    left = node(
+        "b", "below a", parent="a", prompt_ids=[1, 2, 3], completion_ids=[8, 9], logprobs=[-0.25, -1.5], temperature=0.5
+    )
+    right = node("c", "below a", parent="a", action={"type": "Answer", "thought": ""})
     tree = episode([root, left, right], [(["a", "b"], 1.0), (["a", "c"], 0.0), (["a", "c"], 1.0)])
     first, second, third = samples(tree, "r")
     assert first == Sample(
         episode="k", question="q1", node="a", group="k/top", role="router", kind="Plan", depth=1, forced=True,
         prompt_ids=(5, 6), completion_ids=(7,), logprobs=(-0.5,), temperature=1.0, grammar=Grammar(regex="a|b"),
-        credit=2 / 3, draws=3,
+        credit=0.75, draws=3,
     )  # fmt: skip
     assert (second.prompt_ids, second.completion_ids, second.logprobs) == ((1, 2, 3), (8, 9), (-0.25, -1.5))
     assert (second.kind, second.temperature, second.grammar, second.credit) == ("Keep", 0.5, None, 1.0)
@@ -64,6 +66,17 @@ def test_credit_is_that_of_the_reward_that_was_asked_for():
     assert [s.credit for s in samples(tree, "other")] == [0.0]
     assert [s.credit for s in samples(tree, "r", price=0.25)] == [0.75]
     assert samples(tree, "no such reward") == []
+
+
+def test_a_price_is_kept_apart_from_what_was_earned():
+    root = node("a", "top", depth=1)
+    below = [node(id, "below a", parent="a") for id in ("b", "c")]
+    tree = episode([root, *below], [(["a", "b"], 1.0), (["a", "c"], 0.0)])
+    assert [(s.node, s.credit, s.cost, s.raw_credit) for s in samples(tree, "r", price=0.25)] == [
+        ("a", 0.0, 0.5, 0.5),
+        ("b", 0.5, 0.5, 1.0),
+        ("c", -0.5, 0.5, 0.0),
+    ]
 
 
 def test_siblings_share_a_group_and_equal_points_of_two_questions_do_not():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dragoman.core.errors import EngineFault, RetrieverFault, UserError
 from dragoman.core.types import Passage, Question
 from dragoman.rollout.backends import Backends
+from dragoman.rollout.credit import credit
 from dragoman.rollout.exploration import TREE, Exploration
 from dragoman.rollout.tree import Tree
 from dragoman.systems.base import Ask, Outcome, Role, StopReason, System
@@ -156,6 +157,50 @@ async def test_parallel_branches_fork_the_same_whatever_the_order_of_completion(
     assert len(words) == 4  # two branches, two draws each
     last = [n for n in episode.nodes if n.role == "turn"]
     assert all(len(n.joins) == 2 for n in last)
+
+
+async def test_in_a_real_tree_a_branch_earns_nothing_by_what_the_branch_beside_it_did():
+    episode = await Tree(QUESTION, Fan(), backends(), exploration=Exploration(breadth=(3,), force=0)).grow()
+    taken = next(t.answer.split()[1] for t in episode.trajectories)
+    for t in episode.trajectories:
+        t.rewards = {"b": float(t.answer.split()[1] == taken)}
+    credits = credit(episode, "b")
+    a, b = (sorted(credits[n.id] for n in episode.nodes if n.prompt[-1][1].endswith(f": {name}")) for name in "ab")
+    assert len(a) == len(b) == 3 and a[0] == a[-1] and b in ([0, 0, 1], [0, 1, 1])
+
+
+@dataclass(frozen=True)
+class Fans:
+    """Branches after branches, and within them, with no decision in between."""
+
+    roles = (WORD,)
+
+    async def run(self, question, ctx):
+        async def leaf(name, c):
+            return (await c.act(WORD, past=name)).word
+
+        async def pair(name, c):
+            return await c.parallel({n: lambda c, n=n: leaf(name + n, c) for n in "xy"})
+
+        for turn in "ab":
+            await ctx.parallel({"pair": lambda c, t=turn: pair(t, c), "one": lambda c, t=turn: leaf(t, c)})
+        return Outcome((await ctx.act(WORD, past="end")).word)
+
+
+async def test_joins_reach_over_branches_in_which_nothing_was_decided():
+    episode = await Tree(QUESTION, Fans(), backends()).grow()
+    asked = {n.id: n.prompt[-1][1].split()[-1] for n in episode.nodes}
+    joins = {asked[n.id]: {asked[i] for i in n.joins} for n in episode.nodes}
+    first = {"ax", "ay", "a"}
+    assert joins == {
+        "ax": set(),
+        "ay": set(),
+        "a": set(),
+        "bx": first,
+        "by": first,
+        "b": first,
+        "end": {"bx", "by", "b"},
+    }
 
 
 async def test_a_kill_at_any_call_then_a_resume_gives_the_same_tree_and_repeats_nothing():

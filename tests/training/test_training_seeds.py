@@ -68,7 +68,7 @@ def test_solutions_come_from_each_strategy_in_turn():
 
 
 def test_within_a_strategy_the_highest_mean_credit_comes_first():
-    # P a c: (2/3 + 1/2 + 1) / 3 = 0.72; P b: (2/3 + 1) / 2 = 0.83; what earned nothing is no solution
+    # P a c: (3/4 + 1/2 + 1) / 3 = 0.75; P b: (3/4 + 1) / 2 = 0.88; what earned nothing is no solution
     assert kept(episode({"P a c": 1.0, "P a d": 0.0, "P b": 1.0})) == ["P b", "P a c"]
     # P b e: (3/4 + 1 + 1) / 3 = 0.92 before the shorter P a c: (3/4 + 1/2 + 1) / 3 = 0.75
     assert kept(episode({"P a c": 1.0, "P a d": 0.0, "P b e f": 1.0, "P b e g": 1.0})) == [
@@ -122,6 +122,13 @@ def test_actions_no_better_than_their_siblings_are_left_out():
     assert chosen(TREE, first="all", solutions=9, min_advantage=0.25) == ["N", "P", "S", "b", "c", "i"]
     assert chosen(TREE, first="all", solutions=9, min_advantage=0.3) == ["N", "P", "S", "c", "i"]
     assert chosen(TREE, first="all", solutions=9, min_advantage=0.6) == ["N", "P", "S"]
+
+
+def test_the_mean_of_siblings_counts_each_as_often_as_it_was_drawn():
+    tree = episode({"S a": 1.0, "S b": 0.0})
+    often = [n.model_copy(update={"merged": 2 if n.id == "a" else 0}) for n in tree.nodes]  # mean 3/4
+    assert chosen(tree.model_copy(update={"nodes": often}), min_advantage=0.3) == ["S"]
+    assert chosen(tree, min_advantage=0.3) == ["S", "a"]
 
 
 def test_siblings_without_credit_do_not_count():

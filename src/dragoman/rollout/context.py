@@ -99,11 +99,15 @@ class RunContext:
         """See `Context.parallel`."""
         contexts = {name: self._branch(name, len(branches)) for name in branches}
         results = await asyncio.gather(*(branches[n](contexts[n]) for n in branches), return_exceptions=True)
+        ends: list[str] = []
         for ctx in contexts.values():  # in the order of the names, not of the clock
             self.choices_made |= ctx.choices_made
             self.steps += ctx.steps
-            if ctx.node is not None and ctx.node != self.node:
-                self.joins.append(ctx.node)
+            if ctx.joins:  # it ended with parallel branches of its own, or none has acted since those before it
+                ends += ctx.joins
+            elif ctx.node is not None and ctx.node != self.node:
+                ends.append(ctx.node)
+        self.joins = list(dict.fromkeys(ends)) if contexts else self.joins
         self.depth = max([self.depth, *(ctx.depth for ctx in contexts.values())])
         if contexts:
             # What a branch has left is for every combination of it with what the others chose: its part of that is
@@ -122,5 +126,6 @@ class RunContext:
         branch = RunContext(self.decisions, self.calls, self.choices, self.fork)
         branch.past = digest([self.past, "branch", name])
         branch.node, branch.depth, branch.choices_made = self.node, self.depth, dict(self.choices_made)
+        branch.joins = list(self.joins)
         branch.nodes_left, branch.tokens_left = self.nodes_left / of, self.tokens_left / of
         return branch

@@ -71,6 +71,11 @@ class Node(Record):
         """The type of its action, such as `Search`; empty when that is prose, or no action."""
         return str(self.action["type"]) if isinstance(self.action, dict) else ""
 
+    @property
+    def draws(self) -> int:
+        """How often it was drawn at its state."""
+        return 1 + self.merged
+
 
 class Call(Record):
     """One call that is not a decision: of the frozen LLM (`ask`) or of the retriever (`search`).
@@ -103,7 +108,11 @@ class Trajectory(Record):
 
 
 class Episode(Record):
-    """All trajectories of one question under one configuration. `key` is the content hash of both."""
+    """All trajectories of one question under one configuration. `key` is the content hash of both.
+
+    Nodes stand by depth and point, and siblings in the order in which they were drawn: a run takes the first of them
+    where its choices name no other.
+    """
 
     schema_version: int = SCHEMA
     key: str

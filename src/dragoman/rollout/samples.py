@@ -55,12 +55,19 @@ class Sample:
     temperature: float
     grammar: Grammar | None
     credit: float
+    cost: float = 0.0
+    """What the price of the steps below has taken off `credit`, in expectation."""
     draws: int = 1
     """How often the policy drew it at its state."""
     probability: float | None = None
     """Of the action under the policy that acted, where it is known exactly."""
     marks: Marks | None = None
     """None where the action was written."""
+
+    @property
+    def raw_credit(self) -> float:
+        """Its credit by the reward alone, without the price."""
+        return self.credit + self.cost
 
     @property
     def length(self) -> int:
@@ -80,6 +87,7 @@ def samples(episode: Episode, reward: str, *, price: float = 0.0, need_ids: bool
 
     Nodes without credit give none. Nor do nodes without token ids, as of servers that report none, where `need_ids`.
     """
+    raw = credit(episode, reward)
     credits = credit(episode, reward, price=price)
     return [
         Sample(
@@ -97,7 +105,8 @@ def samples(episode: Episode, reward: str, *, price: float = 0.0, need_ids: bool
             temperature=node.temperature,
             grammar=Grammar(**node.grammar) if node.grammar else None,
             credit=value,
-            draws=1 + node.merged,
+            cost=(raw[node.id] or 0.0) - value,
+            draws=node.draws,
             probability=node.probability,
             marks=_marks(node),
         )
@@ -130,6 +139,7 @@ def write_samples(path: Path, rows: Sequence[Sample]) -> None:
             ("temperature", pa.float64()),
             ("grammar", pa.string()),
             ("credit", pa.float64()),
+            ("cost", pa.float64()),
             ("draws", pa.int32()),
             ("probability", pa.float64()),
             ("marks", pa.string()),

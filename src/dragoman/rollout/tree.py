@@ -91,7 +91,7 @@ class Tree:
             question=self.question.to_json(),
             system=system_name,
             config=config or {},
-            nodes=sorted(self.decisions.nodes.values(), key=lambda n: (n.depth, n.id)),
+            nodes=sorted(self.decisions.nodes.values(), key=lambda n: (n.depth, n.point)),
             calls=sorted(self.calls.made.values(), key=lambda c: c.id),
             trajectories=[self.trajectories[name] for name in sorted(self.trajectories)],
             started=started,

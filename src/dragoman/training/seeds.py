@@ -14,7 +14,7 @@ from typing import Any
 
 from dragoman.engines.base import Request
 from dragoman.engines.local import Vocabulary
-from dragoman.rollout.credit import credit
+from dragoman.rollout.credit import credit, shares
 from dragoman.rollout.record import Episode, Trajectory
 from dragoman.rollout.samples import Sample, samples
 from dragoman.systems.prompts import Messages
@@ -50,7 +50,7 @@ def solutions(episode: Episode, reward: str, settings: SeedsParams) -> list[Traj
 def select(episode: Episode, reward: str, settings: SeedsParams) -> list[Sample]:
     """The actions of the kept trajectories that are worth imitating.
 
-    An action is left out when its credit is below `min_credit`, or does not exceed the mean credit of its siblings by
+    An action is left out when its credit is below `min_credit`, or does not exceed its siblings' mean, by their shares, by
     `min_advantage`: where every choice earns the same there is nothing to learn. Of the first decisions only the cheapest
     that led to a solution is kept, or with `first: all` each that did. Credit would not do for them: what follows a
     search is still untrained, and a policy that compares means learns not to search before it can select.
@@ -71,7 +71,7 @@ def select(episode: Episode, reward: str, settings: SeedsParams) -> list[Sample]
         elif sample.credit < settings.min_credit:
             continue
         elif settings.min_advantage and not (sample.forced and len(group) == 1):  # what an oracle says has no siblings
-            mean = sum(s.credit for s in group) / len(group)
+            mean = sum(share * s.credit for share, s in zip(shares(group), group, strict=True))
             if sample.credit - mean < settings.min_advantage:
                 continue
         chosen[sample.node] = sample

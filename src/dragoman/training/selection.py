@@ -26,12 +26,19 @@ def questions_of(
     return order[place * count : (place + 1) * count]
 
 
+CONTRAST = 1e-6
+"""Credits that differ by less are equal: they are means of the same rewards, added up in another order."""
+
+
 def with_contrast(found: Sequence[Sample]) -> list[Sample]:
-    """The actions of those states in which siblings earned different credit: elsewhere any choice did as well."""
-    credits: dict[str, set[float]] = defaultdict(set)
+    """The actions of those states in which siblings earned different credit: elsewhere any choice did as well.
+
+    What a price takes off is no contrast. Siblings differ in steps nearly everywhere, and a price is small beside a reward.
+    """
+    credits: dict[str, list[float]] = defaultdict(list)
     for sample in found:
-        credits[sample.group].add(sample.credit)
-    return [sample for sample in found if len(credits[sample.group]) > 1]
+        credits[sample.group].append(sample.raw_credit)
+    return [x for x in found if max(credits[x.group]) - min(credits[x.group]) > CONTRAST]
 
 
 def mean_reward(episodes: Sequence[Episode], reward: str) -> float:

@@ -53,15 +53,14 @@ async def collect(loop: Loop, questions: Sequence[Question]) -> Collected:
     # 1.
     episodes = await loop.roll_out(questions)
     found = loop.samples(episodes)
-    if loop.settings.only_contrasts:
-        found = with_contrast(found)
     fitting = loop.fitting(found)
     if not fitting:
         raise UserError(
             f"rl iteration {loop.iteration}: no action to learn from (of {len(found)} none has at most "
             f"{loop.settings.max_tokens} tokens); the reasons why trajectories ended are in {loop.out / 'rollouts'}"
         )
-    return Collected(episodes, fitting, {"too_long": len(found) - len(fitting)})
+    batch = with_contrast(fitting) if loop.settings.only_contrasts else fitting
+    return Collected(episodes, batch, {"too_long": len(found) - len(fitting)})
 
 
 def prepare(learner: Learner, batch: Sequence[Sample]) -> tuple[Experience, dict[str, float]]:
