@@ -119,9 +119,9 @@ async def test_equal_requests_at_once_are_one_call(cache):
     assert {result.completions for both in results for result in both} == {results[0][0].completions}
 
 
-def write(folder: Path, worker: int) -> None:
+def write(folder: Path, worker: int, n: int = 150) -> None:
     cache = AnswerCache(folder, 64)
-    for i in range(150):
+    for i in range(n):
         name = f"{worker if i % 2 else 'both'}/{i}"
         cache.put(name, Result((i,), (Completion(name * 50, (i,), (-0.5,), "stop"),), 1, 1))
     cache.close()
@@ -141,6 +141,20 @@ def test_two_processes_that_write_at_once_keep_all_that_both_wrote(tmp_path):
             found = cache.get(name)
             assert found and (found.prompt_ids, found.completions[0].text) == ((i,), name * 50)
     assert list(tmp_path.glob("*.broken")) == []
+
+
+def test_a_process_that_is_killed_as_it_writes_leaves_what_it_had_kept(tmp_path, caplog):
+    worker = multiprocessing.get_context("spawn").Process(target=write, args=(tmp_path, 1, 1_000_000))
+    worker.start()
+    cache = AnswerCache(tmp_path, 64)
+    while not cache.get("1/99"):
+        assert worker.is_alive()
+    worker.kill()
+    worker.join(60)
+    again = AnswerCache(tmp_path, 64)
+    assert all(again.get(f"1/{i}") for i in range(1, 99, 2)) and caplog.text == ""
+    again.put("key", Result((), (), 0, 0))
+    assert cache.get("key")
 
 
 def filled(folder: Path) -> Path:

@@ -19,8 +19,8 @@ from dragoman.engines.base import Engine, Request, Result
 
 log = logging.getLogger(__name__)
 
-WAIT_S = 1.0
-"""How long an operation waits for another process. After that it is a miss, and what was computed is not kept."""
+WAIT_S = 10.0
+"""How long an operation waits for another process, which checks a full file for a second. Then it is a miss, or not kept."""
 DIGEST = 16
 """Bytes before each value that prove it whole and under its own key."""
 
