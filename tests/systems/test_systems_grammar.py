@@ -195,6 +195,11 @@ def test_names_are_runs_of_capitalized_words():
     assert names(text) == ["Albania", "Black Sea Fleet", "Lena Holt", "Asia/Pyongyang", "North Korea"]
 
 
+def test_names_go_on_over_linking_words_and_are_no_letters_or_months():
+    text = "In May 1951 the University of the Arts hired Ludwig van Beek and J. Roe; the Duke of nothing paid in June."
+    assert names(text) == ["University of the Arts", "Ludwig van Beek", "Roe", "Duke"]
+
+
 @given(lines)
 def test_an_alias_is_what_the_sampler_says_and_any_line_is_understood(query):
     form = Form(Search, "[Retrieval] {query}", query=Alias(100, name="it", stands_for="capital of Bhutan"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from itertools import dropwhile, groupby
+from itertools import dropwhile
 
 
 def fold(text: str) -> str:
@@ -32,17 +32,31 @@ while who whom whose why with"""  # what a sentence begins with, and no name doe
 
 
 _SMALL = frozenset(_SMALL_WORDS.split())
+_LINKING_WORDS = """of the de la del der di du da von van le les el"""
+_LINKS = frozenset(_LINKING_WORDS.split())
+_MONTH_NAMES = """january february march april may june july august september october november december"""
+_MONTHS = frozenset(_MONTH_NAMES.split())
 
 
 def names(text: str) -> list[str]:
-    """The runs of capitalized words in a text, in order and each once, without the small words they may begin with."""
+    """The runs of capitalized words in a text, in order and each once, without the small words they may begin with.
+
+    A run goes on over one or two linking words (`Bank of the Ozarks`). A letter or a month alone is no name.
+    """
     found = dict[str, None]()
     for clause in re.split(r"[^\w\s.,'’/&+-]+|[.,](?=\s|$)", text):
-        for capitalized, run in groupby(words(clause), key=lambda word: word[0].isupper()):
-            name = " ".join(dropwhile(lambda word: word.lower() in _SMALL, run))
-            if capitalized and name:
+        run = words(clause)
+        kinds = "".join("N" if word[0].isupper() else "l" if word in _LINKS else "-" for word in run)
+        for match in re.finditer("N(?:l{0,2}N)*", kinds):
+            name = " ".join(dropwhile(lambda word: word.lower() in _SMALL, run[match.start() : match.end()]))
+            if len(name) > 1 and name.lower() not in _MONTHS:
                 found[name] = None
     return list(found)
+
+
+def content_words(text: str) -> list[str]:
+    """The words of a text without the small ones."""
+    return [word for word in words(text) if word.lower() not in _SMALL]
 
 
 def words(text: str) -> list[str]:

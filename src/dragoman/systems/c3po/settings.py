@@ -37,6 +37,8 @@ class Settings:
     select: SelectMode = "numbers"
     """What the filter says of the passages it keeps: their numbers, or for models too small to count their titles."""
     query_chars: int = 240
+    max_candidates: int = 14
+    """Queries to choose from, where the next search is chosen from a list: see `candidates` in `queries.py`."""
     thought_chars: int = 400
     action_tokens: int = 96
     roadmap_tokens: int = 96
@@ -47,6 +49,8 @@ class Settings:
             if getattr(self, name) not in get_args(choices):
                 known = ", ".join(filter(None, get_args(choices)))
                 raise UserError(f"{name} {getattr(self, name)!r}: choose from {known}")
+        if self.max_candidates < 1:
+            raise UserError(f"max_candidates is {self.max_candidates}: list at least one query")
         if self.select == "titles" and self.thoughts:
             raise UserError("select: titles is for models too small to write thoughts; leave one of the two out")
 
