@@ -163,7 +163,7 @@ def test_every_prompt_with_passages_is_fenced_and_the_others_are_not():
     (ask_,) = seen
     messages = fenced(ask_).messages({"question": "?", "passages": passages})
     assert "<documents>\n[1] text\n</documents>" in messages[-1][1]
-    assert "passages" not in C3PO().roadmap.prompt.slots
+    assert "passages" not in C3PO().roadmap_ask.prompt.slots
     assert (
         number(passages, 9)
         in load("dragoman.systems", "answer").messages({"question": "?", "passages": "[1] text"})[-1][1]

@@ -298,7 +298,9 @@ def test_a_selection_that_cannot_be_is_refused(settings, message):
 
 def test_a_search_under_a_plan_may_be_the_question_or_a_name():
     def allowed(query: str, kept: Sequence[Passage] = ()) -> bool:
-        grammar = C3PO(queries="names").decide.grammar(question=QUESTION.question, roadmap="", kept=kept, asked=())
+        grammar = C3PO(queries="names").decision_maker.grammar(
+            question=QUESTION.question, roadmap="", kept=kept, asked=()
+        )
         return bool(re.fullmatch(grammar.constraint().regex, f"Action: [Retrieval] {query}"))
 
     assert allowed("the question") and allowed("Thimphu") and not allowed("Bhutan") and not allowed("capital")
@@ -310,7 +312,7 @@ def test_a_search_under_a_plan_may_be_the_question_or_a_name():
 def test_with_names_nothing_is_asked_twice_as_long_as_there_is_something_else():
     def allowed(query: str, *asked: str, question: str = "Of which country is Thimphu the capital?") -> bool:
         kept = [Passage("b", "Bhutan", "Bhutan has " + "Very " * 40 + "long names.")]
-        grammar = C3PO(queries="names").decide.grammar(question=question, roadmap="", kept=kept, asked=asked)
+        grammar = C3PO(queries="names").decision_maker.grammar(question=question, roadmap="", kept=kept, asked=asked)
         return bool(re.fullmatch(grammar.constraint().regex, f"Action: [Retrieval] {query}"))
 
     whole = "Of which country is Thimphu the capital"
@@ -319,15 +321,19 @@ def test_with_names_nothing_is_asked_twice_as_long_as_there_is_something_else():
     assert allowed("the question", whole, "Thimphu", "Bhutan")  # its next page
     assert allowed("the question", question="Thimphu?") and not allowed("Thimphu", question="Thimphu?")
     assert allowed("Bhutan", question="?") and not allowed("anything", question="?")
-    nameless = C3PO(queries="names").decide.grammar(question="what is it?", roadmap="", kept=[], asked=["what is it"])
+    nameless = C3PO(queries="names").decision_maker.grammar(
+        question="what is it?", roadmap="", kept=[], asked=["what is it"]
+    )
     assert nameless.parse("Action: [Retrieval] the question") == Search("what is it")
     assert re.fullmatch(C3PO(queries="names").router.grammar(question="?").constraint().regex, "[Retrieval] anything")
 
 
 def test_what_was_asked_is_shown_by_the_name_it_was_asked_by():
-    shown = C3PO(queries="names").decide.view(question="Who is he?", roadmap="", kept=[], asked=["Who is he", "Bhutan"])
+    shown = C3PO(queries="names").decision_maker.view(
+        question="Who is he?", roadmap="", kept=[], asked=["Who is he", "Bhutan"]
+    )
     assert shown["searches"] == "the question; Bhutan"
-    assert C3PO().decide.view(question="Who?", roadmap="", kept=[], asked=[])["searches"] == "(none)"
+    assert C3PO().decision_maker.view(question="Who?", roadmap="", kept=[], asked=[])["searches"] == "(none)"
 
 
 def test_the_filter_may_be_shown_less_of_a_passage_than_the_others():
@@ -335,7 +341,8 @@ def test_the_filter_may_be_shown_less_of_a_passage_than_the_others():
     system = C3PO(proxy_words=3, filter_words=2)
     assert system.filter.view(question="?", objective="", passages=passages)["passages"] == "[1] A: one two ..."
     assert (
-        system.decide.view(question="?", roadmap="", kept=passages, asked=[])["passages"] == "[1] A: one two three ..."
+        system.decision_maker.view(question="?", roadmap="", kept=passages, asked=[])["passages"]
+        == "[1] A: one two three ..."
     )
     whole = C3PO(proxy_words=3).filter.view(question="?", objective="", passages=passages)["passages"]
     assert whole == "[1] A: one two three ..."

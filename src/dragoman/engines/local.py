@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from dragoman.core.errors import EngineFault, UserError
 from dragoman.engines import fetch as model
-from dragoman.engines.base import Grammar, Request, Result
+from dragoman.engines.base import CannotScore, Grammar, Request, Result
+from dragoman.engines.marks import encode_options
 
 if TYPE_CHECKING:
     from xgrammar import GrammarMatcher
@@ -138,6 +139,22 @@ class Vocabulary:
             )
         return tuple(ids)
 
+    def encode_options(self, request: Request) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The token ids of a request with options, and the place of each option's mark; see `marks.py`.
+
+        Raises:
+            EngineFault: they do not fit into the model's context.
+        """
+        prompt = "".join(content for _, content in request.prompt) if request.messages else self.decode(request.prompt)  # type: ignore[misc, arg-type]
+        ids, marks = encode_options(self.tokenize, prompt, request.options)
+        if len(ids) > self.context:
+            longest = max(request.options, key=len)
+            raise EngineFault(
+                f"{len(request.options)} options and their prompt have {len(ids)} tokens, and the context is of "
+                f"{self.context}: show fewer, or fewer words of each (the longest begins {longest[:40]!r})"
+            )
+        return ids, marks
+
     def decode(self, ids: Sequence[int]) -> str:
         with self._lock:
             return self.tokenizer.decode(ids, skip_special_tokens=True)
@@ -169,6 +186,8 @@ class Job:
 
     request: Request
     prompt_ids: tuple[int, ...]
+    marks: tuple[int, ...] = ()
+    """Of a request with options: where in the prompt each is read."""
     future: Future[Result] = field(default_factory=Future)
 
     @property
@@ -198,6 +217,9 @@ class LocalEngine(ABC):
     """
 
     fingerprint: str
+
+    can_score = False
+    """Whether requests may have options."""
 
     def __init__(self, model_path: Path | str, *, dtype: str, max_model_len: int | None) -> None:
         self._folder = Path(model_path)
@@ -275,7 +297,7 @@ class LocalEngine(ABC):
 
     async def generate(self, requests: Sequence[Request]) -> list[Result]:
         """Complete every request, in order; see `Engine.generate`."""
-        jobs = [Job(request, self._vocabulary.encode(request)) for request in requests]
+        jobs = [self._job(request) for request in requests]
         for request in requests:
             if request.grammar is not None:
                 self._vocabulary.matcher(request.grammar)  # a fault of this caller, not of the batch it would be in
@@ -292,6 +314,13 @@ class LocalEngine(ABC):
         finally:
             for future in futures:
                 future.cancel()  # after a fault or when the caller is cancelled: the others have nobody to go to
+
+    def _job(self, request: Request) -> Job:
+        if not request.options:
+            return Job(request, self._vocabulary.encode(request))
+        if not self.can_score:
+            raise CannotScore(type(self).__name__)
+        return Job(request, *self._vocabulary.encode_options(request))
 
     async def close(self) -> None:
         """End the thread and free the model. What is not done fails."""

@@ -14,7 +14,7 @@ import httpx
 
 from dragoman.core.errors import EngineFault, UserError
 from dragoman.core.http import PASSING_STATUS, retrying
-from dragoman.engines.base import Completion, Request, Result
+from dragoman.engines.base import CannotScore, Completion, Request, Result
 from dragoman.engines.local import seed_of
 
 Structured = Literal["vllm", "response_format", "none"]
@@ -111,6 +111,8 @@ class OpenAIEngine:
 
     async def generate(self, requests: Sequence[Request]) -> list[Result]:
         """Complete every request, in order; see `Engine.generate`."""
+        if any(request.options for request in requests):
+            raise CannotScore("openai")
         self._connect()
         tasks = [asyncio.create_task(self._complete(request)) for request in requests]
         try:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dragoman.core.errors import EngineFault, UserError
 from dragoman.engines.base import CannotReload, Completion, Result
 from dragoman.engines.local import Job, LocalEngine, fingerprint, tokenizer_sha256
+from dragoman.engines.marks import yes_and_no
 from dragoman.engines.sampling import Row, Sampler
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class TransformersEngine(LocalEngine):
     Raises:
         UserError: the folder or a setting is not usable.
     """
+
+    can_score = True
 
     def __init__(
         self,
@@ -126,7 +129,9 @@ class TransformersEngine(LocalEngine):
             if self._closing.is_set():
                 return
             self._reload_waiting()
-            waiting.extend(Row(job, i, self._vocabulary) for job in jobs for i in range(job.drawn))
+            self._score_all([job for job in jobs if job.marks])
+            written = [job for job in jobs if not job.marks]
+            waiting.extend(Row(job, i, self._vocabulary) for job in written for i in range(job.drawn))
             if not waiting:
                 continue
             batch = self._next_batch(waiting)
@@ -142,6 +147,42 @@ class TransformersEngine(LocalEngine):
                     self._finish(row.job, done.pop(row.job))
             waiting = [row for row in waiting if row not in batch and not row.job.future.done()]
             done = {job: completions for job, completions in done.items() if not job.future.done()}
+
+    def _score_all(self, jobs: Sequence[Job]) -> None:
+        """Score the options of every job, in batches of similar length."""
+        batch: list[Job] = []
+        for job in sorted(jobs, key=lambda job: -len(job.prompt_ids)):
+            if batch and (len(batch) + 1) * len(batch[0].prompt_ids) > self._max_batch_tokens:
+                self._score(batch)
+                batch = []
+            batch.append(job)
+        if batch:
+            self._score(batch)
+
+    def _score(self, jobs: Sequence[Job]) -> None:
+        """One pass over the prompts, and the head's rows for yes and no alone, at the marks."""
+        import torch
+
+        device, head = self._model.device, self._model.get_output_embeddings().weight
+        width = max(len(job.prompt_ids) for job in jobs)
+        input_ids = torch.full((len(jobs), width), self._vocabulary.pad_id)
+        for i, job in enumerate(jobs):  # padded on the right, which nothing before it can see: no mask is needed
+            input_ids[i, : len(job.prompt_ids)] = torch.tensor(job.prompt_ids)
+        yes, no = yes_and_no(self._vocabulary.tokenize)
+        try:
+            with torch.inference_mode():
+                states = self._model.model(input_ids=input_ids.to(device), use_cache=False).last_hidden_state
+                direction = head[yes].float() - head[no].float()
+                logits = [(states[i, list(job.marks)].float() @ direction).tolist() for i, job in enumerate(jobs)]
+        except Exception as e:
+            for job in jobs:
+                job.fail(f"the model of {self._folder} failed: {e!r}", e)
+            return
+        for job, scored in zip(jobs, logits, strict=True):
+            read = len(job.prompt_ids)
+            job.finish(
+                Result(job.prompt_ids, (), read, 0, model=self._folder.name, logits=tuple(scored), marks=job.marks)
+            )
 
     def _finish(self, job: Job, completions: dict[int, Completion]) -> None:
         ordered = tuple(completions[i] for i in range(job.drawn))

@@ -11,6 +11,7 @@ from dragoman.core.types import Passage
 from dragoman.rollout.calls import Calls, digest
 from dragoman.rollout.decisions import Decision, Decisions
 from dragoman.systems.base import Ask, Context, Role, StopReason
+from dragoman.systems.options import rendered
 from dragoman.systems.prompts import Messages
 
 T = TypeVar("T")
@@ -49,9 +50,13 @@ class RunContext:
 
     async def act(self, role: Role, *, history: Messages = (), **state: Any) -> Any:
         """See `Context.act`."""
-        messages, grammar = role.messages(state, history), role.grammar(**state)
-        constraint = grammar.constraint()
-        point = digest([self.past, role.name, messages, constraint and (constraint.regex or constraint.json_schema)])
+        grammar, options = role.grammar(**state), role.options(**state) if role.options else None
+        if options is None:
+            messages, constraint = role.messages(state, history), grammar.constraint()
+            allowed = constraint and (constraint.regex or constraint.json_schema)
+        else:
+            messages, allowed = (("user", rendered(options)),), None
+        point = digest([self.past, role.name, messages, allowed])
         if self.nodes_left < 1 or self.tokens_left <= 0:
             reason = StopReason.NODE_LIMIT if self.nodes_left < 1 else StopReason.TOKEN_LIMIT
             raise TrajectoryEnded(reason, f"{role.name}: this branch has used up its share of the tree")
@@ -59,7 +64,16 @@ class RunContext:
         # and a tree must not.
         ids = await self.decisions.draw(
             Decision(
-                point, role, messages, grammar, state, self.node, self.joins, self.depth + 1, nodes_left=self.nodes_left
+                point,
+                role,
+                messages,
+                grammar,
+                options,
+                state,
+                self.node,
+                self.joins,
+                self.depth + 1,
+                nodes_left=self.nodes_left,
             ),
             lambda choice: self.fork({**self.choices_made, point: choice}),
         )
@@ -80,6 +94,8 @@ class RunContext:
 
     async def ask(self, ask: Ask, *, history: Messages = (), **state: Any) -> str:
         """See `Context.ask`."""
+        if ask.final and not self.decisions.exploration.answers:
+            return ""
         return (await self.ask_all(ask, history=history, **state))[0]
 
     async def ask_all(self, ask: Ask, *, history: Messages = (), **state: Any) -> tuple[str, ...]:

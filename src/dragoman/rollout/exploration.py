@@ -28,6 +28,12 @@ class Exploration(Section):
     """Most tokens in a tree, prompts included."""
     oracle: bool = False
     """Stage `seeds` alone: take oracle actions where a question's gold passages are known, instead of drawing."""
+    noise: float = Field(0.0, ge=0, lt=1)
+    """With `oracle`, at marks: about so large a share of what it sees the oracle is wrong, so that others' errors are seen."""
+    label: bool = False
+    """At marks: record what an oracle would have done in each state that the policy comes to."""
+    answers: bool = True
+    """Ask the LLM for the answer at the end. Without it there are decisions and passages alone, and no reward of answers."""
 
     @model_validator(mode="before")
     @classmethod

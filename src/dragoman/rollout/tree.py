@@ -15,6 +15,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from dragoman.core.errors import EngineFault, RetrieverFault, UserError
@@ -118,6 +119,8 @@ class Tree:
         except Exception as e:
             log.exception("question %s: the system failed", self.question.id)
             outcome, error = Outcome("", stop=StopReason.SYSTEM_FAULT), f"{type(e).__name__}: {e}"
+        if outcome.stop is StopReason.EMPTY_ANSWER and not self.decisions.exploration.answers:
+            outcome = replace(outcome, stop=StopReason.NOT_ASKED)
         run = digest(sorted(choices.items())) if choices else ""
         self._kept[run] = outcome.passages
         self.trajectories[run] = Trajectory(

@@ -20,6 +20,7 @@ async def answer(
             view=lambda question, passages: {"question": question, "passages": number(passages, words)},
             max_tokens=max_tokens,
             stop=("\n",),
+            final=True,
         )
         text = await ctx.ask(ask, question=question.question, passages=passages)
     else:
@@ -29,6 +30,7 @@ async def answer(
             view=lambda question: {"question": question},
             max_tokens=max_tokens,
             stop=("\n",),
+            final=True,
         )
         text = await ctx.ask(ask, question=question.question)
     return Outcome(text.strip(), tuple(passages), stop if text.strip() else StopReason.EMPTY_ANSWER)

@@ -15,6 +15,7 @@ from typing import Any, Protocol, Self, TypeVar
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question, Triple
 from dragoman.systems.grammar import Action, Grammar
+from dragoman.systems.options import Options
 from dragoman.systems.prompts import Messages, Prompt
 
 T = TypeVar("T")
@@ -33,6 +34,7 @@ class StopReason(StrEnum):
     HALLUCINATED_INDEX = "hallucinated_index"  # the policy selected a passage that is not there
     EMPTY_ANSWER = "empty_answer"  # the LLM said nothing
 
+    NOT_ASKED = "not_asked"  # only the decisions were wanted, so the LLM was not asked for the answer
     NODE_LIMIT = "node_limit"  # the tree has no more decisions to give to this branch
     TOKEN_LIMIT = "token_limit"  # nor tokens
 
@@ -48,7 +50,7 @@ class StopReason(StrEnum):
     @property
     def is_cut(self) -> bool:
         """The rollout's own limits ended it, which says nothing about the policy either."""
-        return self in (StopReason.NODE_LIMIT, StopReason.TOKEN_LIMIT)
+        return self in (StopReason.NOT_ASKED, StopReason.NODE_LIMIT, StopReason.TOKEN_LIMIT)
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ class Role:
 
     `grammar` receives the same keyword arguments as `ctx.act`, since what may be said can depend on the state (there
     are only so many passages to select from). `view` turns that state into the texts of the prompt's slots. `oracle`
-    gives the right actions where the gold passages are known: trajectories to warm up on.
+    gives the right actions where the gold passages are known: trajectories to warm up on. With `options` the policy
+    scores what may be done instead of writing it; several actions of an oracle are then equally right.
     """
 
     name: str
@@ -81,6 +84,7 @@ class Role:
     shots: int = 0
     stop: tuple[str, ...] = ()
     oracle: Callable[..., Awaitable[Sequence[Action]]] | None = None
+    options: Callable[..., Options] | None = None
 
     def messages(self, state: dict[str, Any], history: Messages = ()) -> Messages:
         return self.prompt.messages(self.view(**state), shots=self.shots, history=history)
@@ -105,6 +109,8 @@ class Ask:
     """How many texts to draw; `Context.ask_all` returns all of them."""
     seed: int = 0
     """Another seed draws other texts, in the same rollout for the same question."""
+    final: bool = False
+    """What it says is the trajectory's answer. A rollout that wants decisions alone leaves it out, and gets an empty text."""
 
     def __post_init__(self) -> None:
         if self.n < 1 or self.temperature < 0 or (self.n > 1 and self.temperature == 0):

@@ -28,22 +28,27 @@ async def select(gold: Gold, question: str, objective: str, passages: Sequence[P
 async def decide(
     settings: Settings, gold: Gold, question: str, roadmap: str, kept: Sequence[Passage], asked: Sequence[str]
 ) -> list[Search | Answer]:
-    """The question, then the name that finds first what is missing, and the answer when nothing is or none does.
+    """The question, then the searches that find first what is missing, and the answer when nothing is or none does.
 
-    The question comes first even where it finds nothing: no policy can foresee that.
+    The question comes first even where it finds nothing: no policy can foresee that. Where the policy writes, only one of
+    the searches that are as good is taken.
     """
     missing = gold.ids - {passage.id for passage in kept}
     if not missing:
         return [Answer()]
-    lines = queries.next_queries(settings, question, kept, asked)
     whole = queries.whole(settings, question)
-    candidates = [whole, *queries.known_names(settings, question, kept)]
-    new = [query for query in candidates if query not in asked and any(can_say(line, query) for line in lines)]
+    if settings.decide == "marks":
+        new = queries.candidates(settings, question, kept, asked)
+    else:
+        lines = queries.next_queries(settings, question, kept, asked)
+        listed = [whole, *queries.known_names(settings, question, kept)]
+        new = [query for query in listed if query not in asked and any(can_say(line, query) for line in lines)]
     if not asked and whole in new:
         return [Search(whole)]
     ranks = {query: await _rank(gold, query, settings.k, missing) for query in new}
-    best = min(ranks, key=ranks.__getitem__, default="")
-    return [Search(best) if ranks.get(best, math.inf) < math.inf else Answer()]
+    least = min(ranks.values(), default=math.inf)
+    best = [Search(query) for query, rank in ranks.items() if rank == least < math.inf] or [Answer()]
+    return best if settings.decide == "marks" else best[:1]
 
 
 async def _rank(gold: Gold, query: str, k: int, missing: frozenset[str]) -> float:

@@ -8,7 +8,7 @@ from functools import partial
 
 from dragoman.core.types import Passage
 from dragoman.systems.base import Ask, Role
-from dragoman.systems.c3po import actions, oracle
+from dragoman.systems.c3po import actions, marks, oracle
 from dragoman.systems.c3po.queries import first_queries, next_queries, shown
 from dragoman.systems.c3po.settings import Settings
 from dragoman.systems.grammar import Indices, Line, Titles
@@ -28,6 +28,7 @@ def router(settings: Settings) -> Role:
         max_tokens=settings.action_tokens,
         shots=settings.shots,
         oracle=partial(oracle.route, settings),
+        options=partial(marks.route, settings) if settings.decide == "marks" else None,
     )
 
 
@@ -49,6 +50,7 @@ def information_filter(settings: Settings) -> Role:
         max_tokens=max(tokens, TITLE_TOKENS * settings.k) if by_title else tokens,
         shots=settings.shots,
         oracle=oracle.select,
+        options=partial(marks.select, settings) if settings.decide == "marks" else None,
     )
 
 
@@ -69,6 +71,7 @@ def decision_maker(settings: Settings) -> Role:
         max_tokens=_action_tokens(settings),
         shots=settings.shots,
         oracle=partial(oracle.decide, settings),
+        options=partial(marks.decide, settings) if settings.decide == "marks" else None,
     )
 
 

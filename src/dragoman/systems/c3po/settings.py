@@ -10,6 +10,8 @@ from dragoman.core.errors import UserError
 Strategy = Literal["", "NoRetrieval", "Search", "Plan"]
 QueryMode = Literal["free", "span", "phrase", "names"]
 SelectMode = Literal["numbers", "titles"]
+DecideMode = Literal["text", "marks"]
+PromptMode = Literal["full", "brief"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,14 @@ class Settings:
     """And to this many in the proxy's."""
     filter_words: int = 0
     """And to this many in the filter's, whose prompt is by far the longest. 0: as many as `proxy_words`."""
+    decide: DecideMode = "text"
+    """Whether the agents write their actions, as in the paper, or score what they may do, listed: see `marks.py`."""
+    prompts: PromptMode = "full"
+    """`brief` has no instructions, and the question comes first: for a proxy that is trained."""
+    max_candidates: int = 14
+    """At marks: so many searches at most may come next."""
+    roadmap: bool = True
+    """Whether the LLM writes a plan first. Those of a small LLM are worth nothing."""
     queries: QueryMode = "free"
     """What a query may be: see `queries.py`."""
     select: SelectMode = "numbers"
@@ -45,7 +55,13 @@ class Settings:
     answer_tokens: int = 48
 
     def __post_init__(self) -> None:
-        for name, choices in (("strategy", Strategy), ("queries", QueryMode), ("select", SelectMode)):
+        for name, choices in (
+            ("strategy", Strategy),
+            ("queries", QueryMode),
+            ("select", SelectMode),
+            ("decide", DecideMode),
+            ("prompts", PromptMode),
+        ):
             if getattr(self, name) not in get_args(choices):
                 known = ", ".join(filter(None, get_args(choices)))
                 raise UserError(f"{name} {getattr(self, name)!r}: choose from {known}")
@@ -53,6 +69,8 @@ class Settings:
             raise UserError(f"max_candidates is {self.max_candidates}: list at least one query")
         if self.select == "titles" and self.thoughts:
             raise UserError("select: titles is for models too small to write thoughts; leave one of the two out")
+        if self.decide == "marks" and self.thoughts:
+            raise UserError("decide: marks writes nothing, so no thoughts; set one of the two to another value")
 
     def for_oracle(self) -> Self:
         return replace(self, thoughts=False)

@@ -34,12 +34,14 @@ class C3PO(Settings, System):
 
     async def _multi_step(self, ctx: Context, question: Question) -> tuple[list[Passage], StopReason]:
         """A roadmap, then the retrieval-filter loop."""
-        roadmap = await ctx.ask(self.roadmap, question=question.question)  # eq. 13: S1 -> S3, with nothing kept
+        plan = await ctx.ask(self.roadmap_ask, question=question.question) if self.roadmap else ""  # eq. 13: S1 -> S3
         kept: list[Passage] = []
         asked: list[str] = []
         depth = 1  # the router's decision
         while depth + 2 <= self.max_depth:  # a search costs two decisions: the query and the selection
-            match await ctx.act(self.decide, question=question.question, roadmap=roadmap, kept=kept, asked=asked):  # a3
+            match await ctx.act(
+                self.decision_maker, question=question.question, roadmap=plan, kept=kept, asked=asked
+            ):  # a3
                 case Answer():
                     return kept, StopReason.ANSWERED
                 case Search(query=query, thought=thought):  # eq. 14: S3 -> S2, with the current objective
@@ -66,7 +68,7 @@ class C3PO(Settings, System):
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        return (self.router, self.filter, self.decide)
+        return (self.router, self.filter, self.decision_maker)
 
     @cached_property
     def router(self) -> Role:
@@ -77,9 +79,9 @@ class C3PO(Settings, System):
         return roles.information_filter(self)
 
     @cached_property
-    def decide(self) -> Role:
+    def decision_maker(self) -> Role:
         return roles.decision_maker(self)
 
     @cached_property
-    def roadmap(self) -> Ask:
+    def roadmap_ask(self) -> Ask:
         return roles.roadmap(self)

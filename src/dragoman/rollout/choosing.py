@@ -1,0 +1,97 @@
+"""Which options are taken at marks, and with what probability: the policy of a listed decision, exactly.
+
+A choice is a softmax over its options; in a selection each option is in with the sigmoid of its logit, independently.
+Several actions for one state are drawn without replacement, by the Gumbel top-k trick (Kool et al. 2019), so that none
+of a tree's siblings is there twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+ENUMERATED = 12
+"""Selections out of more options than this are not enumerated: there are 2^n of them."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """An action at marks: the places of its options, and the log-probability of each choice that makes it up, in nats."""
+
+    places: tuple[int, ...]
+    logprobs: tuple[float, ...]
+
+    @property
+    def probability(self) -> float:
+        return math.exp(sum(self.logprobs))
+
+
+def taken(logits: Sequence[float], many: bool, places: Sequence[int], temperature: float = 1.0) -> Taken:
+    """An action with its log-probabilities: one for a choice, one for each option of a selection.
+
+    Args:
+        temperature: 0 stands for the probabilities at 1, since those of a greedy policy say nothing.
+    """
+    scaled = [logit / (temperature or 1.0) for logit in logits]
+    if many:
+        inside = set(places)
+        logprobs = tuple(_log_sigmoid(z if i in inside else -z) for i, z in enumerate(scaled))
+    else:
+        top = max(scaled)
+        total = top + math.log(sum(math.exp(z - top) for z in scaled))
+        logprobs = (scaled[places[0]] - total,)
+    return Taken(tuple(sorted(places)), logprobs)
+
+
+def likeliest(logits: Sequence[float], many: bool) -> tuple[int, ...]:
+    """What a greedy policy takes. On a tie, the first of a choice, and nothing of a selection."""
+    if many:
+        return tuple(i for i, logit in enumerate(logits) if logit > 0)
+    return (max(range(len(logits)), key=lambda i: logits[i]),)
+
+
+def draw(
+    logits: Sequence[float], many: bool, count: int, temperature: float, rng: random.Random, kinds: Sequence[str] = ()
+) -> list[Taken]:
+    """Up to `count` different actions, each sampled from what is left; at temperature 0 the likeliest alone.
+
+    Args:
+        kinds: of the options of a choice. Where they are given, the best draw of each kind comes first, whatever `count`.
+    """
+    if temperature == 0:
+        return [taken(logits, many, likeliest(logits, many))]
+    actions = _actions(logits, many, temperature, rng)
+    perturbed = sorted(actions, key=lambda action: -(sum(action.logprobs) + _gumbel(rng)))
+    if kinds:
+        best = {kinds[action.places[0]]: action for action in reversed(perturbed)}
+        first = [action for action in perturbed if action in best.values()]
+        return first + [action for action in perturbed if action not in first][: max(0, count - len(first))]
+    return perturbed[:count]
+
+
+def _actions(logits: Sequence[float], many: bool, temperature: float, rng: random.Random) -> list[Taken]:
+    """All actions; of a selection that has too many of them, those over the least certain options."""
+    if not many:
+        return [taken(logits, many, [i], temperature) for i in range(len(logits))]
+    unsure = sorted(range(len(logits)), key=lambda i: abs(logits[i]))[:ENUMERATED]
+    certain = [
+        i
+        for i, logit in enumerate(logits)
+        if i not in unsure and rng.random() < math.exp(_log_sigmoid(logit / temperature))
+    ]
+    return [
+        taken(logits, many, [*certain, *some], temperature)
+        for size in range(len(unsure) + 1)
+        for some in itertools.combinations(unsure, size)
+    ]
+
+
+def _log_sigmoid(z: float) -> float:
+    return -math.log1p(math.exp(-z)) if z > 0 else z - math.log1p(math.exp(z))
+
+
+def _gumbel(rng: random.Random) -> float:
+    return -math.log(-math.log(rng.random() or 1e-300))

@@ -1,0 +1,71 @@
+"""What the agents of C-3PO may do, listed: for a proxy that scores its options instead of writing (`decide: marks`).
+
+The question comes first, since a causal model that reads passages before it cannot know what to look for in them. There
+are no instructions: a trained proxy does not need them, and they would be most of what it reads. `prompts: full` has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dragoman.core.types import Passage
+from dragoman.systems.c3po import queries
+from dragoman.systems.c3po.actions import Answer, Keep, NoRetrieval, Plan, Search
+from dragoman.systems.c3po.settings import Settings
+from dragoman.systems.options import Choice, Selection, as_line
+from dragoman.systems.prompts import one_line
+
+INSTRUCTIONS = {
+    "router": "Choose how a question is handled: the language model answers from memory, or one search will find the "
+    "answer, or a plan of several searches is needed.\n",
+    "filter": "Keep the search results that help to answer the question.\n",
+    "decide": "Decide which search comes next, or that the facts suffice for the answer.\n",
+}
+"""What stands before a prompt that is not brief."""
+
+
+def route(settings: Settings, question: str) -> Choice:
+    """The router's strategies, or the one that the settings hold it to."""
+    strategies = {
+        "NoRetrieval": ("from memory", NoRetrieval()),
+        "Search": ("search", Search(queries.whole(settings, question))),
+        "Plan": ("plan", Plan()),
+    }
+    allowed = [option for name, option in strategies.items() if settings.strategy in ("", name)]
+    return Choice(f"{_head(settings, 'router', question)}Strategy:\n", tuple(allowed))
+
+
+def select(settings: Settings, question: str, objective: str, passages: Sequence[Passage]) -> Selection:
+    """The passages found. `objective` is what was searched for, where that is not the question."""
+    words = settings.filter_words or settings.proxy_words
+    lines: dict[str, None] = {}
+    for i, passage in enumerate(passages, start=1):
+        line = as_line(one_line(passage, words)) or "(empty)"
+        lines[line if line not in lines else f"{line} ({i})"] = None
+    searched = f"Searched: {as_line(objective)}\n" if objective else ""
+    return Selection(
+        _head(settings, "filter", question) + searched,
+        tuple(lines),
+        make=lambda places: Keep(tuple(place + 1 for place in places)),
+        places=lambda action: tuple(i - 1 for i in action.ids),
+    )
+
+
+def decide(settings: Settings, question: str, roadmap: str, kept: Sequence[Passage], asked: Sequence[str]) -> Choice:
+    """The searches that may come next, and the answer."""
+    whole = queries.whole(settings, question)
+    searches = {
+        queries.ITSELF if query == whole else as_line(query): Search(query)
+        for query in queries.candidates(settings, question, kept, asked)
+    }
+    plan = f"Plan: {as_line(roadmap)}\n" if roadmap else ""
+    known = "".join(f"{as_line(one_line(passage, settings.proxy_words))}\n" for passage in kept) or "nothing\n"
+    return Choice(
+        f"{_head(settings, 'decide', question)}{plan}Known:\n{known}Next:\n",
+        (*((text, search) for text, search in searches.items() if text != "answer"), ("answer", Answer())),
+    )
+
+
+def _head(settings: Settings, role: str, question: str) -> str:
+    instructions = INSTRUCTIONS[role] if settings.prompts == "full" else ""
+    return f"{instructions}Question: {as_line(question)}\n"

@@ -1,0 +1,116 @@
+"""What a role may do in a state, where it can be listed: a policy then scores the options and writes nothing.
+
+Each option is a line of text that ends in a mark, after a short prompt (see `dragoman.engines.marks`). The same actions
+still have their text by the role's grammar, which is what records show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dragoman.core.errors import UserError
+from dragoman.engines.marks import MARK
+from dragoman.systems.grammar import Action
+
+MOST = 100
+"""Options that one state may have. A thousand would not fit into a model's context, and none would be read well."""
+
+
+class Options(Protocol):
+    """The options of a state. An action takes some of them, named by their places from 0."""
+
+    @property
+    def prompt(self) -> str:
+        """What stands before the options. It ends with a new line."""
+        ...
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """One line for each option."""
+        ...
+
+    @property
+    def many(self) -> bool:
+        """Whether an action takes any number of options, each in or out by itself. Else it takes one."""
+        ...
+
+    def action(self, taken: Sequence[int]) -> Action: ...
+    def taken(self, action: Action) -> tuple[int, ...]:
+        """The places of the options that make an action.
+
+        Raises:
+            KeyError: it is not among the options.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of several actions, each with the line that it is called by."""
+
+    prompt: str
+    actions: tuple[tuple[str, Action], ...]
+    many = False
+
+    def __post_init__(self) -> None:
+        _check(self.texts)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(text for text, _ in self.actions)
+
+    def action(self, taken: Sequence[int]) -> Action:
+        (place,) = taken
+        return self.actions[place][1]
+
+    def taken(self, action: Action) -> tuple[int, ...]:
+        return ({known: place for place, (_, known) in enumerate(self.actions)}[action],)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Any number of things out of a list, each with a line. `make` turns their places into the action, `places` back."""
+
+    prompt: str
+    texts: tuple[str, ...]
+    make: Callable[[tuple[int, ...]], Action]
+    places: Callable[[Any], tuple[int, ...]]
+    many = True
+
+    def __post_init__(self) -> None:
+        _check(self.texts)
+
+    def action(self, taken: Sequence[int]) -> Action:
+        return self.make(tuple(sorted(taken)))
+
+    def taken(self, action: Action) -> tuple[int, ...]:
+        places = self.places(action)
+        if not set(places) <= set(range(len(self.texts))):
+            raise KeyError(places)
+        return tuple(sorted(places))
+
+
+def as_line(text: str) -> str:
+    """A text as an option's line: without line breaks, and without what would be read as a mark."""
+    return " ".join(text.split()).replace(MARK.strip(), "-")
+
+
+def rendered(options: Options) -> str:
+    """The whole text that a policy reads, for records."""
+    return options.prompt + "\n".join(f"{text}{MARK}" for text in options.texts)
+
+
+def _check(texts: Sequence[str]) -> None:
+    """
+    Raises:
+        UserError: there is nothing to choose, too much, or two options that read alike.
+    """
+    if not texts or not all(texts):
+        raise UserError("a decision needs options, and each needs a text; this one has none, or an empty one")
+    if len(texts) > MOST:
+        raise UserError(f"a decision has {len(texts)} options, at most {MOST} are possible: show fewer")
+    if len(set(texts)) < len(texts):
+        twice = next(text for place, text in enumerate(texts) if text in texts[:place])
+        raise UserError(f"two options of a decision read alike: {twice[:80]!r}; leave one out, or number them")
