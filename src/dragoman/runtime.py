@@ -14,7 +14,7 @@ from dragoman.core.errors import UserError
 from dragoman.core.settings import Section
 from dragoman.core.types import Passage
 from dragoman.engines import open_engine
-from dragoman.engines.base import Engine
+from dragoman.engines.base import CannotScore, Engine
 from dragoman.engines.cache import AnswerCache, CachedEngine
 from dragoman.engines.coalesce import CoalescingEngine
 from dragoman.engines.settings import EngineParams, LlmCacheParams
@@ -151,7 +151,7 @@ class Runtime:
         # what has no role to play, or is told what to do, must not load a proxy that it will never ask
         if not system.roles or oracle:
             return system, Backends(llm=llm, proxy=llm, retriever=self.retriever, oracle=oracle)
-        engines = {role: self.engine(settings) for role, settings in self._proxies(policy).items()}
+        engines = {role: self.engine(settings) for role, settings in self._proxies(system, policy).items()}
         proxy = engines.pop(SHARED, None) or engines[system.roles[0].name]
         return system, Backends(llm=llm, proxy=proxy, retriever=self.retriever, engines=engines)
 
@@ -164,8 +164,8 @@ class Runtime:
 
     async def release(self, name: str, weights: PolicySet | None = None) -> None:
         """Free the engines of a policy that will not be asked again; the frozen LLM's stays."""
-        _, policy = find_system(name, self.params, weights, self.registry)
-        for settings in set(self._proxies(policy).values()) - {self.params.llm}:
+        system, policy = find_system(name, self.params, weights, self.registry)
+        for settings in set(self._proxies(system, policy).values()) - {self.params.llm}:
             if engine := self._engines.pop(settings, None):
                 await engine.close()
 
@@ -174,9 +174,17 @@ class Runtime:
             await engine.close()
         self._engines.clear()
 
-    def _proxies(self, policy: PolicySet | None) -> dict[str, EngineParams]:
-        """The settings of the proxy's engine by role: those of params.yaml, with the weights of the policy."""
+    def _proxies(self, system: System, policy: PolicySet | None) -> dict[str, EngineParams]:
+        """The settings of the proxy's engine by role: those of params.yaml, with the weights of the policy.
+
+        Raises:
+            CannotScore: the system decides at marks, and the engine asked for writes text alone.
+        """
         proxy = self.params.proxy
+        if any(role.options for role in system.roles):
+            if proxy.engine not in ("auto", "transformers"):
+                raise CannotScore(proxy.engine)
+            proxy = proxy.model_copy(update={"engine": "transformers"})
         if policy is None:
             return {SHARED: proxy}
         return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from dragoman.engines.base import Engine
 from dragoman.engines.transformers import TransformersEngine
 from dragoman.registry.policy import PolicySet, find_policy
 from dragoman.rollout.backends import Backends
-from dragoman.systems.base import Context, Outcome, Role, System
-from dragoman.systems.grammar import Form, OneOf
+from dragoman.systems.base import Context, Gold, Outcome, Role, System
+from dragoman.systems.grammar import Form, Indices, OneOf
+from dragoman.systems.options import Choice, Selection
 from dragoman.systems.prompts import Prompt
 from dragoman.training.algorithms import find
 from dragoman.training.loop import Loop
@@ -54,6 +55,59 @@ class TwoArms:
                 return Outcome("right")
 
 
+@dataclass(frozen=True)
+class Pick:
+    ids: tuple[int, ...]
+
+
+WORDS = ("apple", "pear", "plum")
+
+
+@dataclass(frozen=True)
+class AtMarks:
+    """Chooses an arm, then picks words, all at marks: right with the right arm and the pear alone."""
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        return (self.choose, self.pick)
+
+    @property
+    def choose(self) -> Role:
+        async def oracle(gold: Gold, question: str) -> list[Right]:
+            return [Right()]
+
+        return replace(
+            TwoArms().choose,
+            oracle=oracle,
+            options=lambda question: Choice(f"{question}\n", (("left arm", Left()), ("right arm", Right()))),
+        )
+
+    @property
+    def pick(self) -> Role:
+        async def oracle(gold: Gold, question: str) -> list[Pick]:
+            return [Pick((2,))]
+
+        return Role(
+            "pick",
+            Prompt("pick", "", "{question}"),
+            grammar=lambda question: OneOf(Form(Pick, "[{ids}]", ids=Indices(len(WORDS)))),
+            view=lambda question: {"question": question},
+            max_tokens=12,
+            oracle=oracle,
+            options=lambda question: Selection(
+                f"{question}\n",
+                WORDS,
+                lambda places: Pick(tuple(p + 1 for p in places)),
+                lambda a: tuple(i - 1 for i in a.ids),
+            ),
+        )
+
+    async def run(self, question: Question, ctx: Context) -> Outcome:
+        arm = await ctx.act(self.choose, question=question.question)
+        picked = await ctx.act(self.pick, question=question.question)
+        return Outcome("right" if arm == Right() and picked == Pick((2,)) else "wrong")
+
+
 class ToyRuntime:
     """`Runtime` for the toy, or for another system: each policy folder in an engine of its own."""
 
@@ -79,6 +133,8 @@ class ToyRuntime:
 
 
 QUESTIONS = [Question(f"q{i}", f"Which arm, number {i}?", ("right",)) for i in range(6)]
+KNOWN = [replace(question, supporting_ids=("p",)) for question in QUESTIONS]
+"""With gold passages, so that an oracle acts."""
 
 SETTINGS = RlParams(
     iterations=3,

@@ -114,8 +114,9 @@ def _show_seeds(metrics: dict[str, Any], out: Path, reward: str) -> None:
 
 
 def _show_sft(metrics: dict[str, Any], out: Path, reward: str) -> None:
+    best = f"round {metrics['best_round']}" if "best_round" in metrics else f"epoch {metrics['best_epoch']}"
     print(
-        f"{metrics['samples']} samples; epoch {metrics['best_epoch']} is best: "
+        f"{metrics['samples']} samples; {best} is best: "
         f"{reward} {metrics['dev_reward']:.2f} on {metrics['dev_questions']} dev questions"
     )
     print(f"{out}/policies/{metrics['policy']}, metrics.json, loss.csv, dev.csv")

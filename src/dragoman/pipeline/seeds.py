@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,15 +100,21 @@ async def make_seeds(
         views=3,
     )
     chosen = [sample for episode in episodes for sample in seeds.select(episode, reward, settings)]
-    if not chosen:
+    taught = seeds.labelled(episodes, vocabulary()) if any(role.options for role in system.roles) else []
+    known = {(sample.episode, sample.node) for sample in taught}
+    chosen = [sample for sample in chosen if (sample.episode, sample.node) not in known]
+    if not chosen and not taught:
         raise UserError(
             f"seeds: none of {grown['trajectories']} trajectories was worth keeping (mean {reward} {grown['reward']}); "
             "take more questions, or a teacher (seeds.teacher)"
         )
     if settings.teacher is not None or settings.shots or settings.exploration.oracle:
-        chosen = seeds.for_proxy(chosen, episodes, settings.shots, vocabulary())
-    chosen = [sample for sample in chosen if sample.completion_ids]
+        written = [sample for sample in chosen if sample.marks is None]
+        chosen = [s for s in chosen if s.marks] + seeds.for_proxy(written, episodes, settings.shots, vocabulary())
+    chosen = [sample for sample in chosen if sample.completion_ids or sample.marks] + taught
     kept = seeds.balance(chosen, settings.max_share, seed)
+    if settings.max_samples is not None and len(kept) > settings.max_samples:
+        kept = random.Random(seed).sample(kept, settings.max_samples)
     write_samples(out / SAMPLES, kept)
     metrics = {"trees": grown, "worth_imitating": seeds.counts(chosen), "kept": seeds.counts(kept)}
     if sources:

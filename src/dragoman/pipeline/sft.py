@@ -9,8 +9,10 @@ from typing import Annotated, Any
 from typing_extensions import Doc
 
 from dragoman.core.hashing import sha256_of
+from dragoman.core.types import Question
 from dragoman.pipeline.inputs import InputOptions, open_inputs
 from dragoman.pipeline.project import Project
+from dragoman.pipeline.questions import load_mixed
 from dragoman.rollout.results import SAMPLES
 from dragoman.rollout.samples import read_samples
 
@@ -18,6 +20,9 @@ from dragoman.rollout.samples import read_samples
 @dataclass(frozen=True, kw_only=True)
 class Options(InputOptions):
     samples: Annotated[Path | None, Doc("Samples to imitate (Parquet); results/seeds/samples.parquet by default.")] = (
+        None
+    )
+    visit: Annotated[Path | None, Doc("At marks: questions of further rounds; the training questions by default.")] = (
         None
     )
     out: Annotated[Path | None, Doc("Where the policy goes; results/sft by default.")] = None
@@ -32,7 +37,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     Raises:
         UserError: no such system, or a file that cannot be read.
     """
-    from dragoman.training.sft import train  # torch takes seconds
+    from dragoman.training import imitation, sft  # torch takes seconds
 
     params, settings, out = project.params, project.params.sft, options.folder(project)
     name = params.train.system
@@ -42,17 +47,27 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     sources = params.train.questions
     inputs = open_inputs(project, options, "dev", out, sources=sources, limit=settings.dev_questions)
     async with project.runtime(inputs.index, inputs.passages, cache=True) as runtime:
-        metrics = await train(
-            name,
-            batch,
-            inputs.asked.questions,
-            runtime,
-            settings,
-            base=Path(params.proxy.model),
-            reward=params.train.reward,
-            seed=params.seed,
-            out=out,
-            data={str(samples): sha256_of([samples])[:16]},
-        )
+        common: dict[str, Any] = {
+            "base": Path(params.proxy.model),
+            "reward": params.train.reward,
+            "seed": params.seed,
+            "out": out,
+            "data": {str(samples): sha256_of([samples])[:16]},
+        }
+        dev = inputs.asked.questions
+        if any(sample.marks for sample in batch):
+            visited = _visited(project, options) if settings.rounds else []
+            metrics = await imitation.train(name, batch, visited, dev, runtime, settings, **common)
+        else:
+            metrics = await sft.train(name, batch, dev, runtime, settings, **common)
     project.record("sft", out, metrics, settings.model_dump())
     return metrics
+
+
+def _visited(project: Project, options: Options) -> list[Question]:
+    """The questions whose states the policy visits. None where they are not known."""
+    if options.visit is not None:
+        return load_mixed([("file", options.visit)]).questions
+    if options.corpus is not None:  # not a dataset's
+        return []
+    return project.questions("train", project.params.train.questions, dataset=options.dataset).questions

@@ -94,7 +94,7 @@ class RunContext:
 
     async def ask(self, ask: Ask, *, history: Messages = (), **state: Any) -> str:
         """See `Context.ask`."""
-        if ask.final and not self.decisions.exploration.answers:
+        if ask.final and not self.asks_at_the_end:
             return ""
         return (await self.ask_all(ask, history=history, **state))[0]
 
@@ -104,6 +104,11 @@ class RunContext:
         self.tokens_left -= call.prompt_tokens + call.completion_tokens
         self.steps.append(call.id)
         return (call.output,) if isinstance(call.output, str) else tuple(call.output)
+
+    @property
+    def asks_at_the_end(self) -> bool:
+        """Whether the LLM is to answer. Where no gold passages are known, the answer alone can tell what was right."""
+        return self.decisions.exploration.answers or not self.decisions.question.supporting_ids
 
     async def retrieve(self, query: str, *, k: int, page: int = 0) -> list[Passage]:
         """See `Context.retrieve`."""

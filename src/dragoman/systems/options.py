@@ -99,7 +99,12 @@ def as_line(text: str) -> str:
 
 def rendered(options: Options) -> str:
     """The whole text that a policy reads, for records."""
-    return options.prompt + "\n".join(f"{text}{MARK}" for text in options.texts)
+    return options.prompt + listed(options.texts)
+
+
+def listed(texts: Sequence[str]) -> str:
+    """The lines of options, each with its mark."""
+    return "\n".join(f"{text}{MARK}" for text in texts)
 
 
 def _check(texts: Sequence[str]) -> None:

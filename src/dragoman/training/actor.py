@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from dragoman.training.batch import Batch, unpack
+from dragoman.engines.marks import yes_and_no
+from dragoman.training.batch import Batch, MarkedBatch, unpack
 from dragoman.training.settings import AdapterParams
 
 
 class ActionLogprobs(NamedTuple):
-    """What the policy says about the tokens of a actions, of at most m tokens each; 0 where there is no token."""
+    """What the policy says about a actions of at most m tokens each, or choices at marks; 0 where there is none."""
 
     logprobs: Tensor
     """[a, m] of the distribution that was sampled from: restricted to the grammar, at the sampling temperature."""
@@ -73,7 +74,7 @@ class Actor(Trainable):
 
     def __init__(self, folder: Path, adapter: AdapterParams | None, device: torch.device, *, bf16: bool = True) -> None:
         super().__init__()
-        from transformers import AutoModelForCausalLM
+        from transformers import AutoModelForCausalLM, AutoTokenizer
 
         self.folder = folder
         # Weights that are trained are float32, since steps of 1e-5 vanish in bfloat16; those that are frozen stay small.
@@ -91,8 +92,36 @@ class Actor(Trainable):
         self.device = device
         self.vocabulary = int(lm.config.get_text_config().vocab_size)
         self.hidden = int(lm.config.get_text_config().hidden_size)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.yes_and_no = yes_and_no(lambda text: tokenizer.encode(text, add_special_tokens=False))
 
-    def forward(self, batch: Batch, temperature: float = 1.0) -> ActionLogprobs:
+    def forward(self, batch: Batch | MarkedBatch, temperature: float = 1.0) -> ActionLogprobs:
+        return self._marked(batch, temperature) if isinstance(batch, MarkedBatch) else self._written(batch, temperature)
+
+    def _marked(self, batch: MarkedBatch, temperature: float) -> ActionLogprobs:
+        """The policy at marks is exact: a softmax over options, or a sigmoid at each; see `rollout.choosing`."""
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bf16):
+            states = self.lm.model(input_ids=batch.input_ids.to(self.device)).last_hidden_state
+        yes, no = self.yes_and_no
+        head = self.lm.lm_head.weight
+        features = states[batch.row.to(self.device), batch.position.to(self.device)].float()
+        logits = (features @ (head[yes] - head[no]).float()) / temperature
+        options, taken = batch.options.to(self.device), batch.taken.to(self.device)
+        many, mask = batch.many.to(self.device)[:, None], batch.mask.to(self.device)
+        each = nn.functional.logsigmoid(torch.where(taken, logits, -logits))
+        choice = logits.masked_fill(~options, -torch.inf).log_softmax(-1)
+        one = choice.masked_fill(~taken, 0.0).sum(-1, keepdim=True)
+        entropy_each = -(
+            nn.functional.logsigmoid(logits) * logits.sigmoid()
+            + nn.functional.logsigmoid(-logits) * (-logits).sigmoid()
+        )
+        entropy_one = -(choice.exp() * choice.clamp(min=-1e4)).sum(-1, keepdim=True)
+        m = mask.shape[1]
+        logprobs = torch.where(many, each[:, :m], one) * mask
+        entropy = torch.where(many, entropy_each[:, :m], entropy_one) * mask
+        return ActionLogprobs(logprobs, logprobs, entropy, features[:, :m])
+
+    def _written(self, batch: Batch, temperature: float) -> ActionLogprobs:
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bf16):
             states = self.lm.model(
                 input_ids=batch.input_ids.to(self.device),
@@ -149,7 +178,7 @@ class Critic(Trainable):
         nn.init.zeros_(self.head.weight)
         self.to(actor.device)
 
-    def forward(self, batch: Batch, policy: ActionLogprobs) -> Tensor:
+    def forward(self, batch: Batch | MarkedBatch, policy: ActionLogprobs) -> Tensor:
         """[a, m] values, 0 where there is no token."""
         features = policy.features.detach() if self.trunk is None else self.trunk(batch).features
         values = self.head(self.norm(features))[..., 0]

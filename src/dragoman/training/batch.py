@@ -25,6 +25,8 @@ class Row:
     prompt_ids: tuple[int, ...]
     actions: tuple[int, ...]
     tokens: int
+    marked: bool = False
+    """The actions were chosen at marks in the prompt, and have no tokens of their own."""
 
 
 @dataclass(frozen=True)
@@ -55,22 +57,53 @@ class Batch:
     """[a, m, vocabulary / 32] int32 bit mask of the tokens that the grammar allowed; None when no action had one."""
 
 
+@dataclass(frozen=True)
+class MarkedBatch:
+    """Rows whose actions were chosen at marks. b rows of length l, with a actions out of at most o options each.
+
+    A choice is one decision, a selection one for each option: m is 1 or o.
+    """
+
+    actions: Tensor
+    """[a] index of the sample."""
+    input_ids: Tensor
+    """[b, l] padded on the right, where no mark can see it."""
+    row: Tensor
+    """[a, 1] row of the action."""
+    position: Tensor
+    """[a, o] where each option is read."""
+    options: Tensor
+    """[a, o] bool: there is such an option."""
+    many: Tensor
+    """[a] bool: a selection."""
+    taken: Tensor
+    """[a, o] bool: the option is part of the action."""
+    mask: Tensor
+    """[a, m] bool: there is such a decision."""
+
+
 def rows(samples: Sequence[Sample], indices: Sequence[int]) -> list[Row]:
     """Group samples by prompt, in the order in which the prompts first come."""
     by_prompt: dict[tuple[int, ...], list[int]] = {}
     for i in indices:
         by_prompt.setdefault(samples[i].prompt_ids, []).append(i)
     return [
-        Row(prompt, tuple(actions), len(prompt) + sum(len(samples[i].completion_ids) - 1 for i in actions))
+        Row(prompt, tuple(actions), len(prompt), marked=True)
+        if samples[actions[0]].marks
+        else Row(prompt, tuple(actions), len(prompt) + sum(len(samples[i].completion_ids) - 1 for i in actions))
         for prompt, actions in by_prompt.items()
     ]
 
 
 def micro_batches(rows: Sequence[Row], max_tokens: int) -> Iterator[list[Row]]:
-    """Rows of like length together, each batch of at most `max_tokens` tokens with padding (but at least one row)."""
+    """Rows of one way to decide and like length together, each batch of at most `max_tokens` tokens with padding.
+
+    A longer row is a batch of its own.
+    """
     batch: list[Row] = []
-    for row in sorted(rows, key=lambda r: -r.tokens):
-        if batch and batch[0].tokens * (len(batch) + 1) > max_tokens:
+    for row in sorted(rows, key=lambda r: (r.marked, -r.tokens)):
+        full = batch and batch[0].tokens * (len(batch) + 1) > max_tokens
+        if full or (batch and batch[0].marked != row.marked):
             yield batch
             batch = []
         batch.append(row)
@@ -120,13 +153,34 @@ def collate(
     return Batch(torch.tensor(numbers), input_ids, position_ids, attention, of_row, position, targets, mask, bits)
 
 
+def collate_marked(batch: Sequence[Row], samples: Sequence[Sample], pad_id: int) -> MarkedBatch:
+    """Lay rows out as tensors whose actions were chosen at marks."""
+    numbers = [i for row in batch for i in row.actions]
+    marks = [m for i in numbers if (m := samples[i].marks)]
+    most = max(len(m.positions) for m in marks)
+    input_ids = torch.full((len(batch), max(row.tokens for row in batch)), pad_id)
+    position = torch.zeros(len(marks), most, dtype=torch.long)
+    options, taken = (torch.zeros(len(marks), most, dtype=torch.bool) for _ in range(2))
+    mask = torch.zeros(len(marks), max(samples[i].length for i in numbers), dtype=torch.bool)
+    for b, row in enumerate(batch):
+        input_ids[b, : len(row.prompt_ids)] = torch.tensor(row.prompt_ids)
+    for a, m in enumerate(marks):
+        position[a, : len(m.positions)] = torch.tensor(m.positions)
+        options[a, : len(m.positions)] = True
+        taken[a, list(m.taken)] = True
+        mask[a, : samples[numbers[a]].length] = True
+    of_row = torch.tensor([b for b, row in enumerate(batch) for _ in row.actions])[:, None]
+    many = torch.tensor([m.many for m in marks])
+    return MarkedBatch(torch.tensor(numbers), input_ids, of_row, position, options, many, taken, mask)
+
+
 class AllowedTokens:
     """Computes, once for each sample, which tokens its grammar allowed at each step."""
 
     def __init__(self, folder: Path) -> None:
-        self._vocabulary = Vocabulary(folder, None)
+        self.vocabulary = Vocabulary(folder, None)
         self._masks: dict[str, Tensor] = {}
-        self.pad_id = self._vocabulary.pad_id
+        self.pad_id = self.vocabulary.pad_id
 
     def __call__(self, sample: Sample) -> Tensor | None:
         """[tokens, vocabulary / 32] int32 bit mask; None for a sample without grammar.
@@ -145,8 +199,8 @@ class AllowedTokens:
         import xgrammar
 
         assert sample.grammar is not None
-        matcher = self._vocabulary.matcher(sample.grammar)
-        masks = xgrammar.allocate_token_bitmask(len(sample.completion_ids), self._vocabulary.size)
+        matcher = self.vocabulary.matcher(sample.grammar)
+        masks = xgrammar.allocate_token_bitmask(len(sample.completion_ids), self.vocabulary.size)
         for m, token in enumerate(sample.completion_ids):
             matcher.fill_next_token_bitmask(masks, m)
             if not matcher.accept_token(token):
@@ -155,6 +209,18 @@ class AllowedTokens:
 
     def forget(self) -> None:
         self._masks.clear()
+
+
+def lay_out(
+    samples: Sequence[Sample], indices: Sequence[int], allowed: AllowedTokens, max_tokens: int
+) -> list[Batch | MarkedBatch]:
+    """Some of the samples as batches of at most `max_tokens` tokens each."""
+    return [
+        collate_marked(group, samples, allowed.pad_id)
+        if group[0].marked
+        else collate(group, samples, allowed, allowed.pad_id)
+        for group in micro_batches(rows(samples, indices), max_tokens)
+    ]
 
 
 def unpack(bits: Tensor, size: int) -> Tensor:

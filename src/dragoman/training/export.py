@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from dragoman.core.errors import UserError
 from dragoman.registry.policy import copy_tokenizer
 
 
@@ -37,3 +38,26 @@ def export(base: Path, trained: Path, out: Path) -> None:
     model.save_pretrained(scratch)
     copy_tokenizer(base, scratch)
     scratch.rename(out)
+
+
+def truncated(base: Path, layers: int | None, out: Path) -> Path:
+    """A model folder with the first `layers` layers of `base` alone, written to `out`; `base` itself where it has no more.
+
+    Raises:
+        UserError: there are not so many.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    there = int(AutoConfig.from_pretrained(base).get_text_config().num_hidden_layers)
+    if layers is None or layers == there:
+        return base
+    if layers > there:
+        raise UserError(f"sft.layers is {layers}, and {base} has {there} layers: give at most that")
+    if not out.is_dir():
+        scratch = out.with_name(f".{out.name}")
+        shutil.rmtree(scratch, ignore_errors=True)
+        model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, num_hidden_layers=layers)
+        model.save_pretrained(scratch)
+        copy_tokenizer(base, scratch)
+        scratch.rename(out)
+    return out

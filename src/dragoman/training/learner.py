@@ -19,7 +19,7 @@ from dragoman.core.progress import bar
 from dragoman.rollout.samples import Sample
 from dragoman.training.actor import Actor, Critic
 from dragoman.training.algorithm import Algorithm, MicroBatch
-from dragoman.training.batch import AllowedTokens, Batch, Row, collate, micro_batches, rows
+from dragoman.training.batch import AllowedTokens, Batch, MarkedBatch, Row, lay_out, rows
 from dragoman.training.settings import RlParams
 from dragoman.training.survey import Survey, engine_logprobs
 
@@ -96,9 +96,8 @@ class Learner:
                 figures[name] += value
         return {**figures, "grad_norm": self._apply_gradients()}
 
-    def batches(self, batch: Sequence[Sample], indices: Sequence[int]) -> list[Batch]:
-        grouped = micro_batches(rows(batch, indices), self.settings.micro_batch_tokens)
-        return [collate(group, batch, self.allowed, self.allowed.pad_id) for group in grouped]
+    def batches(self, batch: Sequence[Sample], indices: Sequence[int]) -> list[Batch | MarkedBatch]:
+        return lay_out(batch, indices, self.allowed, self.settings.micro_batch_tokens)
 
     @torch.no_grad()
     def survey(self, batch: Sequence[Sample]) -> Survey:
@@ -159,7 +158,7 @@ class Learner:
         torch.set_rng_state(state["random"])
 
 
-def _part(experience: Any, micro: Batch, device: torch.device) -> Any:
+def _part(experience: Any, micro: Batch | MarkedBatch, device: torch.device) -> Any:
     """The same tuple of tensors, for the actions of a micro-batch alone."""
     width = micro.mask.shape[1]
     parts = [(x[micro.actions, :width] if x.dim() == 2 else x[micro.actions]).to(device) for x in experience]

@@ -61,8 +61,8 @@ class Rollouts:
 def summary(episodes: Sequence[Episode], reward: str) -> dict[str, Any]:
     """What greedy episodes are worth, by the names of the columns of `dev.csv`.
 
-    These are the mean reward, the decisions and steps (with searches and calls of the LLM) per question, and the share of
-    each first decision.
+    These are the mean reward, the decisions and steps (with searches and calls of the LLM) per question, the recall and the
+    precision of gold passages where they are known, and the share of each first decision.
     """
     trajectories = [e.trajectories[0] for e in episodes]
     rewarded = [r for t in trajectories if (r := t.rewards.get(reward)) is not None]
@@ -71,5 +71,17 @@ def summary(episodes: Sequence[Episode], reward: str) -> dict[str, Any]:
         "dev_reward": sum(rewarded) / max(1, len(rewarded)),
         "dev_depth": sum(len(t.nodes) for t in trajectories) / len(trajectories),
         "dev_steps": sum(len(t.steps) for t in trajectories) / len(trajectories),
+        **_gold(episodes),
         **{f"share_{kind}": count / len(episodes) for kind, count in sorted(first.items())},
+    }
+
+
+def _gold(episodes: Sequence[Episode]) -> dict[str, float]:
+    pairs = [(set(e.trajectories[0].passages), set(e.question["supporting_ids"])) for e in episodes]
+    known = [(kept, gold) for kept, gold in pairs if gold]
+    if not known:
+        return {}
+    return {
+        "dev_recall": round(sum(len(kept & gold) / len(gold) for kept, gold in known) / len(known), 4),
+        "dev_precision": round(sum(len(kept & gold) / max(1, len(kept)) for kept, gold in known) / len(known), 4),
     }

@@ -16,7 +16,8 @@ from dragoman.engines.base import Request
 from dragoman.engines.local import Vocabulary
 from dragoman.rollout.credit import credit, shares
 from dragoman.rollout.record import Episode, Trajectory
-from dragoman.rollout.samples import Sample, samples
+from dragoman.rollout.samples import Marks, Sample, samples
+from dragoman.systems.options import listed
 from dragoman.systems.prompts import Messages
 from dragoman.training.settings import SeedsParams
 
@@ -131,6 +132,46 @@ def for_proxy(
         completion_ids = (*vocabulary.tokenize(node.text), end)
         rewritten.append(dataclasses.replace(sample, prompt_ids=prompt_ids, completion_ids=completion_ids, logprobs=()))
     return rewritten
+
+
+def labelled(episodes: Sequence[Episode], vocabulary: Vocabulary) -> list[Sample]:
+    """The states at marks in which an oracle has said what is right, as samples whose action is right.
+
+    Args:
+        vocabulary: of the proxy, which lays out prompts that no engine has read.
+    """
+    found = []
+    for episode in episodes:
+        for node in episode.nodes:
+            if node.marked is None or not node.marked.right or (len(node.marked.options) == 1 and not node.marked.many):
+                continue
+            ids, positions = tuple(node.prompt_ids), tuple(node.marked.positions)
+            if not ids:
+                options = tuple(node.marked.options)
+                prompt = node.prompt[0][1].removesuffix(listed(options))
+                request = Request(prompt=(("user", prompt),), max_tokens=1, options=options)
+                ids, positions = vocabulary.encode_options(request)
+            right = tuple(map(tuple, node.marked.right))
+            found.append(
+                Sample(
+                    episode=episode.key,
+                    question=str(episode.question["id"]),
+                    node=node.id,
+                    group=f"{episode.key}/{node.point}",
+                    role=node.role,
+                    kind=node.kind,
+                    depth=node.depth,
+                    forced=node.forced,
+                    prompt_ids=ids,
+                    completion_ids=(),
+                    logprobs=(),
+                    temperature=node.temperature,
+                    grammar=None,
+                    credit=1.0,
+                    marks=Marks(positions, node.marked.many, right[0], right),
+                )
+            )
+    return found
 
 
 def without_shots(messages: Sequence[tuple[str, str]], shots: int) -> Messages:

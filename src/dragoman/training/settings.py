@@ -66,6 +66,8 @@ class SeedsParams(Section):
     """Most of the samples that one role may have; what is more is left out at random."""
     shots: int = Field(0, ge=0)
     """In-context examples that the sampler sees and the trained proxy will not need."""
+    max_samples: int | None = Field(None, ge=1)
+    """Most samples in all, taken at random."""
     concurrency: int = Field(16, ge=1)
     exploration: Exploration = Exploration()
     teacher: EngineParams | None = None
@@ -94,6 +96,18 @@ class SftParams(Section):
     """Longer samples are left out, and counted."""
     micro_batch: int = Field(4, ge=1)
     """Samples in one forward pass."""
+    micro_batch_tokens: int = Field(8192, ge=1)
+    """At marks, instead of the one before: tokens in one forward pass, padding included."""
+    layers: int | None = Field(None, ge=1)
+    """At marks: the proxy's depth. It gets the first so many layers of the model; None takes all."""
+    rounds: int = Field(0, ge=0)
+    """At marks: how often the policy also learns in the states that it comes to itself, with an oracle's labels."""
+    visits: int = Field(300, ge=1)
+    """Training questions that it visits in each of these rounds."""
+    replay: float = Field(0.33, ge=0, le=1)
+    """The share of the seeds that it sees again in each of these rounds."""
+    next_lr: float = Field(0.4, gt=0)
+    """The learning rate of these rounds, as a share of `lr`."""
     dev_questions: int = Field(50, ge=1)
     """Greedy answers to so many dev questions choose the checkpoint."""
     concurrency: int = Field(32, ge=1)

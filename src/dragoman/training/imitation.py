@@ -1,0 +1,290 @@
+"""The warm-up at marks: imitate an oracle, first in the states it comes to itself, then in those of the policy.
+
+A policy that only ever saw an oracle's states does not know what to do after its own mistakes. So after each round it
+decides by itself, the oracle says what would have been right in the states it came to, and it learns from those (DAgger:
+Ross et al. 2011). This is not in the papers. No answer of the LLM is needed.
+
+1. Learn from the seeds: the oracle's states.
+2. Answer the dev questions greedily.
+3. Decide on training questions greedily, with the oracle's labels.
+4. Learn from these states, and from a share of the seeds. Go on at 2, `sft.rounds` times.
+5. Keep the round that answers the dev questions best.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dragoman.core import files
+from dragoman.core.errors import UserError
+from dragoman.core.progress import bar
+from dragoman.core.types import Question
+from dragoman.registry.policy import METRICS, find_policy, lineage, publish, resume
+from dragoman.registry.trained_with import trained_with
+from dragoman.rollout.exploration import GREEDY
+from dragoman.rollout.samples import Sample
+from dragoman.runtime import Runtime
+from dragoman.training.actor import Actor
+from dragoman.training.batch import AllowedTokens, lay_out
+from dragoman.training.export import export, truncated
+from dragoman.training.identity import run_identity
+from dragoman.training.rollouts import Rollouts, summary
+from dragoman.training.seeds import labelled
+from dragoman.training.settings import SftParams
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT = "checkpoint.pt"
+CHECKPOINT_EVERY = 100
+"""Optimizer steps."""
+VISIT = GREEDY.model_copy(update={"label": True, "answers": False})
+
+
+async def train(
+    system: str,
+    batch: Sequence[Sample],
+    questions: Sequence[Question],
+    dev: Sequence[Question],
+    runtime: Runtime,
+    settings: SftParams,
+    *,
+    base: Path,
+    reward: str,
+    seed: int,
+    out: Path,
+    data: dict[str, str],
+) -> dict[str, Any]:
+    """Imitate the samples, then the oracle on `questions`; publish the best round's policy in `out`.
+
+    A run that was cut short goes on after its last checkpoint when it is called again with equal arguments.
+
+    Args:
+        system: whose roles the samples are of.
+        batch: what is imitated at first.
+        questions: whose states the policy visits in further rounds; those without gold passages are left out.
+        dev: questions whose greedy answers choose the round.
+        base: model folder to start from.
+        reward: name of the score that chooses.
+        data: hashes of what is learnt from, for the manifest.
+
+    Returns:
+        What `out/metrics.json` holds.
+
+    Raises:
+        UserError: nothing to learn from.
+    """
+    fitting = [s for s in batch if s.tokens <= settings.max_tokens]
+    if not fitting or not dev:
+        raise UserError(
+            f"sft: {len(batch)} samples, of which {len(fitting)} have at most {settings.max_tokens} tokens, and "
+            f"{len(dev)} dev questions; both must be more than none"
+        )
+    parameters = {"reward": reward, "seed": seed, **settings.model_dump(mode="json")}
+    manifest = lineage("sft", system, base, data, parameters)
+    start = find_policy(str(base))
+    played, backends = runtime.open(system, start)
+    visited = _pick([q for q in questions if q.supporting_ids], settings.visits, seed)
+    identity = run_identity(
+        [__name__],
+        system,
+        played,
+        backends,
+        manifest,
+        exploration=GREEDY,
+        reward=reward,
+        seed=seed,
+        learnt_from=[*(sample.node for sample in fitting), *(question.id for question in visited)],
+        dev=dev,
+    )
+    await runtime.release(system, start)
+    if finished := resume(out, identity):
+        return finished
+    manifest |= {"trained_with": trained_with(played)}
+    base = truncated(base, settings.layers, out / "base")
+    rollouts = Rollouts(system, runtime, reward, seed, settings.concurrency)
+    student = Student(base, settings, seed=seed, checkpoint=out / CHECKPOINT)
+    states = fitting
+    for number in range(settings.rounds + 1 if visited else 1):
+        folder = out / "candidates" / f"{number:02d}"
+        if number:
+            before = find_policy(str(out / "candidates" / f"{number - 1:02d}"))
+            episodes = await rollouts.run(before, visited, out=out / "visited" / f"{number:02d}", exploration=VISIT)
+            new = [s for s in labelled(episodes, student.allowed.vocabulary) if s.tokens <= settings.max_tokens]
+            states = [*new, *_pick(fitting, round(settings.replay * len(fitting)), seed + number)]
+            await runtime.release(system, before)
+        student.learn(states, number, lr=settings.lr * (settings.next_lr if number else 1.0))
+        if not folder.is_dir():
+            student.save(base, folder)
+        policy = find_policy(str(folder))
+        row = summary(await rollouts.run(policy, dev, out=out / "dev" / f"{number:02d}"), reward)
+        await runtime.release(system, policy)
+        student.history.append({"round": number, "states": len(states), **row})
+        log.info("sft round %d: %d states, dev %s %.3f", number, len(states), reward, row["dev_reward"])
+    best = max(student.history, key=lambda row: row["dev_reward"])
+    metrics = {
+        "samples": len(fitting),
+        "too_long": len(batch) - len(fitting),
+        "roles": dict(sorted(Counter(s.role for s in fitting).items())),
+        "best_round": best["round"],
+        "dev_reward": best["dev_reward"],
+        "dev_questions": len(dev),
+        "rounds": student.history,
+        "loss": student.losses[-1]["loss"] if student.losses else None,
+    }
+    published = publish(out / "candidates" / f"{best['round']:02d}", out, manifest | {"metrics": metrics})
+    metrics["policy"] = published.version
+    files.write_csv(out / "loss.csv", student.losses)
+    files.write_csv(out / "dev.csv", student.history)
+    files.write_json(out / METRICS, metrics)
+    for name in ("base", "candidates"):
+        shutil.rmtree(out / name, ignore_errors=True)
+    (out / CHECKPOINT).unlink(missing_ok=True)
+    return metrics
+
+
+def imitation_loss(logprobs: Tensor, lengths: Tensor, state: Tensor) -> Tensor:
+    """-log of the probability that any right action is taken, by choice; the mean over states.
+
+    L = mean over states s of -1/|s| log sum over right a of exp(sum over m of log pi(a_m | s))
+
+    A choice has length 1, so this is cross-entropy with the set of right options. A selection has one right action and a
+    length of its options, so this is the mean binary cross-entropy of its options.
+
+    Args:
+        logprobs: [a, m] of right actions; 0 where there is no choice.
+        lengths: [a] choices that make up an action.
+        state: [a] which state each was right in, from 0.
+
+    Returns:
+        A scalar.
+    """
+    total = logprobs.sum(1)
+    count = int(state.max()) + 1
+    losses = [-total[state == s].logsumexp(0) / lengths[state == s][0] for s in range(count)]
+    return torch.stack(losses).mean()
+
+
+@dataclass
+class Student:
+    """A policy that imitates, and what it takes to go on after a kill.
+
+    Args:
+        base: model folder to start from.
+        checkpoint: where to keep what a killed run has learnt.
+    """
+
+    base: Path
+    settings: SftParams
+    seed: int
+    checkpoint: Path
+    losses: list[dict[str, Any]] = field(default_factory=list)
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        torch.manual_seed(self.seed)
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.actor = Actor(self.base, self.settings.adapter, device)
+        self.allowed = AllowedTokens(self.base)
+        self.done = (0, 0)  # round, and steps of it
+        self._optimizer_state: dict[str, Any] | None = None
+        if self.checkpoint.is_file():
+            state = torch.load(self.checkpoint, weights_only=True)
+            self.actor.load_state(state["actor"])
+            self.done, self.losses, self._optimizer_state = tuple(state["done"]), state["losses"], state["optimizer"]
+            log.info("sft: going on in round %d after step %d", *self.done)
+
+    def learn(self, states: Sequence[Sample], number: int, *, lr: float) -> None:
+        """Some epochs over the states of a round. What a killed run has done of it is not done again."""
+        if number < self.done[0]:
+            return
+        s = self.settings
+        optimizer = torch.optim.AdamW(self.actor.trainable(), lr=lr, betas=(0.9, 0.95), weight_decay=0.0)
+        first = self.done[1] if number == self.done[0] else 0
+        if first and self._optimizer_state is not None:
+            optimizer.load_state_dict(self._optimizer_state)
+        steps = [batch for epoch in range(s.epochs) for batch in self._batches(states, f"{number}/{epoch}")]
+        warm = max(1, round(s.warmup_ratio * len(steps)))
+        with bar(f"imitate, round {number}", len(steps)) as advance:
+            advance(steps=first)
+            for place, batch in enumerate(steps[first:], start=first):
+                share = min(1.0, (place + 1) / warm) * max(0.03, 0.5 * (1 + math.cos(math.pi * place / len(steps))))
+                for group in optimizer.param_groups:
+                    group["lr"] = lr * share
+                loss = self._step(batch, optimizer)
+                self.losses.append({"round": number, "step": place, "loss": round(loss, 5)})
+                self.done = (number, place + 1)
+                if self.done[1] % CHECKPOINT_EVERY == 0:
+                    self._save(optimizer)
+                    recent = sum(row["loss"] for row in self.losses[-CHECKPOINT_EVERY:]) / CHECKPOINT_EVERY
+                    log.info("sft round %d: step %d of %d, loss %.3f", number, self.done[1], len(steps), recent)
+                advance(f"loss {loss:.3f}")
+        self.done = (number + 1, 0)
+        self._save(optimizer)
+
+    def save(self, base: Path, folder: Path) -> None:
+        """Write the policy as a model folder."""
+        adapter = folder.with_name(f"{folder.name}-adapter")
+        self.actor.save(adapter)
+        export(base, adapter, folder)
+        shutil.rmtree(adapter)
+
+    def _step(self, batch: Sequence[Sample], optimizer: torch.optim.Optimizer) -> float:
+        """One optimizer step on some states."""
+        right = [
+            (state, replace(sample, marks=replace(sample.marks, taken=places)) if sample.marks else sample)
+            for state, sample in enumerate(batch)
+            for places in (sample.marks.right or (sample.marks.taken,) if sample.marks else ((),))
+        ]
+        actions = [action for _, action in right]
+        optimizer.zero_grad(set_to_none=True)
+        total = 0.0
+        for micro in lay_out(actions, range(len(actions)), self.allowed, self.settings.micro_batch_tokens):
+            places = micro.actions.tolist()
+            numbers = [right[i][0] for i in places]
+            order = {state: i for i, state in enumerate(dict.fromkeys(numbers))}
+            policy = self.actor(micro)
+            lengths = torch.tensor([actions[i].length for i in places], device=policy.logprobs.device)
+            state = torch.tensor([order[n] for n in numbers], device=policy.logprobs.device)
+            loss = imitation_loss(policy.logprobs, lengths, state) * len(order) / len(batch)
+            loss.backward()
+            total += float(loss.detach())
+        torch.nn.utils.clip_grad_norm_(self.actor.trainable(), 1.0)
+        optimizer.step()
+        return total
+
+    def _batches(self, states: Sequence[Sample], epoch: str) -> Iterator[list[Sample]]:
+        """States in random order; those of a step are of like length, so that little is padding."""
+        rng = random.Random(f"{self.seed}/{epoch}")
+        size, pool = self.settings.batch_size, 16 * self.settings.batch_size
+        order = rng.sample(list(states), len(states))
+        batches = []
+        for start in range(0, len(order), pool):
+            alike = sorted(order[start : start + pool], key=lambda sample: sample.tokens)
+            batches += [alike[i : i + size] for i in range(0, len(alike), size)]
+        rng.shuffle(batches)
+        yield from batches
+
+    def _save(self, optimizer: torch.optim.Optimizer) -> None:
+        state = {
+            "done": list(self.done),
+            "losses": self.losses,
+            "actor": self.actor.state(),
+            "optimizer": optimizer.state_dict(),
+        }
+        with files.replacing(self.checkpoint) as temporary:
+            torch.save(state, temporary)
+
+
+def _pick(items: Sequence[Any], count: int, seed: int) -> list[Any]:
+    return list(items) if count >= len(items) else random.Random(seed).sample(list(items), count)

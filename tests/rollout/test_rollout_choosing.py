@@ -1,0 +1,70 @@
+"""Drawing among listed options: the policy's probabilities, and siblings without replacement."""
+
+import math
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.rollout.choosing import draw, likeliest, taken
+
+logits = st.lists(st.floats(-6, 6), min_size=1, max_size=5)
+
+
+def test_a_choice_has_the_probability_of_a_softmax():
+    assert taken([math.log(1), math.log(3)], False, [1]).probability == pytest.approx(0.75)
+    assert taken([0.0, 2 * math.log(3)], False, [1], temperature=2).probability == pytest.approx(0.75)
+
+
+def test_a_selection_has_a_log_probability_for_each_option_in_or_out():
+    action = taken([math.log(3), math.log(3), 0.0], True, [0])
+    assert [math.exp(x) for x in action.logprobs] == pytest.approx([0.75, 0.25, 0.5])
+    assert action.probability == pytest.approx(0.75 * 0.25 * 0.5)
+
+
+@given(logits, st.booleans())
+def test_the_probabilities_of_all_actions_add_up_to_one(z, many):
+    count = 2 ** len(z) if many else len(z)
+    actions = draw(z, many, count, 1.0, random.Random(0))
+    assert len({action.places for action in actions}) == count
+    assert sum(action.probability for action in actions) == pytest.approx(1)
+
+
+@given(logits, st.booleans(), st.integers(1, 4), st.integers(0, 99))
+def test_siblings_are_different_and_no_more_than_asked_for(z, many, count, seed):
+    actions = draw(z, many, count, 1.0, random.Random(seed))
+    assert 1 <= len(actions) <= count
+    assert len({action.places for action in actions}) == len(actions)
+
+
+@given(logits, st.booleans())
+def test_a_greedy_policy_takes_the_likeliest_action(z, many):
+    (action,) = draw(z, many, 3, 0.0, random.Random(0))
+    assert action.places == likeliest(z, many)
+    every = draw(z, many, 64, 1.0, random.Random(0))
+    assert action.probability == pytest.approx(max(other.probability for other in every))
+
+
+def test_a_first_draw_follows_the_policy():
+    z = [math.log(1), math.log(2), math.log(7)]
+    firsts = Counter(draw(z, False, 1, 1.0, random.Random(seed))[0].places[0] for seed in range(3000))
+    assert [firsts[i] / 3000 for i in range(3)] == pytest.approx([0.1, 0.2, 0.7], abs=0.03)
+
+
+def test_forced_kinds_come_each_once_before_others_do():
+    kinds = ["Search", "Search", "Search", "Answer"]
+    for seed in range(50):
+        two = draw([5.0, 4.0, 3.0, -9.0], False, 1, 1.0, random.Random(seed), kinds)
+        assert sorted(kinds[action.places[0]] for action in two) == ["Answer", "Search"]
+        three = draw([5.0, 4.0, 3.0, -9.0], False, 3, 1.0, random.Random(seed), kinds)
+        assert sorted(kinds[action.places[0]] for action in three) == ["Answer", "Search", "Search"]
+
+
+def test_a_long_selection_is_drawn_over_its_least_certain_options():
+    z = [20.0] * 10 + [-20.0] * 10 + [0.1, -0.1]
+    actions = draw(z, True, 4, 1.0, random.Random(0))
+    assert len({action.places for action in actions}) == 4
+    assert all(len(action.logprobs) == 22 for action in actions)
+    assert all(set(range(8)) <= set(action.places) for action in actions)

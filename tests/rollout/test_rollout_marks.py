@@ -1,0 +1,161 @@
+"""Trees whose decisions are scored at marks, on the real engine and a tiny model."""
+
+import json
+from dataclasses import dataclass, replace
+
+import pytest
+from toy import KNOWN, QUESTIONS, AtMarks, Left, Right, ToyRuntime, TwoArms
+
+from dragoman.core.types import Question
+from dragoman.rewards import Reward
+from dragoman.rollout.exploration import GREEDY, Exploration
+from dragoman.rollout.record import Episode
+from dragoman.rollout.samples import Marks, read_samples, samples, write_samples
+from dragoman.rollout.tree import Tree
+from dragoman.systems.base import StopReason
+from dragoman.systems.options import Choice, listed
+
+
+@pytest.fixture
+async def grow(tiny_model):
+    runtime = ToyRuntime(AtMarks())
+
+    async def grown(question: Question = QUESTIONS[0], **exploration) -> Episode:
+        system, backends = runtime.open(f"toy@{tiny_model}")
+        settings = GREEDY.model_copy(update=exploration)
+        tree = Tree(question, system, backends, exploration=settings, reward=Reward.of("cover_em"))
+        return await tree.grow()
+
+    yield grown
+    await runtime.close()
+
+
+async def test_a_greedy_run_takes_the_best_option_and_records_all(grow):
+    episode = await grow()
+    choice, selection = episode.nodes
+    assert choice.marked.options == ["left arm", "right arm"]
+    assert choice.marked.taken == [choice.marked.logits.index(max(choice.marked.logits))]
+    assert choice.text == f"[{choice.marked.options[choice.marked.taken[0]]}]"
+    assert selection.marked.taken == [i for i, z in enumerate(selection.marked.logits) if z > 0]
+    assert choice.prompt[0][1].endswith("\n" + listed(choice.marked.options))
+    assert choice.completion_ids == [] and choice.prompt_tokens == len(choice.prompt_ids) > 0
+
+
+async def test_siblings_are_different_actions_with_their_exact_probabilities(grow):
+    episode = await grow(breadth=(2, 8), temperature=1.0)
+    arms = [n for n in episode.nodes if n.role == "choose"]
+    assert {n.action["type"] for n in arms} == {"Left", "Right"}
+    assert sum(n.probability for n in arms) == pytest.approx(1)
+    for arm in arms:
+        picks = [n for n in episode.nodes if n.parent == arm.id]
+        assert len({n.text for n in picks}) == 8  # all subsets of three words
+        assert sum(n.probability for n in picks) == pytest.approx(1)
+        assert all(n.merged == 0 and len(n.logprobs) == 3 for n in picks)
+    assert len(episode.trajectories) == 16
+    assert [t.rewards["cover_em"] for t in episode.trajectories].count(1.0) == 1
+
+
+async def test_every_kind_is_tried_where_it_is_forced(grow):
+    episode = await grow(breadth=(1,), force=1, temperature=1.0)
+    assert {n.action["type"] for n in episode.nodes if n.depth == 1} == {Left.__name__, Right.__name__}
+    assert all(n.forced for n in episode.nodes if n.depth == 1)
+    assert not any(n.forced for n in episode.nodes if n.depth == 2)
+
+
+async def test_an_oracle_says_what_is_right_in_the_states_that_the_policy_comes_to(grow):
+    episode = await grow(KNOWN[0], label=True)
+    assert [n.marked.right for n in episode.nodes] == [[[1]], [[1]]]
+    assert not episode.nodes[0].forced and episode.nodes[0].prompt_ids
+    assert all(n.marked.right == [] for n in (await grow(QUESTIONS[0], label=True)).nodes)
+
+
+async def test_an_oracle_that_acts_asks_no_model(grow):
+    episode = await grow(KNOWN[0], oracle=True)
+    assert [n.text for n in episode.nodes] == ["[right arm]", "[2]"]
+    assert episode.tokens == 0 and episode.trajectories[0].rewards["cover_em"] == 1.0
+
+
+async def test_a_noisy_oracle_errs_but_still_says_what_is_right(grow):
+    taken = []
+    for i in range(20):
+        episode = await grow(Question(f"n{i}", "Which?", ("right",), supporting_ids=("p",)), oracle=True, noise=0.5)
+        assert [n.marked.right for n in episode.nodes] == [[[1]], [[1]]]
+        taken += [tuple(n.marked.taken) for n in episode.nodes]
+    assert 10 < taken.count((1,)) < 38
+    assert len(set(taken)) > 4
+
+
+async def test_a_choice_of_one_asks_no_model(tiny_model):
+    episode = await _alone(tiny_model)
+    assert episode.nodes[0].probability == 1.0 and episode.nodes[0].prompt_ids == []
+
+
+async def _alone(tiny_model) -> Episode:
+    @dataclass(frozen=True)
+    class OneArm(TwoArms):
+        @property
+        def choose(self):
+            return replace(super().choose, options=lambda question: Choice(f"{question}\n", (("right arm", Right()),)))
+
+    runtime = ToyRuntime(OneArm())
+    system, backends = runtime.open(f"toy@{tiny_model}")
+    try:
+        return await Tree(QUESTIONS[0], system, backends).grow()
+    finally:
+        await runtime.close()
+
+
+async def test_a_tree_that_goes_on_after_a_kill_is_the_same(tiny_model):
+    runtime = ToyRuntime(AtMarks())
+    system, backends = runtime.open(f"toy@{tiny_model}")
+    exploration = Exploration(breadth=(2, 3), temperature=1.0)
+    recorded: dict[str, object] = {}
+    whole = await Tree(
+        QUESTIONS[0], system, backends, exploration=exploration, remember=lambda id, value: recorded.update({id: value})
+    ).grow()
+    stored = json.loads(json.dumps(recorded))
+    await runtime.close()
+    again = await Tree(QUESTIONS[0], system, backends, exploration=exploration, recorded=stored).grow()
+    assert again.nodes == whole.nodes and again.trajectories == whole.trajectories
+
+
+async def test_decisions_alone_need_no_answer(c3po_at_marks):
+    episode = await c3po_at_marks(answers=False)
+    assert episode.trajectories[0].stop is StopReason.NOT_ASKED
+    assert episode.trajectories[0].answer is None
+    assert not [c for c in episode.calls if c.kind == "ask"]
+    unknown = await c3po_at_marks(gold=False, answers=False)  # the answer alone can tell what was right there
+    assert [c.name for c in unknown.calls if c.kind == "ask"] == ["answer"]
+
+
+@pytest.fixture
+def c3po_at_marks(tiny_model):
+    from dragoman.core.types import Passage
+    from dragoman.systems import build
+
+    async def grown(*, gold: bool = True, **exploration) -> Episode:
+        passages = [Passage("p", "Bhutan", "Thimphu is its capital."), Passage("q", "Perth", "A city.")]
+        settings = {"decide": "marks", "queries": "names", "roadmap": False, "answer_tokens": 4, "strategy": "Search"}
+        runtime = ToyRuntime(build("c3po", settings), passages=passages)
+        folder = f"c3po@{tiny_model}"
+        system, backends = runtime.open(folder)
+        question = Question("q", "Where is Thimphu?", ("Bhutan",), supporting_ids=("p",) if gold else ())
+        try:
+            return await Tree(question, system, backends, exploration=GREEDY.model_copy(update=exploration)).grow()
+        finally:
+            await runtime.close()
+
+    return grown
+
+
+async def test_samples_of_marks_survive_on_disk(grow, tmp_path):
+    episode = await grow(KNOWN[0], breadth=(2, 3), temperature=1.0, label=True)
+    found = samples(episode, "cover_em")
+    assert {s.length for s in found} == {1, 3}
+    assert found[0].marks == Marks(
+        tuple(episode.nodes[0].marked.positions), False, tuple(episode.nodes[0].marked.taken), ((1,),)
+    )
+    write_samples(tmp_path / "samples.parquet", found)
+    read = read_samples(tmp_path / "samples.parquet")
+    assert [x for s in read for x in s.logprobs] == pytest.approx([x for s in found for x in s.logprobs])
+    assert [replace(s, logprobs=()) for s in read] == [replace(s, logprobs=()) for s in found]

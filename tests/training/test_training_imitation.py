@@ -1,0 +1,143 @@
+"""The warm-up at marks: its loss by hand, what it learns, and what a kill leaves."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from toy import KNOWN, AtMarks, Killed, ToyRuntime
+
+from dragoman.core.errors import UserError
+from dragoman.engines.local import Vocabulary
+from dragoman.rollout.exploration import GREEDY, Exploration
+from dragoman.rollout.samples import Sample, samples
+from dragoman.rollout.scheduler import roll_out
+from dragoman.rollout.store import EpisodeStore
+from dragoman.training import imitation
+from dragoman.training.actor import Actor
+from dragoman.training.batch import AllowedTokens, lay_out
+from dragoman.training.seeds import labelled
+from dragoman.training.settings import AdapterParams, SftParams
+
+SETTINGS = SftParams(
+    adapter=AdapterParams(rank=8, alpha=16), lr=0.02, batch_size=4, epochs=4, rounds=1, visits=4, dev_questions=2
+)
+
+
+@pytest.fixture
+async def runtime():
+    opened = ToyRuntime(AtMarks())
+    yield opened
+    await opened.close()
+
+
+async def episodes_of(runtime, tiny_model, folder, exploration: Exploration):
+    system, backends = runtime.open(f"toy@{tiny_model}")
+    with EpisodeStore(folder) as store:
+        return await roll_out(KNOWN, "toy", system, backends, store, exploration=exploration)
+
+
+@pytest.fixture
+async def states(runtime, tiny_model, tmp_path) -> list[Sample]:
+    """The oracle's, of a choice and of a selection for each question."""
+    oracle = GREEDY.model_copy(update={"oracle": True})
+    return labelled(await episodes_of(runtime, tiny_model, tmp_path / "seen", oracle), Vocabulary(tiny_model, None))
+
+
+def test_the_loss_of_a_choice_is_that_of_any_right_option():
+    logprobs = torch.log(torch.tensor([[0.2], [0.3], [0.25]]))
+    loss = imitation.imitation_loss(logprobs, torch.tensor([1, 1, 1]), torch.tensor([0, 0, 1]))
+    assert float(loss) == pytest.approx(-(math.log(0.5) + math.log(0.25)) / 2)
+
+
+def test_the_loss_of_a_selection_is_the_mean_over_its_options():
+    logprobs = torch.log(torch.tensor([[0.9, 0.8, 0.5, 1.0]]))
+    loss = imitation.imitation_loss(logprobs, torch.tensor([3]), torch.tensor([0]))
+    assert float(loss) == pytest.approx(-(math.log(0.9) + math.log(0.8) + math.log(0.5)) / 3)
+
+
+async def test_trainer_and_engine_agree_on_what_an_action_at_marks_is_worth(runtime, tiny_model, tmp_path):
+    tree = Exploration(breadth=(2, 3), force=0, temperature=0.7)
+    found = [
+        replace(sample, credit=0.0)
+        for episode in await episodes_of(runtime, tiny_model, tmp_path / "seen", tree)
+        for sample in samples(replace_rewards(episode), "r")
+    ]
+    actor = Actor(tiny_model, None, torch.device("cpu"), bf16=False)
+    for micro in lay_out(found, range(len(found)), AllowedTokens(tiny_model), 300):
+        seen = actor(micro, 0.7)
+        for i, logprobs, entropy in zip(micro.actions.tolist(), seen.logprobs, seen.entropy, strict=True):
+            n = found[i].length
+            torch.testing.assert_close(logprobs[:n], torch.tensor(found[i].logprobs), rtol=1e-3, atol=1e-4)
+            assert not logprobs[n:].any() and not entropy[n:].any()
+            assert (entropy[:n] > 0).all() and (entropy[:n] <= math.log(2) + 1e-5).all()
+
+
+def replace_rewards(episode):
+    for trajectory in episode.trajectories:
+        trajectory.rewards = {"r": 0.0}
+    return episode
+
+
+async def train(runtime, tiny_model, states, out, settings=SETTINGS):
+    return await imitation.train(
+        "toy", states, KNOWN, KNOWN[:2], runtime, settings,
+        base=tiny_model, reward="cover_em", seed=0, out=out, data={"samples": "abc"},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("adapter", [SETTINGS.adapter, None], ids=["lora", "full"])
+async def test_the_policy_does_what_the_oracle_says(runtime, tiny_model, states, tmp_path, adapter):
+    settings = SETTINGS.model_copy(update={"adapter": adapter, "lr": 0.02 if adapter else 0.003, "epochs": 8})
+    metrics = await train(runtime, tiny_model, states, tmp_path / "sft", settings)
+    assert metrics["dev_reward"] == 1.0 and metrics["samples"] == 12
+    assert [row["states"] for row in metrics["rounds"]] == [
+        12,
+        8 + 4,
+    ]  # two states of four visits, a third of the seeds
+    assert {p.name for p in (tmp_path / "sft").iterdir()} == {
+        "dev", "dev.csv", "loss.csv", "metrics.json", "policies", "policy.json", "started.json", "visited",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("saved", [1, 2, 4], ids=["first round", "between rounds", "second round"])
+async def test_killed_at_any_time_it_comes_to_the_same_policy(
+    runtime, tiny_model, states, tmp_path, monkeypatch, saved
+):
+    monkeypatch.setattr(imitation, "CHECKPOINT_EVERY", 8)
+    unbroken = await train(runtime, tiny_model, states, tmp_path / "unbroken")
+    original, calls = imitation.Student._save, []
+
+    def save_and_die(self, optimizer):
+        original(self, optimizer)
+        calls.append(self.done)
+        if len(calls) == saved:
+            raise Killed
+
+    monkeypatch.setattr(imitation.Student, "_save", save_and_die)
+    with pytest.raises(Killed):
+        await train(runtime, tiny_model, states, tmp_path / "killed")
+    monkeypatch.setattr(imitation.Student, "_save", original)
+    resumed = await train(runtime, tiny_model, states, tmp_path / "killed")
+    assert resumed == unbroken
+    assert (tmp_path / "killed" / "loss.csv").read_text() == (tmp_path / "unbroken" / "loss.csv").read_text()
+
+
+async def test_a_shallower_proxy_has_the_first_layers_alone(runtime, tiny_model, states, tmp_path):
+    from transformers import AutoConfig
+
+    settings = SETTINGS.model_copy(update={"layers": 1, "rounds": 0, "epochs": 1})
+    await train(runtime, tiny_model, states, tmp_path / "sft", settings)
+    (folder,) = (tmp_path / "sft" / "policies").iterdir()
+    assert (
+        AutoConfig.from_pretrained(folder).num_hidden_layers
+        == 1
+        < AutoConfig.from_pretrained(tiny_model).num_hidden_layers
+    )
+    with pytest.raises(UserError, match=r"sft\.layers is 99"):
+        await train(runtime, tiny_model, states, tmp_path / "deep", settings.model_copy(update={"layers": 99}))
+
+
+async def test_nothing_to_imitate_is_said(runtime, tiny_model, tmp_path):
+    with pytest.raises(UserError, match="0 samples"):
+        await train(runtime, tiny_model, [], tmp_path / "sft")
