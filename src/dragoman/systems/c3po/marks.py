@@ -53,10 +53,9 @@ def select(settings: Settings, question: str, objective: str, passages: Sequence
 
 def decide(settings: Settings, question: str, roadmap: str, kept: Sequence[Passage], asked: Sequence[str]) -> Choice:
     """The searches that may come next, and the answer."""
-    whole = queries.whole(settings, question)
     searches = {
-        queries.ITSELF if query == whole else as_line(query): Search(query)
-        for query in queries.candidates(settings, question, kept, asked)
+        as_line(name): Search(query)
+        for name, query in queries.named_candidates(settings, question, kept, asked).items()
     }
     plan = f"Plan: {as_line(roadmap)}\n" if roadmap else ""
     known = "".join(f"{as_line(one_line(passage, settings.proxy_words))}\n" for passage in kept) or "nothing\n"

@@ -63,13 +63,6 @@ def next_queries(settings: Settings, question: str, kept: Sequence[Passage], ask
     return [Span(settings.query_chars, sources)]
 
 
-def candidates(settings: Settings, question: str, kept: Sequence[Passage], asked: Sequence[str]) -> list[str]:
-    """The searches that may come next under a plan, each once and none that was made."""
-    copied = whole(settings, question)
-    found = dict.fromkeys([*([copied] if copied else []), *known_names(settings, question, kept)])
-    return [query for query in found if query not in asked][: settings.max_candidates]
-
-
 def known_names(settings: Settings, question: str, kept: Sequence[Passage]) -> list[str]:
     """The names in the question, and those in the kept passages that are not."""
     known = {word.lower() for word in words(question)}

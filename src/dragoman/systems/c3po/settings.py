@@ -38,8 +38,6 @@ class Settings:
     """Whether the agents write their actions, as in the paper, or score what they may do, listed: see `marks.py`."""
     prompts: PromptMode = "full"
     """`brief` has no instructions, and the question comes first: for a proxy that is trained."""
-    max_candidates: int = 14
-    """At marks: so many searches at most may come next."""
     roadmap: bool = True
     """Whether the LLM writes a plan first. Those of a small LLM are worth nothing."""
     queries: QueryMode = "free"
