@@ -122,7 +122,7 @@ class Learner:
         reference = under_reference if self.needs_reference else old
         return Survey(old, raw, entropy, reference, values, engine, reported, mask)
 
-    def _under_reference(self, micro: Batch) -> Tensor:
+    def _under_reference(self, micro: Batch | MarkedBatch) -> Tensor:
         with self.actor.without_adapter():
             return (self.reference or self.actor)(micro, self.settings.exploration.temperature).logprobs
 

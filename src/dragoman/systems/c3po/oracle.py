@@ -47,7 +47,8 @@ async def decide(
         return [Search(whole)]
     ranks = {query: await _rank(gold, query, settings.k, missing) for query in new}
     least = min(ranks.values(), default=math.inf)
-    best = [Search(query) for query, rank in ranks.items() if rank == least < math.inf] or [Answer()]
+    best: list[Search | Answer] = [Search(query) for query, rank in ranks.items() if rank == least < math.inf]
+    best = best or [Answer()]
     return best if settings.decide == "marks" else best[:1]
 
 
