@@ -110,9 +110,9 @@ def engines(monkeypatch):
 
 def cached_in(folder: Path, **settings):
     params = load_params(ROOT / "params.yaml")
-    return params.model_copy(
-        update={"llm_cache": params.llm_cache.model_copy(update={"folder": str(folder), **settings})}
-    )
+    systems = {**params.systems, "c3po": {**params.systems["c3po"], "decide": "text", "roadmap": True}}
+    cache = params.llm_cache.model_copy(update={"folder": str(folder), **settings})
+    return params.model_copy(update={"llm_cache": cache, "systems": systems})
 
 
 async def rolled_out(params, name: str, out: Path, *, cache: bool):
@@ -186,3 +186,14 @@ async def test_an_evaluation_asks_again_unless_its_settings_say_otherwise(wanted
     with pytest.raises(Stop):
         await evaluate.run(Project(params=params), evaluate.Options(systems=("standard",), out=tmp_path))
     assert asked == [wanted]
+
+
+async def test_a_system_that_decides_at_marks_gets_a_proxy_that_can_score(tmp_path, engines):
+    params = load_params(ROOT / "params.yaml")
+    async with open_runtime(params, "nowhere") as opened:
+        opened.open("c3po")
+        assert {settings.engine for settings in engines} == {params.llm.engine, "transformers"}
+    written = params.model_copy(update={"proxy": params.proxy.model_copy(update={"engine": "vllm"})})
+    async with open_runtime(written, "nowhere") as opened:
+        with pytest.raises(UserError, match=r"proxy\.engine"):
+            opened.open("c3po")
