@@ -15,6 +15,7 @@ from dragoman.engines.base import CannotReload, Completion, Result
 from dragoman.engines.local import Job, LocalEngine, fingerprint, tokenizer_sha256
 from dragoman.engines.marks import yes_and_no
 from dragoman.engines.sampling import Row, Sampler
+from dragoman.engines.turns import TURNS
 
 if TYPE_CHECKING:
     import torch
@@ -170,7 +171,7 @@ class TransformersEngine(LocalEngine):
             input_ids[i, : len(job.prompt_ids)] = torch.tensor(job.prompt_ids)
         yes, no = yes_and_no(self._vocabulary.tokenize)
         try:
-            with torch.inference_mode():
+            with TURNS, torch.inference_mode():
                 states = self._model.model(input_ids=input_ids.to(device), use_cache=False).last_hidden_state
                 direction = head[yes].float() - head[no].float()
                 logits = [(states[i, list(job.marks)].float() @ direction).tolist() for i, job in enumerate(jobs)]
@@ -243,7 +244,7 @@ class TransformersEngine(LocalEngine):
             closing = self._closing.is_set()
             return torch.tensor([closing or row.finish_reason is not None for row in rows], device=device)
 
-        with torch.inference_mode():
+        with TURNS, torch.inference_mode():
             self._model.generate(
                 input_ids=input_ids.to(device),
                 attention_mask=mask.to(device),

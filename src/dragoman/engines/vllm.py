@@ -16,47 +16,20 @@ import gc
 import itertools
 import os
 import sys
-import threading
 import warnings
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from dragoman.core.errors import UserError
 from dragoman.engines.base import Completion, Grammar, Request, Result
 from dragoman.engines.local import Job, LocalEngine, Vocabulary, seed_of
+from dragoman.engines.turns import TURNS
 
 if TYPE_CHECKING:
     import torch
     import vllm
 
 
-class _Turns:
-    """A lock that serves in the order of asking.
-
-    vLLM keeps the context of a forward pass in a global, so two engines of one process must not step at once. With a
-    plain lock the thread that has just stepped would win it again, and the other engine would starve.
-    """
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._next = itertools.count()
-        self._serving = 0
-
-    def __enter__(self) -> None:
-        with self._changed:
-            mine = next(self._next)
-            self._changed.wait_for(lambda: self._serving == mine)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        with self._changed:
-            self._serving += 1
-            self._changed.notify_all()
-
-
-_TURNS = _Turns()
 _ALIVE: set[VllmEngine] = set()  # loaded and not closed; changed in turn
 
 
@@ -205,7 +178,7 @@ class VllmEngine(LocalEngine):
         # The process's own random state and thread count belong to others; vLLM sets the one and disables the other.
         set_num_threads = torch.set_num_threads
         try:
-            with _TURNS, torch.random.fork_rng(devices=[]), warnings.catch_warnings(action="ignore"):
+            with TURNS, torch.random.fork_rng(devices=[]), warnings.catch_warnings(action="ignore"):
                 self._engine = LLMEngine.from_engine_args(arguments)
                 _ALIVE.add(self)
             if on_cpu:
@@ -217,13 +190,13 @@ class VllmEngine(LocalEngine):
 
     async def forget(self) -> None:
         """Empty the prefix cache; only while no request is running."""
-        with _TURNS:
+        with TURNS:
             self._engine.reset_prefix_cache()
 
     def _unload(self) -> None:
         from vllm.v1.engine import core
 
-        with _TURNS:
+        with TURNS:
             _ALIVE.discard(self)
             clean_up = core.cleanup_dist_env_and_memory
             if _ALIVE:  # vLLM takes itself for the only engine and would destroy the process groups of the others
@@ -245,7 +218,7 @@ class VllmEngine(LocalEngine):
                 self._admit(str(next(numbers)), job)
             if not self._running:
                 continue
-            with _TURNS:
+            with TURNS:
                 outputs = self._engine.step()
             for output in outputs:
                 if output.finished:

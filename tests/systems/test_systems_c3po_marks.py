@@ -1,0 +1,113 @@
+"""C3PO deciding at marks: what is listed, what the oracle takes, and that every listed action has a text."""
+
+import pytest
+
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage
+from dragoman.systems.base import Gold
+from dragoman.systems.c3po.actions import Answer, Keep, NoRetrieval, Plan, Search
+from dragoman.systems.c3po.system import C3PO
+from dragoman.systems.options import rendered
+
+QUESTION = "Where was the designer of the Tarn Bridge born?"
+BRIDGE = Passage("b", "Tarn Bridge", "The Tarn Bridge was opened in 1871; Edith Marlowe drew it.")
+EDITH = Passage("e", "Edith Marlowe", "Edith Marlowe was born in Perth.")
+SETTINGS = {"decide": "marks", "prompts": "brief", "queries": "names", "roadmap": False}
+
+
+def system(**settings) -> C3PO:
+    return C3PO(**{**SETTINGS, **settings})
+
+
+def test_a_brief_prompt_is_the_question_and_the_strategies():
+    assert rendered(system().router.options(question=QUESTION)) == (
+        f"Question: {QUESTION}\nStrategy:\nfrom memory ->\nsearch ->\nplan ->"
+    )
+
+
+def test_a_full_prompt_begins_with_instructions():
+    for role, state in states().items():
+        brief = rendered(getattr(system(), role).options(**state))
+        full = rendered(getattr(system(prompts="full"), role).options(**state))
+        assert full.endswith(brief) and len(full) > len(brief)
+
+
+def states() -> dict[str, dict[str, object]]:
+    return {
+        "router": {"question": QUESTION},
+        "filter": {"question": QUESTION, "objective": "Perth", "passages": [BRIDGE, EDITH]},
+        "decision_maker": {"question": QUESTION, "roadmap": "", "kept": [BRIDGE], "asked": []},
+    }
+
+
+def test_the_filter_lists_passages_after_what_was_asked():
+    options = system(filter_words=4).filter.options(**states()["filter"])
+    assert rendered(options) == (
+        f"Question: {QUESTION}\nSearched: Perth\n"
+        "Tarn Bridge: The Tarn Bridge was ... ->\nEdith Marlowe: Edith Marlowe was born ... ->"
+    )
+    assert options.action([]) == Keep(()) and options.action([1, 0]) == Keep((1, 2))
+
+
+def test_passages_that_read_alike_are_told_apart_and_empty_ones_listed():
+    passages = [BRIDGE, Passage("c", "Tarn Bridge", BRIDGE.text), Passage("d", "", " ")]
+    texts = system().filter.options(question=QUESTION, objective="", passages=passages).texts
+    assert len(set(texts)) == 3 and texts[1].endswith("(2)") and texts[2] == "(empty)"
+
+
+def test_the_decision_maker_lists_searches_by_their_names_and_the_answer_last():
+    options = system().decision_maker.options(**states()["decision_maker"])
+    assert options.prompt.startswith(f"Question: {QUESTION}\nKnown:\nTarn Bridge: The Tarn Bridge was opened")
+    assert options.texts[0] == "the question" and options.texts[-1] == "answer"
+    assert "Edith Marlowe" in options.texts
+    search = options.action([options.texts.index("Edith Marlowe")])
+    assert isinstance(search, Search) and search.query.startswith("Edith Marlowe")
+    assert options.action([len(options.texts) - 1]) == Answer()
+
+
+def test_nothing_left_to_search_for_leaves_the_answer():
+    options = system().decision_maker.options(question="who is it", roadmap="", kept=[], asked=["who is it"])
+    assert options.texts == ("answer",)
+    assert options.prompt.endswith("Known:\nnothing\nNext:\n")
+
+
+def test_a_roadmap_stands_before_what_is_known():
+    options = system().decision_maker.options(question="who is it", roadmap="1. Ask.\n2. Go.", kept=[], asked=[])
+    assert "Plan: 1. Ask. 2. Go.\nKnown:" in options.prompt
+
+
+@pytest.mark.parametrize("role", ["router", "filter", "decision_maker"])
+def test_every_listed_action_has_a_text_that_reads_back_as_it(role):
+    agent, state = getattr(system(), role), states()[role]
+    options, grammar = agent.options(**state), agent.grammar(**state)
+    for places in [[i] for i in range(len(options.texts))]:
+        action = options.action(places)
+        assert grammar.parse(grammar.render(action)) == action
+        assert options.taken(action) == tuple(places)
+
+
+@pytest.mark.parametrize(("strategy", "action"), [("NoRetrieval", NoRetrieval()), ("Plan", Plan())])
+def test_a_router_that_is_held_to_a_strategy_lists_it_alone(strategy, action):
+    options = system(strategy=strategy).router.options(question=QUESTION)
+    assert [options.action([i]) for i in range(len(options.texts))] == [action]
+
+
+async def test_searches_that_are_as_good_are_all_right():
+    async def find(query: str, k: int) -> list[str]:
+        return ["x", "e"] if "Marlowe" in query or "1871" in query else ["b", "x"]
+
+    gold = Gold(frozenset({"b", "e"}), find)
+    agent = system().decision_maker
+    state = {"question": QUESTION, "roadmap": "", "kept": [BRIDGE], "asked": [QUESTION.rstrip("?")]}
+    right = await agent.oracle(gold, **state)
+    assert right and all(isinstance(action, Search) for action in right)
+    options = agent.options(**state)
+    assert {options.texts[place] for action in right for place in options.taken(action)} >= {"Edith Marlowe"}
+    assert await agent.oracle(gold, **{**state, "kept": [BRIDGE, EDITH]}) == [Answer()]
+
+
+def test_marks_write_no_thoughts():
+    with pytest.raises(UserError, match="decide: marks writes nothing"):
+        system(thoughts=True)
+    with pytest.raises(UserError, match="decide 'tokens': choose from text, marks"):
+        system(decide="tokens")
