@@ -158,7 +158,6 @@ TWO_ARMS = {
     "questions": 6,
     "exploration": SETTINGS.exploration.model_copy(update={"breadth": (4, 1), "force": 0}),
     "dev_every": 12,
-    "kl_coef": 0.0,
     "epochs": 2,
 }
 """With these the better arm is found within seconds."""

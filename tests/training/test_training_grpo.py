@@ -1,5 +1,6 @@
 """GRPO: its equation against values worked out by hand, and the groups it drops."""
 
+import dataclasses
 import math
 
 import pytest
@@ -10,18 +11,18 @@ from dragoman.core.errors import UserError
 from dragoman.core.types import Question
 from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.samples import Sample
-from dragoman.training.algorithms.grpo import divergence, group_advantages, group_weights, grpo_loss
+from dragoman.training.algorithm import MicroBatch
+from dragoman.training.algorithms.grpo import Experience, divergence, group_advantages, group_weights, loss
 from dragoman.training.selection import with_contrast
-
-# Two actions: the first of three tokens, the second of two.
-MASK = torch.tensor([[True, True, True], [True, True, False]])
+from dragoman.training.settings import RlParams
 
 
-def drawn(group: str, credit: float, draws: int = 1) -> Sample:
-    return Sample(
+def drawn(group: str, credit: float, draws: int = 1, **changes) -> Sample:
+    plain = Sample(
         episode="e", question="q", node="n", group=group, role="filter", kind="K", depth=1, forced=False, prompt_ids=(1,),
         completion_ids=(2,), logprobs=(), temperature=1.0, grammar=None, credit=credit, draws=draws,
     )  # fmt: skip
+    return dataclasses.replace(plain, **changes)
 
 
 # Group a was drawn four times, three of them alike; group b twice.
@@ -31,13 +32,26 @@ BATCH = [drawn("a", 1.0, draws=3), drawn("b", 0.5), drawn("a", 0.0), drawn("b", 
 def test_an_advantage_is_counted_in_standard_deviations_from_the_group_s_mean():
     # a: mean 3/4, variance (3 (1/4)^2 + (3/4)^2) / 4 = 3/16; b: mean 3/8, deviation 1/8
     expected = [1 / math.sqrt(3), 1.0, -math.sqrt(3), -1.0]
-    assert group_advantages(BATCH).tolist() == pytest.approx(expected, abs=1e-4)
+    assert group_advantages(BATCH, least=0.1).tolist() == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_group_without_contrast_has_no_advantage_and_is_dropped():
     even = [drawn("c", 0.3), drawn("c", 0.3), drawn("d", 1.0, draws=4)]
-    assert group_advantages(even).tolist() == [0.0, 0.0, 0.0]
+    assert group_advantages(even, least=0.1).tolist() == [0.0, 0.0, 0.0]
     assert with_contrast([*BATCH, *even]) == BATCH
+
+
+def test_a_price_is_not_amplified_to_the_strength_of_right_against_wrong():
+    # both right, in 4 and 6 steps of 0.002
+    advantages = group_advantages([drawn("a", 0.992), drawn("a", 0.988)], least=0.1)
+    assert advantages.tolist() == pytest.approx([0.02, -0.02], abs=1e-5)
+
+
+def test_siblings_that_were_listed_count_by_their_probability():
+    listed = [drawn("a", 1.0, probability=0.2), drawn("a", 0.0, probability=0.6)]
+    # mean 1/4, variance 1/4 (3/4)^2 + 3/4 (1/4)^2 = 3/16
+    assert group_advantages(listed, least=0.1).tolist() == pytest.approx([math.sqrt(3), -1 / math.sqrt(3)])
+    assert group_weights([*listed, drawn("b", 0.0)]).tolist() == pytest.approx([1 / 8, 3 / 8, 1 / 2])
 
 
 def test_each_group_counts_once_and_each_of_its_draws_the_same():
@@ -57,32 +71,54 @@ def test_the_divergence_is_unbiased():
     assert expected.item() == pytest.approx(float((policy * (policy / reference).log()).sum()), abs=1e-6)
 
 
+# Two actions: the first of three tokens, the second of two.
+FREE = torch.tensor([[True, True, True], [True, True, False]])
+
+
+def step(logprobs, old, reference, advantages, weights, correction, **settings):
+    experience = Experience(old, reference, correction, advantages, weights)
+    return loss(MicroBatch(logprobs, None, FREE, 5), experience, RlParams(**settings))
+
+
 def test_the_loss_on_three_tokens():
     ratios = torch.tensor([[1.5, 0.5, 1.1], [0.5, 1.5, 7.0]])
     reference = ratios.log() + torch.tensor([[math.log(2), 0.0, 0.0], [0.0, 0.0, 5.0]])
-    loss = grpo_loss(
+    value, figures = step(
         ratios.log(),
         torch.zeros(2, 3),
         reference,
         torch.tensor([2.0, -1.0]),
-        torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.5, 3.0]]),
         torch.tensor([0.5, 0.25]),
-        MASK,
-        clip=0.2,
-        kl_coef=0.1,
+        torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.5, 3.0]]),
+        grpo={"kl_coef": 0.1},
     )
     # min(3, 2.4) + min(1, 1.6) + min(2.2, 2.2), less 0.1 (2 - ln 2 - 1); a third of it, and half of that
     first = 0.5 * (2.4 + 1.0 + 2.2 - 0.1 * (1 - math.log(2))) / 3
     # min(-0.5, -0.8) + 0.5 min(-1.5, -1.2); the third is no token
     second = 0.25 * (-0.8 + 0.5 * -1.5) / 2
-    assert loss.item() == pytest.approx(-(first + second), abs=1e-6)
+    assert value.item() == pytest.approx(-(first + second), abs=1e-6)
+    assert figures["clip_fraction"] == 4 / 5
+
+
+def test_the_divergence_pulls_back_to_the_warm_up():
+    """Without an advantage, the gradient is that of the divergence alone: 1 - pi_ref / pi of each token."""
+    logprobs = torch.tensor([[-1.0, -2.0, -3.0], [-1.0, -1.0, 0.0]], requires_grad=True)
+    reference = logprobs.detach() + torch.tensor([[math.log(2), 0.0, -math.log(2)], [math.log(3), 0.0, 9.0]])
+    value, _ = step(
+        logprobs, logprobs.detach(), reference, torch.zeros(2), torch.ones(2), torch.ones(2, 3), grpo={"kl_coef": 0.1}
+    )
+    value.backward()
+    assert logprobs.grad.tolist() == [
+        pytest.approx([0.1 * (1 - 2) / 3, 0.0, 0.1 * (1 - 0.5) / 3], abs=1e-6),
+        pytest.approx([0.1 * (1 - 3) / 2, 0.0, 0.0], abs=1e-6),
+    ]
 
 
 def test_at_the_policy_that_drew_it_the_gradient_is_that_of_the_weighted_log_probabilities():
     logprobs = torch.tensor([[-1.0, -2.0, -3.0], [-1.0, -1.0, 0.0]], requires_grad=True)
     old = logprobs.detach()
-    weights, advantages = torch.tensor([0.5, 0.5]), torch.tensor([1.0, -1.0])
-    grpo_loss(logprobs, old, old, advantages, torch.ones(2, 3), weights, MASK, clip=0.2, kl_coef=0.04).backward()
+    value, _ = step(logprobs, old, old, torch.tensor([1.0, -1.0]), torch.tensor([0.5, 0.5]), torch.ones(2, 3))
+    value.backward()
     assert logprobs.grad.tolist() == [[pytest.approx(-1 / 6)] * 3, [pytest.approx(1 / 4), pytest.approx(1 / 4), 0.0]]
 
 

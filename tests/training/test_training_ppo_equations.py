@@ -1,21 +1,28 @@
 """The equations, against values computed by hand."""
 
+import dataclasses
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 from dragoman.rollout.samples import Sample
+from dragoman.training.algorithm import MicroBatch
 from dragoman.training.algorithms.ppo import (
+    Experience,
     generalized_advantages,
-    policy_loss,
+    loss,
+    prepare,
     role_weights,
+    scaled,
     token_rewards,
     tree_values,
     value_loss,
-    whiten,
 )
-from dragoman.training.survey import engine_correction
+from dragoman.training.settings import RlParams
+from dragoman.training.survey import Survey, engine_correction
 
 # Two actions: the first of three tokens, the second of two.
 MASK = torch.tensor([[True, True, True], [True, True, False]])
@@ -45,6 +52,19 @@ def test_generalized_advantages():
     ]
 
 
+# The grammar forced the tokens in between and at the end.
+FREE = torch.tensor([[True, False, True, False], [False, False, False, False]])
+
+
+def test_a_forced_token_is_no_step_and_gets_nothing():
+    rewards = token_rewards(torch.tensor([1.0, 1.0]), torch.zeros(2, 4), torch.zeros(2, 4), FREE, kl_coef=0.1)
+    assert rewards.tolist() == [[0, 0, 1, 0], [0, 0, 0, 0]]
+    values = torch.tensor([[0.5, 9.0, 0.8, 9.0], [9.0] * 4])
+    advantages = generalized_advantages(rewards, values, FREE, gamma=0.9, lam=0.5)
+    assert advantages.tolist() == [pytest.approx([0.9 * 0.8 - 0.5 + 0.45 * 0.2, 0, 0.2, 0]), [0, 0, 0, 0]]
+    assert value_loss(values, rewards, torch.ones(2), FREE).item() == pytest.approx(0.25 + 0.04)
+
+
 def test_without_discount_every_token_gets_what_the_action_earned_beyond_its_value():
     rewards = torch.tensor([[0.0, 0.0, 1.0]])
     values = torch.tensor([[0.3, 0.5, 0.9]])
@@ -52,23 +72,14 @@ def test_without_discount_every_token_gets_what_the_action_earned_beyond_its_val
     assert advantages.tolist() == [pytest.approx([0.7, 0.5, 0.1])]
 
 
-def test_clipped_policy_loss():
-    old = torch.zeros(2, 3)
-    ratios = torch.tensor([[1.5, 0.5, 1.1], [0.5, 1.5, 7.0]])
-    advantages = torch.tensor([[2.0, -1.0, 3.0], [2.0, -1.0, 5.0]])
-    weights = torch.tensor([1.0, 0.5])
-    loss = policy_loss(ratios.log(), old, advantages, torch.ones(2, 3), weights, MASK, clip=0.2)
-    # first: min(3, 2.4) + min(-0.5, -0.8) + min(3.3, 3.3); second: min(1, 1.6) + min(-1.5, -1.2), the third is no token
-    assert loss.item() == pytest.approx(-(1.0 * (2.4 - 0.8 + 3.3) + 0.5 * (1.0 - 1.5)))
-
-
 def test_the_importance_of_trainer_to_engine_weights_a_token_and_is_capped():
     trainer = torch.tensor([[-1.0, -1.0, -1.0], [0.0, 0.0, 0.0]])
     engine = torch.tensor([[-1.0, -3.0, -0.5], [0.0, 0.0, -5.0]])
     correction = engine_correction(trainer, engine, MASK, cap=2.0)
     assert correction.tolist() == [pytest.approx([1.0, 2.0, math.exp(-0.5)]), [1.0, 1.0, 0.0]]
-    loss = policy_loss(trainer, trainer, torch.ones(2, 3), correction, torch.ones(2), MASK, clip=0.2)
-    assert loss.item() == pytest.approx(-(1 + 2 + math.exp(-0.5) + 1 + 1))
+    experience = Experience(trainer, torch.ones(2, 3), trainer, correction, torch.tensor([1.0, 0.5]))
+    total, figures = loss(MicroBatch(trainer, None, MASK, 5), experience, RlParams())
+    assert total.item() == figures["policy_loss"] == pytest.approx(-(1 + 2 + math.exp(-0.5) + 0.5 * (1 + 1)))
 
 
 def test_value_loss():
@@ -77,34 +88,91 @@ def test_value_loss():
     assert value_loss(values, returns, torch.tensor([1.0, 0.5]), MASK).item() == pytest.approx(1.25 + 0.5)
 
 
-def drawn(role: str, draws: int = 1, credit: float = 0.0, group: str = "g") -> Sample:
-    return Sample(
+def drawn(group: str, draws: int = 1, role: str = "filter", **changes) -> Sample:
+    plain = Sample(
         episode="e", question="q", node="n", group=group, role=role, kind="K", depth=1, forced=False, prompt_ids=(1,),
-        completion_ids=(2,), logprobs=(), temperature=1.0, grammar=None, credit=credit, draws=draws,
+        completion_ids=(2,), logprobs=(), temperature=1.0, grammar=None, credit=0.0, draws=draws,
     )  # fmt: skip
+    return dataclasses.replace(plain, **changes)
 
 
-def test_each_role_counts_once_however_many_actions_it_took():
-    weights = role_weights([drawn(role) for role in ("filter", "router", "filter", "filter", "router")])
-    assert weights.tolist() == pytest.approx([1 / 3, 1 / 2, 1 / 3, 1 / 3, 1 / 2])
+def test_each_role_counts_once_and_in_it_each_state_however_many_actions_were_taken():
+    batch = [drawn("a"), drawn("r", role="router"), drawn("a"), drawn("b"), drawn("s", role="router")]
+    assert role_weights(batch).tolist() == pytest.approx([1 / 4, 1 / 2, 1 / 4, 1 / 2, 1 / 2])
 
 
-def test_an_action_weighs_as_often_as_it_was_drawn():
-    weights = role_weights([drawn("filter", 3), drawn("router"), drawn("filter", 1)])
-    assert weights.tolist() == pytest.approx([3 / 4, 1, 1 / 4])
+def test_an_action_weighs_as_often_as_it_was_drawn_or_by_its_probability():
+    batch = [drawn("a", 3), drawn("a", 1), drawn("b", probability=0.6), drawn("b", probability=0.2)]
+    assert role_weights(batch).tolist() == pytest.approx([3 / 8, 1 / 8, 3 / 8, 1 / 8])
 
 
 def test_the_tree_values_a_state_at_the_mean_of_what_was_drawn_in_it():
     batch = [
-        drawn("filter", 3, credit=1.0, group="a"),
-        drawn("router", 1, credit=0.5, group="b"),
-        drawn("filter", 1, credit=0.0, group="a"),
+        drawn("a", 3, credit=1.0),
+        drawn("b", 1, role="router", credit=0.5),
+        drawn("a", 1, credit=0.0),
     ]
     assert tree_values(batch).tolist() == pytest.approx([0.75, 0.5, 0.75])
+    listed = [drawn("a", credit=1.0, probability=0.2), drawn("a", credit=0.0, probability=0.6)]
+    assert tree_values(listed).tolist() == pytest.approx([0.25, 0.25])
 
 
-def test_whitened_advantages():
-    whitened = whiten(torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 99.0]]), MASK)
-    assert whitened[MASK].mean().item() == pytest.approx(0, abs=1e-6)
-    assert whitened[MASK].std(correction=0).item() == pytest.approx(1, abs=1e-4)
-    assert whitened[1, 2] == 0
+def surveyed(old: torch.Tensor, free: torch.Tensor) -> Survey:
+    none = torch.zeros_like(free)
+    return Survey(old, old, torch.zeros_like(old), old, torch.zeros_like(old), old, none, free, free)
+
+
+def prepared(batch: list[Sample], old: torch.Tensor, free: torch.Tensor, **settings) -> Experience:
+    learner = SimpleNamespace(settings=RlParams(critic="tree", **settings), survey=lambda batch: surveyed(old, free))
+    return prepare(learner, batch)[0]
+
+
+# Three kinds, drawn by force, of which the policy would hardly ever draw the first; the second is two tokens long.
+KINDS = [drawn("r", forced=True, credit=credit) for credit in (0.35, 0.45, 0.50)]
+OLD = torch.tensor([[0.001, 1.0], [0.5, 0.6], [0.699, 1.0]]).log()
+
+
+def test_forced_actions_are_weighed_as_the_policy_would_have_drawn_them():
+    free = torch.ones(3, 2, dtype=torch.bool)
+    found = prepared(KINDS, OLD, free, scale_advantages=False)
+    value = 0.001 * 0.35 + 0.30 * 0.45 + 0.699 * 0.50
+    assert found.weights.tolist() == pytest.approx([0.001, 0.30, 0.699], abs=1e-6)
+    assert found.advantages[:, 0].tolist() == pytest.approx([0.35 - value, 0.45 - value, 0.50 - value], abs=1e-6)
+    assert found.advantages[1, 0] < 0  # worse than what the policy does, if better than the mean of the three
+
+
+def test_the_gradient_over_all_actions_of_a_state_is_exact():
+    logits = torch.tensor([-1.0, 0.5, 0.2], requires_grad=True)
+    credits = torch.tensor([0.35, 0.45, 0.50])
+    (expected,) = torch.autograd.grad((logits.softmax(0) * credits).sum(), logits)
+    old = logits.detach().log_softmax(0)
+    batch = [drawn("r", credit=float(c), probability=float(p)) for c, p in zip(credits, old.exp(), strict=True)]
+    free = torch.ones(3, 1, dtype=torch.bool)
+    experience = prepared(batch, old[:, None], free, scale_advantages=False)
+    total, _ = loss(MicroBatch(logits.log_softmax(0)[:, None], None, free, 3), experience, RlParams(critic="tree"))
+    assert torch.autograd.grad(-total, logits)[0].tolist() == pytest.approx(expected.tolist(), abs=1e-6)
+
+
+def test_with_a_tree_as_critic_advantages_do_not_decay_with_length():
+    batch = [drawn("a", credit=1.0), drawn("a", credit=0.0)]
+    free = torch.tensor([[True] * 8, [True] + [False] * 7])
+    found = prepared(batch, torch.zeros(2, 8), free, scale_advantages=False, lam=0.5, gamma=0.5)
+    assert found.advantages.tolist() == [[0.5] * 8, [-0.5] + [0.0] * 7]
+
+
+def test_advantages_are_scaled_and_keep_their_sign():
+    # long right actions beside a short wrong one, and a state of two short ones
+    advantages = torch.tensor(
+        [[0.5, 0.5, 0.5, 0.0], [-0.5, 0.0, 0.0, 0.0], [0.1, 0.0, 0.0, 0.0], [-0.1, 0.0, 0.0, 0.0]]
+    )
+    free = advantages != 0
+    weights = torch.tensor([0.25, 0.25, 0.25, 0.25])
+    found = scaled(advantages, free, weights, least=0.1)
+    unit = math.sqrt((4 * 0.25 + 2 * 0.01) / 6)
+    assert found.tolist() == [pytest.approx((row / unit).tolist()) for row in advantages]
+    assert scaled(torch.tensor([[0.002]]), free[:1, :1], weights[:1], least=0.1).item() == pytest.approx(0.02)
+
+
+def test_the_old_name_of_the_setting_says_what_it_is_now():
+    with pytest.raises(ValidationError, match=r"whiten: advantages are only scaled now.* set scale_advantages"):
+        RlParams(whiten=False)

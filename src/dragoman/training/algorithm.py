@@ -1,7 +1,9 @@
 """What an algorithm is: three functions that the loop and the learner call, and what these need to be there.
 
 The loop calls `collect` with an iteration's questions. The learner calls `prepare` with the actions that were chosen, and
-then `loss` with micro-batches of them, adding up the gradients of each optimizer step.
+then `loss` with micro-batches of them, adding up the gradients of each optimizer step. An iteration's loss is one sum over
+its actions, whose parts these are. A step's gradient is multiplied by the number of steps in an epoch, so that it
+estimates the gradient of the whole.
 """
 
 from __future__ import annotations
@@ -10,7 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from dragoman.core.types import Question
@@ -35,27 +36,20 @@ class Collected:
 
 
 class MicroBatch(NamedTuple):
-    """Some actions of an optimizer step under the weights that are trained: a actions, of at most m tokens each."""
+    """Some actions of an iteration under the weights that are trained: a actions, of at most m tokens each."""
 
     logprobs: Tensor
     """[a, m] with a gradient; 0 where there is no token."""
     values: Tensor | None
     """[a, m] the critic's, with a gradient; None without one."""
-    mask: Tensor
-    """[a, m] bool: there is such a token."""
-    weights: Tensor
-    """[a] see `Algorithm.weigh`."""
+    free: Tensor
+    """[a, m] bool: there is such a token, and the grammar did not force it."""
     tokens: int
-    """In the whole optimizer step."""
+    """Free ones, in the whole iteration."""
 
 
 Figures = dict[str, float]
 """For the history, by the names of its columns."""
-
-
-def equal_weights(actions: Sequence[Sample]) -> Tensor:
-    """[a] ones."""
-    return torch.ones(len(actions))
 
 
 @dataclass(frozen=True)
@@ -68,9 +62,7 @@ class Algorithm:
     prepare: Callable[[Learner, Sequence[Sample]], tuple[Any, Figures]]
     """A tuple of tensors, [a] or [a, m], for the actions of a batch, and figures for the history."""
     loss: Callable[[MicroBatch, Any, RlParams], tuple[Tensor, Figures]]
-    """A scalar for a micro-batch, given its part of those tensors, and figures. Both add up over an optimizer step."""
-    weigh: Callable[[Sequence[Sample]], Tensor] = equal_weights
-    """[a] how much each action of an optimizer step counts."""
+    """A scalar for a micro-batch, given its part of those tensors, and figures. Both add up over an iteration."""
     needs_reference: Callable[[RlParams], bool] = lambda settings: False
     """Whether the warm-up's log-probabilities are asked for."""
     needs_critic: Callable[[RlParams], bool] = lambda settings: False

@@ -56,6 +56,11 @@ class Batch:
     allowed: Tensor | None
     """[a, m, vocabulary / 32] int32 bit mask of the tokens that the grammar allowed; None when no action had one."""
 
+    @property
+    def free(self) -> Tensor:
+        """[a, m] bool: there is such a token, and the grammar allowed others beside it."""
+        return self.mask if self.allowed is None else self.mask & several(self.allowed)
+
 
 @dataclass(frozen=True)
 class MarkedBatch:
@@ -80,6 +85,11 @@ class MarkedBatch:
     """[a, o] bool: the option is part of the action."""
     mask: Tensor
     """[a, m] bool: there is such a decision."""
+
+    @property
+    def free(self) -> Tensor:
+        """[a, m] bool: no grammar forces a decision at marks."""
+        return self.mask
 
 
 def rows(samples: Sequence[Sample], indices: Sequence[int]) -> list[Row]:
@@ -195,6 +205,11 @@ class AllowedTokens:
             self._masks[key] = self._compute(sample)
         return self._masks[key]
 
+    def free(self, sample: Sample) -> int:
+        """How many of its choices the grammar did not make."""
+        bits = self(sample) if sample.marks is None else None
+        return sample.length if bits is None else int(several(bits).sum())
+
     def _compute(self, sample: Sample) -> Tensor:
         import xgrammar
 
@@ -221,6 +236,11 @@ def lay_out(
         else collate(group, samples, allowed, allowed.pad_id)
         for group in micro_batches(rows(samples, indices), max_tokens)
     ]
+
+
+def several(bits: Tensor) -> Tensor:
+    """Of bit masks [..., words], as [...]: whether more than one bit is set."""
+    return ((bits != 0).sum(-1) > 1) | ((bits & (bits - 1)) != 0).any(-1)
 
 
 def unpack(bits: Tensor, size: int) -> Tensor:

@@ -28,7 +28,7 @@ class Learner:
     """A policy, with the critic and the reference that the algorithm needs, and one optimizer.
 
     Args:
-        algorithm: its `prepare`, `weigh` and `loss` are called.
+        algorithm: its `prepare` and `loss` are called.
         warm_up: model folder to start from, which is also the reference.
         seed: of the first weights of adapters and heads.
     """
@@ -63,38 +63,54 @@ class Learner:
         s = self.settings
         seen: dict[str, list[float]] = defaultdict(list)
         groups = rows(batch, range(len(batch)))
+        tokens = self._free_tokens(batch)
         with bar("learn", s.epochs * len(batch)) as advance:
             for _ in range(s.epochs):
                 shuffle.shuffle(groups)  # siblings stay together: they share their prompt
-                for mini in _mini_batches(groups, s.batch_size):
+                steps = _mini_batches(groups, s.batch_size)
+                for mini in steps:
                     indices = [i for row in mini for i in row.actions]
-                    step = self.step(batch, indices, experience)
+                    step = self.step(batch, indices, experience, steps=len(steps), tokens=tokens)
                     for name, value in step.items():
                         seen[name].append(value)
                     advance(" ".join(f"{name} {value:.3f}" for name, value in step.items()), steps=len(indices))
         self.allowed.forget()
         return {name: sum(values) / len(values) for name, values in seen.items()}
 
-    def step(self, batch: Sequence[Sample], indices: Sequence[int], experience: Any) -> dict[str, float]:
-        """One optimizer step on some actions of a batch, in micro-batches whose gradients add up."""
+    def step(
+        self,
+        batch: Sequence[Sample],
+        indices: Sequence[int],
+        experience: Any,
+        *,
+        steps: int = 1,
+        tokens: int | None = None,
+    ) -> dict[str, float]:
+        """One optimizer step on some actions of a batch, in micro-batches whose gradients add up.
+
+        Args:
+            steps: into how many the batch is cut. Loss and figures are multiplied by it, so that each step estimates those of
+                the whole batch, and their mean over an epoch is exact.
+            tokens: free ones of the whole batch, where they are counted already.
+        """
         device = self.actor.device
-        weights = torch.zeros(len(batch))
-        weights[list(indices)] = self.algorithm.weigh([batch[i] for i in indices])
-        tokens = sum(batch[i].length for i in indices)
+        tokens = self._free_tokens(batch) if tokens is None else tokens
         self.optimizer.zero_grad(set_to_none=True)
         figures: dict[str, float] = defaultdict(float)
         for micro in self.batches(batch, indices):
             policy = self.actor(micro, self.settings.exploration.temperature)
             values = None if self.critic is None else self.critic(micro, policy)
-            weight, mask = weights[micro.actions].to(device), micro.mask.to(device)
             part = _part(experience, micro, device)
             loss, own = self.algorithm.loss(
-                MicroBatch(policy.logprobs, values, mask, weight, tokens), part, self.settings
+                MicroBatch(policy.logprobs, values, micro.free.to(device), tokens), part, self.settings
             )
-            loss.backward()
+            (steps * loss).backward()
             for name, value in own.items():
-                figures[name] += value
+                figures[name] += steps * value
         return {**figures, "grad_norm": self._apply_gradients()}
+
+    def _free_tokens(self, batch: Sequence[Sample]) -> int:
+        return max(1, sum(map(self.allowed.free, batch)))
 
     def batches(self, batch: Sequence[Sample], indices: Sequence[int]) -> list[Batch | MarkedBatch]:
         return lay_out(batch, indices, self.allowed, self.settings.micro_batch_tokens)
@@ -104,7 +120,7 @@ class Learner:
         """One pass of the policy over a batch and, where they are needed, one of the reference and of the critic."""
         shape = (len(batch), max(sample.length for sample in batch))
         old, raw, entropy, under_reference, values = (torch.zeros(shape) for _ in range(5))
-        mask = torch.zeros(shape, dtype=torch.bool)
+        mask, free = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.bool)
         with bar("prepare", len(batch)) as advance:
             for micro in self.batches(batch, range(len(batch))):
                 policy = self.actor(micro, self.settings.exploration.temperature)
@@ -114,13 +130,13 @@ class Learner:
                 entropy[place] = policy.entropy.cpu()
                 if self.critic is not None:
                     values[place] = self.critic(micro, policy).cpu()
-                mask[place] = micro.mask
+                mask[place], free[place] = micro.mask, micro.free
                 if self.needs_reference:
                     under_reference[place] = self._under_reference(micro).cpu()
                 advance(steps=len(micro.actions))
         engine, reported = engine_logprobs(batch, raw)
         reference = under_reference if self.needs_reference else old
-        return Survey(old, raw, entropy, reference, values, engine, reported, mask)
+        return Survey(old, raw, entropy, reference, values, engine, reported, mask, free)
 
     def _under_reference(self, micro: Batch | MarkedBatch) -> Tensor:
         with self.actor.without_adapter():

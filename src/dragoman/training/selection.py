@@ -41,6 +41,14 @@ def with_contrast(found: Sequence[Sample]) -> list[Sample]:
     return [x for x in found if max(credits[x.group]) - min(credits[x.group]) > CONTRAST]
 
 
+def siblings(batch: Sequence[Sample]) -> list[list[int]]:
+    """The places of the actions of each state, in the order in which the states first come."""
+    places: dict[str, list[int]] = defaultdict(list)
+    for i, sample in enumerate(batch):
+        places[sample.group].append(i)
+    return list(places.values())
+
+
 def mean_reward(episodes: Sequence[Episode], reward: str) -> float:
     """Over all trajectories that have one; 0 where none has."""
     rewarded = [r for e in episodes for t in e.trajectories if (r := t.rewards.get(reward)) is not None]

@@ -184,14 +184,22 @@ class RlParams(Section):
     epochs: int = Field(1, ge=1)
     kl_coef: float = Field(0.005, ge=0)
     """PPO: what leaving the warm-up takes off a token's reward."""
+    loss: Literal["clip", "gspo", "cispo"] = "clip"
+    """PPO and GRPO: what is maximized, see `training.surrogates`. GSPO wants a `clip` below 0.001."""
     clip: float = Field(0.2, gt=0, lt=1)
     """PPO and GRPO."""
+    max_ratio: float | None = Field(None, gt=1)
+    """PPO and GRPO. An action that became this many times likelier, or less likely, as a whole is not learnt from any more."""
+    min_std: float = Field(0.1, gt=0)
+    """PPO and GRPO divide advantages by their deviation, but by no less than this: else small differences of credit, such as
+    those of a price, would count as much as right against wrong."""
     value_coef: float = Field(0.5, gt=0)
     """PPO, as the next three."""
     gamma: float = Field(1.0, gt=0, le=1)
     lam: float = Field(0.95, ge=0, le=1)
-    whiten: bool = True
-    """Advantages with mean 0 and standard deviation 1 over an iteration."""
+    """With `critic: tree` both are 1, whatever is set."""
+    scale_advantages: bool = True
+    """Advantages in units of their root mean square over an iteration."""
     importance_cap: float = Field(2.0, ge=1)
     """PPO and GRPO. Most that a token may be weighted up for having been likelier to the trainer than to the engine."""
     max_grad_norm: float = Field(1.0, gt=0)
@@ -207,6 +215,13 @@ class RlParams(Section):
     guards: GuardParams = GuardParams()
     mygo: MygoParams = MygoParams()
     grpo: GrpoParams = GrpoParams()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _advantages_are_not_centred(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "whiten" in values:
+            raise ValueError("whiten: advantages are only scaled now, and not centred: set scale_advantages instead")
+        return values
 
     @model_validator(mode="after")
     def _the_policy_explores(self) -> RlParams:

@@ -5,6 +5,7 @@ Shapes: a actions, of at most m tokens each. Everything is zero where an action 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -38,17 +39,35 @@ class Survey:
     """bool: the engine did."""
     mask: Tensor
     """bool: there is such a token."""
+    free: Tensor
+    """bool: and the grammar left a choice. What is said of a policy is said of these: the others have probability 1."""
+
+    def informed(self, batch: Sequence[Sample]) -> list[Sample]:
+        """The batch, with the probability of each written action that was forced: the old policy's, of all its tokens.
+
+        Siblings of every kind, drawn by force, are no sample of the policy. Their shares are what it would have given them.
+        """
+        written = self.old.double().sum(1).exp().tolist()
+        return [
+            dataclasses.replace(x, probability=p) if x.forced and x.marks is None else x
+            for x, p in zip(batch, written, strict=True)
+        ]
 
     def figures(self) -> dict[str, float]:
         """What it says about the health of a run, by the names of the history's columns."""
         difference = (self.raw - self.engine)[self.mask & self.reported]
         ratios = difference.exp().quantile(torch.tensor([0.05, 0.5, 0.95])).tolist() if len(difference) else [1.0] * 3
         return {
-            "kl": float((self.old - self.reference)[self.mask].mean()),
-            "entropy": float(self.entropy[self.mask].mean()),
+            "kl": _mean((self.old - self.reference)[self.free]),
+            "entropy": _mean(self.entropy[self.free]),
             "engine_difference": float(difference.abs().mean()) if len(difference) else 0.0,
             **{f"engine_ratio_{q}": r for q, r in zip(("p05", "p50", "p95"), ratios, strict=True)},
         }
+
+
+def _mean(values: Tensor) -> float:
+    """0 where there are none: every token was forced."""
+    return float(values.mean()) if len(values) else 0.0
 
 
 def engine_logprobs(batch: Sequence[Sample], own: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,17 +4,16 @@ A group is the actions drawn at one state, which a tree has at every depth. Thei
 is needed.
 
 1. Roll out a tree for each question, and credit each action with the mean reward below it.
-2. Drop the groups whose credits are all equal, since they say nothing, and count them.
+2. Drop the groups that earned equal rewards, since they say nothing, and count them.
 3. Take as advantage how far a credit lies from its group's mean, in standard deviations (section 4.1.2).
-4. Weigh actions so that the loss is a mean over groups.
+4. Weigh actions so that the loss of an iteration is a mean over its groups.
 5. Take optimizer steps on the clipped surrogate less the divergence from the warm-up (eq. 3 and 4).
 
-Shapes: a actions, of at most m tokens each. Everything is zero where an action has no token.
+Shapes: a actions, of at most m tokens each. Everything is zero where an action has no token, or one that is not free.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,10 +22,12 @@ from torch import Tensor
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
+from dragoman.rollout.credit import shares
 from dragoman.rollout.samples import Sample
 from dragoman.training.algorithm import Algorithm, Collected, MicroBatch
-from dragoman.training.selection import with_contrast
+from dragoman.training.selection import siblings, with_contrast
 from dragoman.training.settings import RlParams
+from dragoman.training.surrogates import beyond_clip, surrogate
 from dragoman.training.survey import engine_correction
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Experience(NamedTuple):
     """[a, m]"""
     advantages: Tensor
     """[a]"""
+    weights: Tensor
+    """[a]"""
 
 
 async def collect(loop: Loop, questions: Sequence[Question]) -> Collected:
@@ -62,31 +65,24 @@ async def collect(loop: Loop, questions: Sequence[Question]) -> Collected:
 
 def prepare(learner: Learner, batch: Sequence[Sample]) -> tuple[Experience, dict[str, float]]:
     """Old and reference log-probabilities, and how each action compares with its siblings."""
-    seen = learner.survey(batch)
-    correction = engine_correction(seen.raw, seen.engine, seen.mask, cap=learner.settings.importance_cap)
-    # 3.
-    return Experience(seen.old, seen.reference, correction, group_advantages(batch)), seen.figures()
+    s, seen = learner.settings, learner.survey(batch)
+    batch = seen.informed(batch)
+    correction = engine_correction(seen.raw, seen.engine, seen.free, cap=s.importance_cap)
+    # 3. and 4.
+    advantages, weights = group_advantages(batch, least=s.min_std), group_weights(batch)
+    return Experience(seen.old, seen.reference, correction, advantages, weights), seen.figures()
 
 
 def loss(micro: MicroBatch, experience: Experience, settings: RlParams) -> tuple[Tensor, dict[str, float]]:
     """-J_GRPO (eq. 3)."""
     # 5.
-    old, reference, correction, advantages = experience
-    value = grpo_loss(
-        micro.logprobs,
-        old,
-        reference,
-        advantages,
-        correction,
-        micro.weights,
-        micro.mask,
-        clip=settings.clip,
-        kl_coef=settings.grpo.kl_coef,
-    )
-    beyond = ((micro.logprobs.detach() - old).exp() - 1).abs() > settings.clip
+    old, reference, correction, advantages, weights = experience
+    objective = correction * surrogate(micro.logprobs, old, advantages[:, None], micro.free, settings)
+    objective = objective - settings.grpo.kl_coef * divergence(micro.logprobs, reference)
+    value = grpo_loss(objective, weights, micro.free)
     return value, {
         "policy_loss": float(value.detach()),
-        "clip_fraction": float((beyond & micro.mask).sum()) / micro.tokens,
+        "clip_fraction": beyond_clip(micro.logprobs, old, micro.free, settings) / micro.tokens,
     }
 
 
@@ -99,25 +95,27 @@ def check(settings: RlParams) -> None:
         raise UserError("grpo compares siblings, and single trajectories have none: raise rl.exploration.breadth")
 
 
-def group_advantages(batch: Sequence[Sample]) -> Tensor:
-    """[a] A_i = (r_i - mean(r)) / std(r) over the draws of each group, equal draws being merged in a tree."""
-    groups: dict[str, list[Sample]] = defaultdict(list)
-    for sample in batch:
-        groups[sample.group].append(sample)
-    mean, std = {}, {}
-    for name, siblings in groups.items():
-        draws = sum(x.draws for x in siblings)
-        mean[name] = sum(x.draws * x.credit for x in siblings) / draws
-        std[name] = (sum(x.draws * (x.credit - mean[name]) ** 2 for x in siblings) / draws) ** 0.5
-    return torch.tensor([(x.credit - mean[x.group]) / (std[x.group] + 1e-6) for x in batch])
+def group_advantages(batch: Sequence[Sample], *, least: float) -> Tensor:
+    """[a] A_i = (r_i - mean(r)) / std(r) over each group, whose siblings count by their shares.
+
+    Args:
+        least: that is divided by. Else a price, or one lucky leaf of a large tree, would count as much as right against wrong.
+    """
+    advantages = torch.zeros(len(batch))
+    for group in siblings(batch):
+        actions = [batch[i] for i in group]
+        credits, share = torch.tensor([x.credit for x in actions]), torch.tensor(shares(actions))
+        distance = credits - (share * credits).sum()
+        advantages[group] = distance / (share * distance**2).sum().sqrt().clamp(min=least)
+    return advantages
 
 
-def group_weights(actions: Sequence[Sample]) -> Tensor:
-    """[a] weights that make a weighted sum over actions the mean over groups of the mean over each group's draws."""
-    draws: dict[str, int] = defaultdict(int)
-    for action in actions:
-        draws[action.group] += action.draws
-    return torch.tensor([action.draws / (draws[action.group] * len(draws)) for action in actions])
+def group_weights(batch: Sequence[Sample]) -> Tensor:
+    """[a] weights that make a weighted sum over an iteration's actions the mean over groups, of which siblings have shares."""
+    weights, groups = torch.zeros(len(batch)), siblings(batch)
+    for group in groups:
+        weights[group] = torch.tensor(shares([batch[i] for i in group])) / len(groups)
+    return weights
 
 
 def divergence(logprobs: Tensor, reference: Tensor) -> Tensor:
@@ -129,40 +127,18 @@ def divergence(logprobs: Tensor, reference: Tensor) -> Tensor:
     return ratio.exp() - ratio - 1
 
 
-def grpo_loss(
-    logprobs: Tensor,
-    old: Tensor,
-    reference: Tensor,
-    advantages: Tensor,
-    correction: Tensor,
-    weights: Tensor,
-    mask: Tensor,
-    *,
-    clip: float,
-    kl_coef: float,
-) -> Tensor:
-    """The objective J_GRPO, as a loss (eq. 3).
-
-    -sum over i of w_i 1/|o_i| sum over m of min(rho A_i, clip(rho, 1 - epsilon, 1 + epsilon) A_i) - beta D_KL
+def grpo_loss(objective: Tensor, weights: Tensor, free: Tensor) -> Tensor:
+    """The objective J_GRPO, as a loss (eq. 3): -sum over i of w_i 1/|o_i| sum over m of the objective of token m.
 
     Args:
-        logprobs: [a, m] under the policy that is trained.
-        old: [a, m] under the policy that drew the actions; rho is the ratio of the two.
-        reference: [a, m] under the reference policy, the warm-up.
-        advantages: [a] see `group_advantages`.
-        correction: [a, m] importance of trainer to engine, see `engine_correction`.
+        objective: [a, m] the surrogate less beta D_KL.
         weights: [a] w, see `group_weights`.
-        mask: [a, m] bool; |o_i| is its sum over m.
-        clip: epsilon.
-        kl_coef: beta.
+        free: [a, m] bool; |o_i| is its sum over m.
 
     Returns:
         A scalar.
     """
-    ratio, advantages = (logprobs - old).exp(), advantages[:, None]
-    surrogate = torch.min(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
-    objective = correction * surrogate - kl_coef * divergence(logprobs, reference)
-    return -(weights * (objective * mask).sum(1) / mask.sum(1)).sum()
+    return -(weights * (objective * free).sum(1) / free.sum(1).clamp(min=1)).sum()
 
 
 ALGORITHM = Algorithm(
@@ -170,7 +146,6 @@ ALGORITHM = Algorithm(
     collect,
     prepare,
     loss,
-    weigh=group_weights,  # 4.
     needs_reference=lambda settings: settings.grpo.kl_coef > 0,
     check=check,
 )

@@ -85,7 +85,7 @@ def prepare(learner: Learner, batch: Sequence[Sample]) -> tuple[tuple[()], dict[
 def loss(micro: MicroBatch, experience: tuple[()], settings: RlParams) -> tuple[Tensor, dict[str, float]]:
     """The negative log-likelihood (eq. 6)."""
     # 4.
-    value = likelihood_loss(micro.logprobs, micro.mask, tokens=micro.tokens)
+    value = likelihood_loss(micro.logprobs, micro.free, tokens=micro.tokens)
     return value, {"nll": float(value.detach())}
 
 
@@ -102,21 +102,21 @@ def raised(threshold: float, first: Sequence[float]) -> float:
     return max(threshold, sum(first) / len(first)) if first else threshold
 
 
-def likelihood_loss(logprobs: Tensor, mask: Tensor, *, tokens: int) -> Tensor:
+def likelihood_loss(logprobs: Tensor, free: Tensor, *, tokens: int) -> Tensor:
     """The negative log-likelihood of the agents' own tokens (eq. 6), as a mean over `tokens`.
 
     Every token of every turn, of planner and workers alike, counts the same, so this is the expectation over trajectories
-    but for a constant factor. Tokens that the grammar forced have probability 1 and add nothing.
+    but for a constant factor. Tokens that the grammar forced are not the agents' own: they have probability 1.
 
     Args:
         logprobs: [a, m] under the policy that is trained.
-        mask: [a, m] bool.
-        tokens: how many there are in the optimizer step, of which these actions may be a part.
+        free: [a, m] bool.
+        tokens: how many of them the iteration has, of which these actions may be a part.
 
     Returns:
         A scalar.
     """
-    return -(logprobs * mask).sum() / tokens
+    return -(logprobs * free).sum() / tokens
 
 
 ALGORITHM = Algorithm("mygo", collect, prepare, loss)

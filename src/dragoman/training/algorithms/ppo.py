@@ -1,21 +1,21 @@
 """Multi-agent PPO on credited actions (C-3PO: Guo et al. 2025, section 5 and appendix A.1).
 
-Every action of every role is an episode of its own for PPO: its state is a prompt, its steps are tokens, its reward comes
-with the last token. What ties the agents together is the credit, which is the expected reward of the whole system.
+Every action of every role is an episode of its own for PPO: its state is a prompt, its steps are the tokens that the grammar
+left free, its reward comes with the last. What ties the agents together is the credit, which is the expected reward of the whole system.
 
 1. Roll out a tree for each question (eq. 1 to 4), and credit each action with the mean reward below it (eq. 5).
 2. Reward the tokens of an action: its credit with the last, less a penalty at each for leaving the warm-up.
 3. Value the state before each token, by a critic or by the tree.
 4. Estimate advantages and returns (GAE, below eq. 9).
-5. Weigh actions so that the loss is a sum over roles (eq. 6 and 8).
+5. Weigh actions so that the loss of an iteration is a sum over roles (eq. 6 and 8).
 6. Take optimizer steps on the clipped surrogate (eq. 9) and the value loss (eq. 10), added as in eq. 11.
 
-Shapes: a actions, of at most m tokens each. Everything is zero where an action has no token.
+Shapes: a actions, of at most m tokens each. Everything is zero where an action has no token, or one that is not free.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,10 +24,12 @@ from torch import Tensor
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
+from dragoman.rollout.credit import shares
 from dragoman.rollout.samples import Sample
 from dragoman.training.algorithm import Algorithm, Collected, MicroBatch
-from dragoman.training.selection import with_contrast
+from dragoman.training.selection import siblings, with_contrast
 from dragoman.training.settings import RlParams
+from dragoman.training.surrogates import beyond_clip, surrogate
 from dragoman.training.survey import engine_correction
 
 if TYPE_CHECKING:
@@ -36,12 +38,13 @@ if TYPE_CHECKING:
 
 
 class Experience(NamedTuple):
-    """What PPO adds to a batch of actions. All are [a, m], and constant while it learns."""
+    """What PPO adds to a batch of actions, constant while it learns. All are [a, m] but the weights, which are [a]."""
 
     old: Tensor
     advantages: Tensor
     returns: Tensor
     correction: Tensor
+    weights: Tensor
 
 
 async def collect(loop: Loop, questions: Sequence[Question]) -> Collected:
@@ -66,42 +69,45 @@ async def collect(loop: Loop, questions: Sequence[Question]) -> Collected:
 def prepare(learner: Learner, batch: Sequence[Sample]) -> tuple[Experience, dict[str, float]]:
     """Token rewards, values, advantages and returns (appendix A.1), under the policy that drew the actions."""
     s, seen = learner.settings, learner.survey(batch)
-    mask = seen.mask
+    batch, free = seen.informed(batch), seen.free
     # 2.
     credit = torch.tensor([sample.credit for sample in batch])
-    rewards = token_rewards(credit, seen.old, seen.reference, mask, kl_coef=s.kl_coef)
-    # 3.
-    values = tree_values(batch)[:, None] * mask if s.critic == "tree" else seen.values
+    rewards = token_rewards(credit, seen.old, seen.reference, free, kl_coef=s.kl_coef)
+    # 3. A tree's value is that of a state, not of a token: anything but 1 would let advantages decay with an action's length.
+    tree = s.critic == "tree"
+    values = tree_values(batch)[:, None] * free if tree else seen.values * free
+    gamma, lam = (1.0, 1.0) if tree else (s.gamma, s.lam)
     # 4.
-    advantages = generalized_advantages(rewards, values, mask, gamma=s.gamma, lam=s.lam)
+    advantages = generalized_advantages(rewards, values, free, gamma=gamma, lam=lam)
     returns = advantages + values
-    unexplained = (returns - values)[mask].var(correction=0) / (returns[mask].var(correction=0) + 1e-8)
-    figures = {**seen.figures(), "explained_variance": float(1 - unexplained)}
-    if s.whiten:
-        advantages = whiten(advantages, mask)
-    correction = engine_correction(seen.raw, seen.engine, mask, cap=s.importance_cap)
-    return Experience(seen.old, advantages, returns, correction), figures
+    unexplained = (returns - values)[free].var(correction=0) / (returns[free].var(correction=0) + 1e-8)
+    figures = {**seen.figures(), "explained_variance": float((1 - unexplained).nan_to_num())}
+    # 5.
+    weights = role_weights(batch)
+    if s.scale_advantages:
+        advantages = scaled(advantages, free, weights, least=s.min_std)
+    correction = engine_correction(seen.raw, seen.engine, free, cap=s.importance_cap)
+    return Experience(seen.old, advantages, returns, correction, weights), figures
 
 
 def loss(micro: MicroBatch, experience: Experience, settings: RlParams) -> tuple[Tensor, dict[str, float]]:
-    """L_CLIP + c_v L_V (eq. 11)."""
+    """L_CLIP + c_v L_V (eq. 11); L_CLIP (eq. 9) is the sum over an action's tokens, and the weighted sum over actions."""
     # 6.
-    old, advantages, returns, correction = experience
-    clip = settings.clip
-    clipped = policy_loss(micro.logprobs, old, advantages, correction, micro.weights, micro.mask, clip=clip)
+    old, advantages, returns, correction, weights = experience
+    objective = correction * surrogate(micro.logprobs, old, advantages, micro.free, settings)
+    clipped = -(weights * objective.sum(1)).sum()
     squared = torch.zeros(())
     if micro.values is not None:
-        squared = value_loss(micro.values, returns, micro.weights, micro.mask)
-    beyond = ((micro.logprobs.detach() - old).exp() - 1).abs() > clip
+        squared = value_loss(micro.values, returns, weights, micro.free)
     return clipped + settings.value_coef * squared, {
         "policy_loss": float(clipped.detach()),
         "value_loss": float(squared.detach()),
-        "clip_fraction": float((beyond & micro.mask).sum()) / micro.tokens,
+        "clip_fraction": beyond_clip(micro.logprobs, old, micro.free, settings) / micro.tokens,
     }
 
 
-def token_rewards(credit: Tensor, logprobs: Tensor, reference: Tensor, mask: Tensor, *, kl_coef: float) -> Tensor:
-    """The credit with the last token, less a penalty at each for leaving the reference policy (appendix A.1).
+def token_rewards(credit: Tensor, logprobs: Tensor, reference: Tensor, free: Tensor, *, kl_coef: float) -> Tensor:
+    """The credit with the last free token, less a penalty at each for leaving the reference policy (appendix A.1).
 
     r(s_{t,m}, a_{t,m}) = [m = M] r_credit(s_t, a_t) - beta log(pi_old(a_{t,m} | s_{t,m}) / pi_ref(a_{t,m} | s_{t,m}))
 
@@ -109,27 +115,27 @@ def token_rewards(credit: Tensor, logprobs: Tensor, reference: Tensor, mask: Ten
         credit: [a].
         logprobs: [a, m] under the policy that drew the actions.
         reference: [a, m] under the reference policy, the warm-up.
-        mask: [a, m] bool.
+        free: [a, m] bool.
         kl_coef: beta.
 
     Returns:
         [a, m]
     """
-    rewards = -kl_coef * (logprobs - reference) * mask
-    last = mask.sum(1, keepdim=True) - 1
-    return rewards.scatter_add(1, last, credit[:, None].to(rewards.dtype))
+    rewards = -kl_coef * (logprobs - reference) * free
+    last = (free * torch.arange(1, free.shape[1] + 1)).argmax(1, keepdim=True)
+    return rewards.scatter_add(1, last, (credit * free.any(1))[:, None].to(rewards.dtype))
 
 
-def generalized_advantages(rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float, lam: float) -> Tensor:
+def generalized_advantages(rewards: Tensor, values: Tensor, free: Tensor, *, gamma: float, lam: float) -> Tensor:
     """Generalized advantage estimates over the tokens of each action (below eq. 9; Schulman et al. 2016).
 
     A_m = sum over l of (gamma lambda)^l delta_{m+l}, where delta_m = r_m + gamma V(s_{m+1}) - V(s_m). Nothing follows an
-    action's last token: the credit already is the expected reward of all that comes after.
+    action's last token: the credit already is the expected reward of all that comes after. A forced token is no step.
 
     Args:
         rewards: [a, m].
         values: [a, m].
-        mask: [a, m] bool.
+        free: [a, m] bool.
 
     Returns:
         [a, m]
@@ -138,66 +144,55 @@ def generalized_advantages(rewards: Tensor, values: Tensor, mask: Tensor, *, gam
     following = torch.zeros_like(rewards[:, 0])
     next_value = torch.zeros_like(following)
     for m in reversed(range(rewards.shape[1])):
+        here = free[:, m]
         delta = rewards[:, m] + gamma * next_value - values[:, m]
-        following = (delta + gamma * lam * following) * mask[:, m]
-        advantages[:, m] = following
-        next_value = values[:, m] * mask[:, m]
+        following = torch.where(here, delta + gamma * lam * following, following)
+        advantages[:, m] = following * here
+        next_value = torch.where(here, values[:, m], next_value)
     return advantages
 
 
-def policy_loss(
-    logprobs: Tensor, old: Tensor, advantages: Tensor, correction: Tensor, weights: Tensor, mask: Tensor, *, clip: float
-) -> Tensor:
-    """The clipped surrogate, as a loss (eq. 9): the sum over an action's tokens, the weighted sum over actions.
-
-    Args:
-        logprobs: [a, m] under the policy that is trained.
-        old: [a, m] under the policy that drew the actions.
-        advantages: [a, m].
-        correction: [a, m] importance of trainer to engine, see `engine_correction`.
-        weights: [a] see `role_weights`.
-        mask: [a, m] bool.
-        clip: epsilon.
-
-    Returns:
-        A scalar.
-    """
-    ratio = (logprobs - old).exp()
-    surrogate = torch.min(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
-    return -(weights * (correction * surrogate * mask).sum(1)).sum()
-
-
 def tree_values(batch: Sequence[Sample]) -> Tensor:
-    """[a] V(s) of the state each action was taken in: the mean credit of the actions that were drawn there.
+    """[a] V(s) of the state each action was taken in: the mean credit of its siblings, by their shares.
 
     A tree needs no critic to be learnt: it has tried each state more than once, and the mean of what followed is the
     Monte-Carlo estimate of its value (as in VinePPO: Kazemnejad et al. 2024).
     """
-    total: dict[str, float] = defaultdict(float)
-    draws: dict[str, int] = defaultdict(int)
-    for sample in batch:
-        total[sample.group] += sample.draws * sample.credit
-        draws[sample.group] += sample.draws
-    return torch.tensor([total[sample.group] / draws[sample.group] for sample in batch])
+    values = torch.zeros(len(batch))
+    for group in siblings(batch):
+        actions = [batch[i] for i in group]
+        values[group] = sum(share * x.credit for share, x in zip(shares(actions), actions, strict=True))
+    return values
 
 
-def value_loss(values: Tensor, returns: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
+def value_loss(values: Tensor, returns: Tensor, weights: Tensor, free: Tensor) -> Tensor:
     """Squared error to the empirical returns G = A + V (eq. 10): the sum over tokens, the weighted sum over actions."""
-    return (weights * ((values - returns).square() * mask).sum(1)).sum()
+    return (weights * ((values - returns).square() * free).sum(1)).sum()
 
 
-def role_weights(actions: Sequence[Sample]) -> Tensor:
-    """[a] weights that make a weighted sum over actions the sum over roles of the mean over each role's draws (eq. 8)."""
-    counts: dict[str, int] = defaultdict(int)
-    for action in actions:
-        counts[action.role] += action.draws
-    return torch.tensor([action.draws / counts[action.role] for action in actions])
+def role_weights(batch: Sequence[Sample]) -> Tensor:
+    """[a] weights of an iteration: a sum over roles of the mean over each role's states (eq. 8), of which siblings have shares.
+
+    So with pi_old as shares, the surrogate of a state is the sum of pi(a) A(a) over its siblings, and its gradient exact.
+    """
+    weights, states = torch.zeros(len(batch)), Counter[str]()
+    for group in siblings(batch):
+        states[batch[group[0]].role] += 1
+        weights[group] = torch.tensor(shares([batch[i] for i in group]))
+    return weights / torch.tensor([states[x.role] for x in batch])
 
 
-def whiten(advantages: Tensor, mask: Tensor) -> Tensor:
-    """Advantages with mean 0 and standard deviation 1 over all tokens."""
-    values = advantages[mask]
-    return (advantages - values.mean()) / (values.std(correction=0) + 1e-6) * mask
+def scaled(advantages: Tensor, free: Tensor, weights: Tensor, *, least: float) -> Tensor:
+    """Advantages in units of their root mean square over all free choices, as they are weighed; 0 stays 0.
+
+    They have their baseline already. To centre them again, over tokens, would let a state's worse action gain by what long
+    actions of other states lost.
+
+    Args:
+        least: of what they are divided by, so that small ones stay small.
+    """
+    each = weights[:, None] * free
+    return advantages / ((each * advantages.square()).sum() / each.sum().clamp(min=1e-9)).sqrt().clamp(min=least)
 
 
 ALGORITHM = Algorithm(
@@ -205,7 +200,6 @@ ALGORITHM = Algorithm(
     collect,
     prepare,
     loss,
-    weigh=role_weights,  # 5.
     needs_reference=lambda settings: settings.kl_coef > 0,
     needs_critic=lambda settings: settings.critic != "tree",
 )
