@@ -1,12 +1,13 @@
 """What every algorithm must do: find the better of two arms, add micro-batches up, survive a kill, and train any system."""
 
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 import torch
 from fakes import ScriptedEngine
-from toy import SETTINGS, TWO_ARMS, Killed, ToyRuntime, late_reward, make_run
+from toy import SETTINGS, TWO_ARMS, AtMarks, Killed, ToyRuntime, late_reward, make_run
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
@@ -243,6 +244,30 @@ async def test_every_system_can_be_trained_by_every_algorithm(tiny_model, tmp_pa
         assert {column.removeprefix("actions_") for column in row if column.startswith("actions_")} <= roles
     after = run.learner.actor.state()
     assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("name", ["ppo", "grpo"])
+async def test_at_marks_a_whole_tree_is_learnt_with_exact_shares(tiny_model, tmp_path, name):
+    """Both arms, and after each all eight selections: of three words, each in or out."""
+    runtime = ToyRuntime(AtMarks())
+    whole = Exploration(breadth=(2, 8), force=0)
+    run = make_run(name, tiny_model, runtime, tmp_path / "rl", iterations=1, exploration=whole, critic="tree")
+    try:
+        await run.train()
+    finally:
+        await runtime.close()
+    learnt = read_samples(tmp_path / "rl/samples.parquet")
+    assert {x.role for x in learnt} == {"choose", "pick"}
+    for role, siblings in (("choose", 2), ("pick", 8)):
+        groups = Counter(x.group for x in learnt if x.role == role)
+        assert set(groups.values()) == {siblings}
+        for group in groups:  # nothing is left out, so probabilities add up
+            assert sum(x.probability for x in learnt if x.group == group) == pytest.approx(1, abs=1e-6)
+    right = next(x for x in learnt if x.role == "choose" and x.credit > 0)
+    pear = [x for x in learnt if x.role == "pick" and x.episode == right.episode and x.credit == 1.0]
+    assert right.credit == pytest.approx(pear[0].probability) and len(pear) == 1
+    (row,) = run.history
+    assert row["engine_difference"] < 1e-3 and row["entropy"] > 0.1
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

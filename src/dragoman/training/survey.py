@@ -81,5 +81,9 @@ def engine_logprobs(batch: Sequence[Sample], own: Tensor) -> tuple[Tensor, Tenso
 
 
 def engine_correction(trainer: Tensor, engine: Tensor, mask: Tensor, *, cap: float) -> Tensor:
-    """[a, m] weights min(pi_trainer / pi_engine, cap), for engines compute the same model a little differently."""
+    """[a, m] weights min(pi_trainer / pi_engine, cap), for engines compute the same model a little differently.
+
+    Engines report the model's own probability of a written token, before grammar and temperature. So this is the ratio of
+    those, and not of the distributions that were sampled from. At marks the two are one.
+    """
     return torch.where(mask, (trainer - engine).exp().clamp(max=cap), 0.0)
