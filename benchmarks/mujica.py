@@ -4,7 +4,7 @@
 - MyGO and GRPO: trajectories and minutes up to the first dev score that both have reached (table 7);
 - the warm-up's plan as a graph and as a chain: EM and F1, calls and seconds a question, one question at a time (section 4.2.2).
 
-It runs the commands that docs/training.md names, and prints them. Each goes on where it was when it has been cut short.
+It runs the commands that docs/algorithms.md names, and prints them. Each goes on where it was when it has been cut short.
 
     python -m benchmarks.mujica --out results/rollout/mujica --environments text,graph --limit 150
 """

@@ -156,7 +156,7 @@ async def train(
 def imitation_loss(logprobs: Tensor, lengths: Tensor, state: Tensor) -> Tensor:
     """-log of the probability that any right action is taken, by choice; the mean over states.
 
-    L = mean over states s of -1/|s| log sum over right a of exp(sum over m of log pi(a_m | s))
+    L = mean over states s of -1/|s| log sum over right a of exp(sum over m of log pi(a_m | s)).
 
     A choice has length 1, so this is cross-entropy with the set of right options. A selection has one right action and a
     length of its options, so this is the mean binary cross-entropy of its options.

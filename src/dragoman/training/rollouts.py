@@ -61,8 +61,8 @@ class Rollouts:
 def summary(episodes: Sequence[Episode], reward: str) -> dict[str, Any]:
     """What greedy episodes are worth, by the names of the columns of `dev.csv`.
 
-    These are the mean reward, the decisions and steps (with searches and calls of the LLM) per question, the recall and the
-    precision of gold passages where they are known, and the share of each first decision.
+    These are the mean reward, the decisions and steps (with searches and calls of the LLM) per question, and the share of
+    each first decision. Where gold passages are known, their recall and precision are there too.
     """
     trajectories = [e.trajectories[0] for e in episodes]
     rewarded = [r for t in trajectories if (r := t.rewards.get(reward)) is not None]
