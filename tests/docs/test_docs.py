@@ -15,7 +15,6 @@ from dragoman.cli import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
-GUIDES = ("architecture.md", "operations.md")
 DRAGOMAN: Any = typer.main.get_command(app)
 
 
@@ -80,16 +79,25 @@ def test_the_example_of_a_fork_prints_what_the_page_says():
     assert done.stdout.strip() == re.search(r"^prints `([^`]+)`", page, re.M)[1]
 
 
-def test_settings_that_the_guide_names_exist():
+def test_settings_that_the_pages_name_exist():
     from dragoman.config import Params
+    from dragoman.systems import build
 
     sections = {field.alias or name: field.annotation for name, field in Params.model_fields.items()}
-    named = set()
-    for text in (PAGES[page] for page in GUIDES):
-        named |= set(re.findall(r"`(serve|promote|train|policies|llm)\.(\w+)`", text))
-    assert ("serve", "champion_poll_s") in named
-    for section, key in named:
-        assert key in sections[section].model_fields, f"{section}.{key}"
+    stages = "serve|promote|train|policies|llm|seeds|sft|rl|evaluate|llm_cache"
+    named, of_systems = set(), set()
+    for page in PAGES.values():
+        named |= set(re.findall(rf"(?:`|--set\s+\"?)((?:{stages})(?:\.(?!jsonl)[a-z_]+)+)(?=[`:=])", page))
+        of_systems |= set(re.findall(r"(?:`|--set\s+\"?)(?:systems\.)?(c3po|mujica)\.([a-z_]+)(?=[`:=])", page))
+    assert {"serve.champion_poll_s", "seeds.exploration.breadth"} <= named and ("c3po", "decide") in of_systems
+    for setting in named:
+        section, *keys = setting.split(".")
+        holder: Any = sections[section]
+        for key in keys:
+            assert key in holder.model_fields, setting
+            holder = holder.model_fields[key].annotation
+    for system, key in of_systems:
+        assert hasattr(build(system), key), f"{system}.{key}"
 
 
 def test_services_and_metrics_that_the_guide_names_exist():
