@@ -66,9 +66,10 @@ async def test_a_question_is_answered_along_its_triples(graph):
     plans = ["[Ask] Nihonium", "[Ask] Japan", "[Answer]"]
     trajectory, episode = await run(graph, plans, SAID, candidates="gold", k=1)
     assert (trajectory.stop, trajectory.passages) == (StopReason.ANSWERED, ["Nihonium", "Japan"])
-    assert all("\nEntities to start from: Nihonium\nQuestion: " in prompt for prompt in prompts(episode, "planner"))
+    start = f"Question: {QUESTION.question}\nEntities to start from: Nihonium\n\nKnown so far:\n"
+    assert all(prompt.startswith(start) for prompt in prompts(episode, "planner"))
     first, second = prompts(episode, "worker")
-    assert first.startswith("[1] Nihonium: named after: Japan. symbol: Nh.")
+    assert first.startswith("Question: Nihonium\n\n[1] Nihonium: named after: Japan. symbol: Nh.")
     assert "capital: Tokyo. named after of: Nihonium. country of: Tokyo." in second
     worker = next(node for node in episode.nodes if node.role == "worker")
     assert "knowledge graph" in worker.prompt[0][1]

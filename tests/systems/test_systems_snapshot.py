@@ -45,6 +45,7 @@ VARIANTS = {
         *({"queries": queries, "shots": 2} for queries in ("span", "phrase", "names")),
         {"queries": "names", "select": "titles", "filter_words": 5},
         {"thoughts": True, "strategy": "Plan", "query_chars": 20},
+        {"queries": "names", "prompts": "brief", "shots": 1},
     ],
     "mujica": [
         {"queries": "span", "answers": "planner", "shots": 1},

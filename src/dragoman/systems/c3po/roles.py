@@ -12,7 +12,7 @@ from dragoman.systems.c3po import actions, marks, oracle
 from dragoman.systems.c3po.queries import first_queries, next_queries, shown
 from dragoman.systems.c3po.settings import Settings
 from dragoman.systems.grammar import Indices, Line, Titles
-from dragoman.systems.prompts import load, number, one_line
+from dragoman.systems.prompts import Prompt, load, number, one_line
 
 TITLE_TOKENS = 24
 """What a title may cost where the filter selects by title."""
@@ -22,7 +22,7 @@ def router(settings: Settings) -> Role:
     """The reasoning router; its state is the question."""
     return Role(
         "router",
-        load(__package__, "router"),
+        _prompt("router", settings),
         grammar=lambda question: actions.router(first_queries(settings, question), settings.strategy),
         view=lambda question: {"question": question},
         max_tokens=settings.action_tokens,
@@ -38,7 +38,7 @@ def information_filter(settings: Settings) -> Role:
     tokens = _action_tokens(settings)
     return Role(
         "filter",
-        load(__package__, "filter_by_title" if by_title else _prompt("filter", settings)),
+        _prompt("filter", settings, "filter_by_title" if by_title else _with_thought("filter", settings)),
         grammar=lambda question, objective, passages: actions.information_filter(
             _titles(passages) if by_title else Indices(len(passages)), _thought(settings)
         ),
@@ -58,13 +58,13 @@ def decision_maker(settings: Settings) -> Role:
     """The decision maker; its state is the question, the roadmap and the passages kept, and here the queries so far."""
     return Role(
         "decide",
-        load(__package__, _prompt("decide", settings)),
+        _prompt("decide", settings, _with_thought("decide", settings)),
         grammar=lambda question, roadmap, kept, asked: actions.decision_maker(
             next_queries(settings, question, kept, asked), _thought(settings)
         ),
         view=lambda question, roadmap, kept, asked: {
             "question": question,
-            "roadmap": roadmap,
+            "roadmap": f"\nPlan:\n{roadmap}\n" if roadmap else "",
             "passages": number(kept, settings.proxy_words),
             "searches": "; ".join(shown(settings, query, question) for query in asked) or "(none)",
         },
@@ -85,7 +85,15 @@ def roadmap(settings: Settings) -> Ask:
     )
 
 
-def _prompt(name: str, settings: Settings) -> str:
+def _prompt(role: str, settings: Settings, full: str = "") -> Prompt:
+    """A role's prompt, whose full form may have another name. A brief one has the examples of the full one."""
+    prompt = load(__package__, full or role)
+    if settings.prompts == "brief":
+        return replace(load(__package__, f"{role}_brief"), examples=prompt.examples)
+    return prompt
+
+
+def _with_thought(name: str, settings: Settings) -> str:
     return f"{name}_with_thought" if settings.thoughts else name
 
 

@@ -37,7 +37,7 @@ class Settings:
     decide: DecideMode = "text"
     """Whether the agents write their actions, as in the paper, or score what they may do, listed: see `marks.py`."""
     prompts: PromptMode = "full"
-    """`brief` has no instructions, and the question comes first: for a proxy that is trained."""
+    """`brief` has no instructions: for a proxy that is trained, or reads examples. Either way the question comes first."""
     roadmap: bool = True
     """Whether the LLM writes a plan first. Those of a small LLM are worth nothing."""
     queries: QueryMode = "free"
@@ -69,6 +69,8 @@ class Settings:
             raise UserError("select: titles is for models too small to write thoughts; leave one of the two out")
         if self.decide == "marks" and self.thoughts:
             raise UserError("decide: marks writes nothing, so no thoughts; set one of the two to another value")
+        if self.prompts == "brief" and self.thoughts:
+            raise UserError("prompts: brief asks for no thoughts; set prompts: full, or thoughts: false")
 
     def for_oracle(self) -> Self:
         return replace(self, thoughts=False)
