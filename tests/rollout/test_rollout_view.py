@@ -6,6 +6,7 @@ import random
 import re
 import shutil
 import subprocess
+from decimal import ROUND_HALF_UP, Decimal
 from importlib import resources
 
 import httpx
@@ -114,7 +115,8 @@ def test_a_browser_draws_every_node_and_opens_the_one_in_the_address(episode, pa
     credits = credit(episode, "cover_em")
     for node in episode.nodes:
         button = drawn(dom, node.id)
-        assert node.role in button and f">{credits[node.id]:.2f}<" in button
+        shown = Decimal(credits[node.id]).quantize(Decimal("0.01"), ROUND_HALF_UP)  # as a browser rounds
+        assert node.role in button and f">{shown}<" in button
     for i, trajectory in enumerate(episode.trajectories, start=1):
         assert trajectory.stop in drawn(dom, f"trajectory-{i}")
     panel = dom[dom.index("<aside") : dom.index("</aside>")]
