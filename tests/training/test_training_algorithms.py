@@ -18,6 +18,7 @@ from dragoman.rollout.samples import read_samples
 from dragoman.systems import build
 from dragoman.training import algorithms, sft
 from dragoman.training.learner import Learner
+from dragoman.training.selection import better
 from dragoman.training.settings import AdapterParams, SeedsParams, SftParams, TrainParams
 
 OTHERS = ["mygo", "grpo"]  # what PPO does is in a file of its own
@@ -312,3 +313,13 @@ async def test_every_system_can_be_warmed_up_by_rejection(tiny_model, tmp_path, 
     losses = (tmp_path / "sft" / "loss.csv").read_text().splitlines()[1:]
     assert len(losses) >= 2 and metrics["samples"] == len(kept)
     assert (tmp_path / "sft" / "policies" / metrics["policy"] / "config.json").is_file()
+
+
+def test_a_policy_is_better_by_its_paired_differences():
+    old = [0.0, 1.0, 0.0, 1.0]
+    assert better([1.0, 1.0, 0.0, 1.0], old, 0.0)
+    assert not better(old, old, 0.0)
+    # mean 1/4, standard deviation sqrt(3)/4, standard error sqrt(3)/8
+    assert better([1.0, 1.0, 0.0, 1.0], old, 1.15) and not better([1.0, 1.0, 0.0, 1.0], old, 1.16)
+    assert better([1.0, None, 0.0, None], [0.0, 1.0, 0.0, None], 0.0)
+    assert not better([None], [1.0], 0.0)

@@ -7,6 +7,7 @@ from toy import make_run
 
 from dragoman.core.errors import UserError
 from dragoman.registry.policy import PolicySet, find_policy
+from dragoman.training import loop
 from dragoman.training.policies import trained_entries
 
 
@@ -31,11 +32,11 @@ def test_roles_with_different_weights_are_not_trained_in_one_run(tmp_path, roles
         trained_entries(policy_set(shared=tmp_path / "a", filter=tmp_path / "b"), roles)
 
 
-async def test_a_trained_entry_is_replaced_and_the_others_are_carried_over(tiny_model, runtime, tmp_path):
+async def test_a_trained_entry_is_replaced_and_the_others_are_carried_over(tiny_model, runtime, tmp_path, monkeypatch):
     out = tmp_path / "rl"
     start = PolicySet("abc", {"choose": tiny_model, "other": other_model(tiny_model, tmp_path)}, {})
     run = make_run("mygo", tiny_model, runtime, out, warm_up=start, roles=("choose",), iterations=2, dev_every=1)
-    run._worth = lambda row: row["iteration"]  # the last is the best
+    monkeypatch.setattr(loop, "better", lambda new, old, errors: True)  # the last is the best
     metrics = await run.train()
     published = find_policy(str(out))
     assert published.version == metrics["policy"] and set(published.weights) == {"choose", "other"}

@@ -29,7 +29,7 @@ from dragoman.training.identity import run_identity
 from dragoman.training.learner import Learner
 from dragoman.training.policies import TrainedPolicy
 from dragoman.training.rollouts import Rollouts, summary
-from dragoman.training.selection import mean_reward, questions_of
+from dragoman.training.selection import better, mean_reward, questions_of, worth
 from dragoman.training.settings import RlParams
 
 log = logging.getLogger(__name__)
@@ -90,6 +90,8 @@ class Loop:
         self.history: list[dict[str, Any]] = []
         self.dev_history: list[dict[str, Any]] = []
         self.best: dict[str, Any] | None = None
+        self.best_worths: list[float | None] = []
+        """What the best policy earned on each dev question; None where that could not be scored."""
 
     async def train(self) -> dict[str, Any]:
         """Train, publish the best policy in `out`, and return what `out/metrics.json` holds."""
@@ -199,22 +201,17 @@ class Loop:
         }
 
     async def _evaluate(self) -> None:
-        """Greedy answers to the dev questions; the policy is kept when it is the best so far."""
-        row = next((r for r in self.dev_history if r["iteration"] == self.iteration), None)
-        if row is None:
-            out = self.out / "dev" / f"{self.iteration:04d}"
-            episodes = await self.rollouts.run(self.policy.whole(self._weights()), self.dev, out=out)
-            row = {"iteration": self.iteration, **summary(episodes, self.reward)}
-            self.dev_history.append(row)
-        if self.best is None or self._worth(row) > self._worth(self.best):
-            self.best = row
+        """Greedy answers to the dev questions. The policy is kept when it is the best so far, question by question."""
+        out = self.out / "dev" / f"{self.iteration:04d}"
+        episodes = await self.rollouts.run(self.policy.whole(self._weights()), self.dev, out=out)
+        if all(row["iteration"] != self.iteration for row in self.dev_history):
+            self.dev_history.append({"iteration": self.iteration, **summary(episodes, self.reward)})
+        row = next(row for row in self.dev_history if row["iteration"] == self.iteration)
+        worths = [worth(episode, self.reward, self.settings.price) for episode in episodes]
+        if self.best is None or better(worths, self.best_worths, self.settings.keep_errors):
+            self.best, self.best_worths = row, worths
             self.policy.keep(self._weights())
         log.info("rl iteration %d: dev %s %.3f", self.iteration, self.reward, row["dev_reward"])
-
-    def _worth(self, row: dict[str, Any]) -> float:
-        """By what a policy is chosen: its dev reward, less the price of its steps."""
-        worth: float = row["dev_reward"] - self.settings.price * row["dev_steps"]
-        return worth
 
     def _weights(self) -> Path:
         return self.policy.weights(self.iteration, self.learner.actor)
@@ -225,6 +222,7 @@ class Loop:
             "history": self.history,
             "dev_history": self.dev_history,
             "best": self.best,
+            "best_worths": self.best_worths,
             "learner": self.learner.state(),
         }
         with files.replacing(self.out / CHECKPOINT) as temporary:
@@ -236,7 +234,7 @@ class Loop:
         if path.is_file():
             state = torch.load(path, weights_only=True)
             self.learner.load_state(state["learner"])
-            self.iteration, self.best = state["iteration"], state["best"]
+            self.iteration, self.best, self.best_worths = state["iteration"], state["best"], state["best_worths"]
             self.history, self.dev_history = state["history"], state["dev_history"]
             log.info("rl: going on after iteration %d of %d", self.iteration, self.settings.iterations)
 

@@ -53,3 +53,25 @@ def mean_reward(episodes: Sequence[Episode], reward: str) -> float:
     """Over all trajectories that have one; 0 where none has."""
     rewarded = [r for e in episodes for t in e.trajectories if (r := t.rewards.get(reward)) is not None]
     return sum(rewarded) / max(1, len(rewarded))
+
+
+def worth(episode: Episode, reward: str, price: float) -> float | None:
+    """The reward of a greedy episode less the price of its steps; None where it could not be scored."""
+    trajectory = episode.trajectories[0]
+    earned = trajectory.rewards.get(reward)
+    return None if earned is None else earned - price * len(trajectory.steps)
+
+
+def better(new: Sequence[float | None], old: Sequence[float | None], errors: float) -> bool:
+    """Whether a policy beats another on the same questions, by their paired differences.
+
+    Args:
+        new: what each question earned; None where that could not be scored, which leaves the question out.
+        errors: by how many standard errors the mean difference must exceed 0.
+    """
+    differences = [a - b for a, b in zip(new, old, strict=True) if a is not None and b is not None]
+    if not differences:
+        return False
+    mean = sum(differences) / len(differences)
+    variance = sum((x - mean) ** 2 for x in differences) / len(differences)
+    return mean > errors * (variance / len(differences)) ** 0.5

@@ -211,6 +211,8 @@ class RlParams(Section):
     """Compute in bfloat16; the weights that are trained are float32 in any case."""
     dev_questions: int = Field(50, ge=1)
     dev_every: int = Field(5, ge=1)
+    keep_errors: float = Field(0.0, ge=0)
+    """A later policy is kept if it beats the best on the dev questions by so many standard errors of the paired difference."""
     concurrency: int = Field(32, ge=1)
     guards: GuardParams = GuardParams()
     mygo: MygoParams = MygoParams()
