@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_SCORED_AT_ONCE = 1024
+"""Tokens of a pass over prompts on a CPU: there larger passes take longer for each token, and others wait for them."""
 _LINGER_S = 0.005  # far below one step of any model, long enough for the tasks of one event loop to arrive
 
 
@@ -151,9 +153,12 @@ class TransformersEngine(LocalEngine):
 
     def _score_all(self, jobs: Sequence[Job]) -> None:
         """Score the options of every job, in batches of similar length."""
+        import torch
+
+        most = self._max_batch_tokens if torch.cuda.is_available() else min(self._max_batch_tokens, _SCORED_AT_ONCE)
         batch: list[Job] = []
         for job in sorted(jobs, key=lambda job: -len(job.prompt_ids)):
-            if batch and (len(batch) + 1) * len(batch[0].prompt_ids) > self._max_batch_tokens:
+            if batch and (len(batch) + 1) * len(batch[0].prompt_ids) > most:
                 self._score(batch)
                 batch = []
             batch.append(job)
