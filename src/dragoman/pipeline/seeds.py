@@ -86,12 +86,15 @@ async def make_seeds(
     Raises:
         UserError: no question was answered rightly, so there is nothing to imitate.
     """
+    exploration, listed = settings.exploration, [role for role in system.roles if role.options]
+    if len(listed) < len(system.roles):  # what is written is imitated for the reward of the answer
+        exploration = exploration.model_copy(update={"answers": True})
     episodes, grown = await roll_out_questions(
         name,
         system,
         backends,
         questions,
-        exploration=settings.exploration,
+        exploration=exploration,
         draws=1,
         reward=reward,
         seed=seed,
@@ -100,7 +103,7 @@ async def make_seeds(
         views=3,
     )
     chosen = [sample for episode in episodes for sample in seeds.select(episode, reward, settings)]
-    taught = seeds.labelled(episodes, vocabulary()) if any(role.options for role in system.roles) else []
+    taught = seeds.labelled(episodes, vocabulary()) if listed else []
     known = {(sample.episode, sample.node) for sample in taught}
     chosen = [sample for sample in chosen if (sample.episode, sample.node) not in known]
     if not chosen and not taught:

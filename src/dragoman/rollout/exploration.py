@@ -33,7 +33,8 @@ class Exploration(Section):
     label: bool = False
     """At marks: record what an oracle would have done in each state that the policy comes to."""
     answers: bool = True
-    """Ask the LLM for the answer at the end. Without it there are decisions and passages alone, and no reward of answers."""
+    """Ask the LLM for the answer at the end. Without it there are decisions and passages alone, and no reward of answers.
+    It is asked in any case where no gold passages are known, or roles write: then the reward alone tells what was right."""
 
     @model_validator(mode="before")
     @classmethod
