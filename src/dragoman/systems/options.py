@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dragoman.core.errors import UserError
+from dragoman.core.types import Passage
 from dragoman.engines.marks import MARK
 from dragoman.systems.grammar import Action
+from dragoman.systems.prompts import one_line
 
 MOST = 100
 """Options that one state may have. A thousand would not fit into a model's context, and none would be read well."""
@@ -95,6 +97,20 @@ class Selection:
 def as_line(text: str) -> str:
     """A text as an option's line: without line breaks, and without what would be read as a mark."""
     return " ".join(text.split()).replace(MARK.strip(), "-")
+
+
+def passage_lines(passages: Sequence[Passage], words: int) -> tuple[str, ...]:
+    """A line for each passage, cut to so many words. Of those that read alike the later ones have their number."""
+    lines: dict[str, None] = {}
+    for i, passage in enumerate(passages, start=1):
+        line = as_line(one_line(passage, words)) or "(empty)"
+        lines[line if line not in lines else f"{line} ({i})"] = None
+    return tuple(lines)
+
+
+def known(passages: Sequence[Passage], words: int) -> str:
+    """The lines of passages as a part of a prompt."""
+    return "".join(f"{as_line(one_line(passage, words))}\n" for passage in passages) or "nothing\n"
 
 
 def rendered(options: Options) -> str:

@@ -12,8 +12,7 @@ from dragoman.core.types import Passage
 from dragoman.systems.c3po import queries
 from dragoman.systems.c3po.actions import Answer, Keep, NoRetrieval, Plan, Search
 from dragoman.systems.c3po.settings import Settings
-from dragoman.systems.options import Choice, Selection, as_line
-from dragoman.systems.prompts import one_line
+from dragoman.systems.options import Choice, Selection, as_line, known, passage_lines
 
 INSTRUCTIONS = {
     "router": "Choose how a question is handled: the language model answers from memory, or one search will find the "
@@ -37,15 +36,10 @@ def route(settings: Settings, question: str) -> Choice:
 
 def select(settings: Settings, question: str, objective: str, passages: Sequence[Passage]) -> Selection:
     """The passages found. `objective` is what was searched for, where that is not the question."""
-    words = settings.filter_words or settings.proxy_words
-    lines: dict[str, None] = {}
-    for i, passage in enumerate(passages, start=1):
-        line = as_line(one_line(passage, words)) or "(empty)"
-        lines[line if line not in lines else f"{line} ({i})"] = None
     searched = f"Searched: {as_line(objective)}\n" if objective else ""
     return Selection(
         _head(settings, "filter", question) + searched,
-        tuple(lines),
+        passage_lines(passages, settings.filter_words or settings.proxy_words),
         make=lambda places: Keep(tuple(place + 1 for place in places)),
         places=lambda action: tuple(i - 1 for i in action.ids),
     )
@@ -58,9 +52,8 @@ def decide(settings: Settings, question: str, roadmap: str, kept: Sequence[Passa
         for name, query in queries.named_candidates(settings, question, kept, asked).items()
     }
     plan = f"Plan: {as_line(roadmap)}\n" if roadmap else ""
-    known = "".join(f"{as_line(one_line(passage, settings.proxy_words))}\n" for passage in kept) or "nothing\n"
     return Choice(
-        f"{_head(settings, 'decide', question)}{plan}Known:\n{known}Next:\n",
+        f"{_head(settings, 'decide', question)}{plan}Known:\n{known(kept, settings.proxy_words)}Next:\n",
         (*((text, search) for text, search in searches.items() if text != "answer"), ("answer", Answer())),
     )
 

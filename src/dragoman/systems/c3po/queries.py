@@ -11,14 +11,13 @@ Where the next query is chosen from a list and not written, `candidates` makes t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from itertools import islice
 
-from dragoman.core.text import content_words, names, words
+from dragoman.core.text import names, words
 from dragoman.core.types import Passage
 from dragoman.systems.c3po.settings import Settings
 from dragoman.systems.grammar import Alias, Line, Span
+from dragoman.systems.names import ITSELF, searches, unasked
 from dragoman.systems.prompts import one_line
 
 WHOLE_RUN = 30
@@ -27,9 +26,6 @@ SPAN_RUN = 6
 """The longest run of words."""
 SPAN_WORDS = 40
 """Runs are taken from so many words of a passage."""
-ITSELF = "the question"
-AHEAD = 3
-"""So many places a name moves ahead for each word its sentence shares with the question, and for being longer than a word."""
 
 
 def whole(settings: Settings, question: str) -> str:
@@ -83,50 +79,9 @@ def candidates(settings: Settings, question: str, kept: Sequence[Passage], asked
 def named_candidates(
     settings: Settings, question: str, kept: Sequence[Passage], asked: Sequence[str]
 ) -> dict[str, str]:
-    """What each query of `candidates` is called in a list, and the query.
-
-    - The question, called `the question`.
-    - The names in the question that no kept passage is about.
-    - The titles of kept passages and the names in them, if the question does not have them. Such a query is the name twice,
-      so that it weighs more, and those words of the question that no kept passage has.
-    """
-    about = {word for passage in kept for word in _lower(passage.title)}
-    said = about | {word for passage in kept for word in _lower(passage.text)}
-    left = [word for word in content_words(question) if word.lower() not in said]
-    queries = {ITSELF: whole(settings, question)}
-    queries |= {name: name for name in names(question) if not set(_lower(name)) <= about}
-    queries |= {name: " ".join([name, name, *left] if left else [name]) for name in _new_names(question, kept)}
-    new = dict[str, str]()
-    for name, query in queries.items():
-        cut = query[: settings.query_chars].rstrip()
-        if cut and len(name) <= settings.query_chars // 2 and cut not in (*asked, *new.values()):
-            new[name] = cut
-    return dict(islice(new.items(), settings.max_candidates))
-
-
-def _new_names(question: str, kept: Sequence[Passage]) -> list[str]:
-    """The names in kept passages that the question has not: early ones first, and those in sentences that share its words."""
-    known, stems = set(_lower(question)), {_stem(word) for word in content_words(question)}
-    ranks = dict[str, int]()
-    for passage in kept:
-        title = " ".join(words(re.sub(r"\(.*?\)", "", passage.title)))  # without `(film)`
-        found = [(0, title)]
-        for sentence in re.split(r"(?<=[a-z0-9)\"'][.!?])\s+", passage.text):
-            shared = len(stems & {_stem(word) for word in words(sentence)})
-            found += [(shared, name) for name in names(sentence) if not set(_lower(name)) <= set(_lower(title))]
-        for place, (shared, name) in enumerate(found):
-            if not known >= set(_lower(name)):
-                rank = place - AHEAD * (shared + (" " in name))
-                ranks[name] = min(rank, ranks.get(name, rank))
-    return sorted(ranks, key=ranks.__getitem__)
-
-
-def _lower(text: str) -> list[str]:
-    return [word.lower() for word in words(text)]
-
-
-def _stem(word: str) -> str:
-    return word[:5].lower()  # `directed` is `director`
+    """What each query of `candidates` is called in a list, and the query."""
+    queries = searches(question, whole(settings, question), kept)
+    return unasked(queries, asked, settings.query_chars, settings.max_candidates)
 
 
 def shown(settings: Settings, query: str, question: str) -> str:

@@ -25,10 +25,13 @@ class Answer:
 
 @dataclass(frozen=True)
 class Found:
-    """Worker: a sentence that answers the subquestion, and the numbers of the passages it rests on, counted from 1."""
+    """Worker: a sentence that answers the subquestion, and the numbers of the passages it rests on, counted from 1.
+
+    It has no sentence where the worker scores passages.
+    """
 
     ids: tuple[int, ...]
-    sentence: str
+    sentence: str = ""
     thought: str = ""
 
 
@@ -56,11 +59,14 @@ def conclusion(answer: Line) -> OneOf:
     return OneOf(Form(Answer, "[Answer] {answer}", answer=answer))
 
 
-def worker(n: int, sentence: Line, thought: Line | None) -> OneOf:
-    """A sentence that rests on some of `n` passages, or nothing."""
+def worker(n: int, sentence: Line | None, thought: Line | None) -> OneOf:
+    """A sentence that rests on some of `n` passages, or nothing. Without a sentence where `sentence` is None."""
     head, slots = _thought(thought)
+    ids = Indices(n, some=True)
     return OneOf(
-        Form(Found, head + "[{ids}] {sentence}", ids=Indices(n, some=True), sentence=sentence, **slots),
+        Form(Found, head + "[{ids}] {sentence}", ids=ids, sentence=sentence, **slots)
+        if sentence
+        else Form(Found, head + "[{ids}]", ids=ids, **slots),
         Form(Nothing, head + "[Nothing]", **slots),
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import chain, combinations, islice, product
 
 from dragoman.core.text import names, words
 from dragoman.core.types import Passage
@@ -17,6 +18,7 @@ from dragoman.systems.mujica.actions import Answer, Found, Nothing, Subquestions
 from dragoman.systems.mujica.queries import contains, copied
 from dragoman.systems.mujica.settings import Settings
 from dragoman.systems.mujica.state import State
+from dragoman.systems.options import MOST
 
 
 async def plan(settings: Settings, gold: Gold, question: str, state: State) -> list[Subquestions | Answer]:
@@ -29,6 +31,8 @@ async def plan(settings: Settings, gold: Gold, question: str, state: State) -> l
     if not ids:
         return []
     missing = ids - {passage.id for passage in state.kept}
+    if settings.decide == "marks":
+        return await _plans(settings, gold, question, state, missing)
     asked = {fact.question for fact in state.facts}
     line = queries.subquestion(settings, question, state)
     texts = [text for text, _, _ in queries.known_runs(settings, question, state)]
@@ -43,6 +47,30 @@ async def plan(settings: Settings, gold: Gold, question: str, state: State) -> l
         if best:
             return [Subquestions(tuple(best)[: settings.max_questions])]
     return [Answer()] if settings.answers == "llm" else [*await conclude(settings, gold, question, state)]
+
+
+async def _plans(
+    settings: Settings, gold: Gold, question: str, state: State, missing: frozenset[str]
+) -> list[Subquestions | Answer]:
+    """Among listed subquestions: the question first, which no policy can foresee to find nothing; then all shortest plans.
+
+    A plan has one subquestion for each missing passage, out of those that find it first; and it is the end where none does.
+    """
+    new = list(queries.candidates(settings, question, state).values())
+    whole = queries.whole(settings, question)
+    if missing and not state.facts and whole in new:
+        return [Subquestions((whole,))]
+    found = {query: list(await gold.find(query, settings.k)) for query in new} if missing else {}
+    finding = []
+    for id in sorted(missing):
+        places = {query: hits.index(id) for query, hits in found.items() if id in hits}
+        if places:
+            finding.append([query for query, place in places.items() if place == min(places.values())])
+    some = combinations(finding, min(len(finding), settings.max_questions))
+    products = islice(chain.from_iterable(product(*choices) for choices in some), MOST)
+    plans = dict.fromkeys(tuple(query for query in new if query in plan) for plan in products)
+    least = min(map(len, plans))
+    return [Subquestions(plan) if plan else Answer() for plan in plans if len(plan) == least]
 
 
 async def conclude(settings: Settings, gold: Gold, question: str, state: State) -> list[Answer]:
@@ -70,12 +98,14 @@ async def look_up(
     """The gold passages and one sentence of them; where the planner answers, the sentence's passage alone.
 
     The sentence is the one that tells the most facts that the question does not. Among equals it is the one with a name
-    that finds what is missing, the earlier the better.
+    that finds what is missing, the earlier the better. Where passages are scored there is none.
     """
     ids = _gold_ids(settings, gold)
     if not ids:
         return []
     kept = {i: passage for i, passage in enumerate(passages, start=1) if passage.id in ids}
+    if settings.decide == "marks":
+        return [Found(tuple(kept)) if kept else Nothing()]
     missing = ids - {passage.id for passage in passages}
     facts = {*gold.answers, *(end for subject, _, obj in gold.triples for end in (subject, obj))}
     relations = {relation for _, relation, _ in gold.triples}

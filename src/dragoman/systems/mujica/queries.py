@@ -3,6 +3,8 @@
 - `free`: any line of text, as in the paper.
 - `span`: for models too small to phrase any. Subquestions and answers are words copied from the question and from what is
   known. A worker copies a sentence of a passage, and is told the question that its subquestion is a part of.
+
+Where subquestions are scored and not written, `candidates` lists them.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from dragoman.core.types import Passage
 from dragoman.systems.grammar import Line, Span
 from dragoman.systems.mujica.settings import Settings
 from dragoman.systems.mujica.state import State
+from dragoman.systems.names import searches, unasked
 from dragoman.systems.prompts import one_line
 
 WHOLE_RUN = 30
@@ -28,6 +31,19 @@ Source = tuple[str, int, int]  # a text, and the fewest and the most words of a 
 def subquestion(settings: Settings, question: str, state: State) -> Line:
     whole = [(text, WHOLE_RUN, WHOLE_RUN) for text in (question, *state.candidates)]
     return _line(settings, settings.query_chars, [*whole, *known_runs(settings, question, state)])
+
+
+def whole(settings: Settings, question: str) -> str:
+    """The question as a subquestion."""
+    return copied(question, settings.query_chars)
+
+
+def candidates(settings: Settings, question: str, state: State) -> dict[str, str]:
+    """What each subquestion is called in a list, and the subquestion: at most `max_candidates` that were not asked."""
+    asked = [fact.question for fact in state.facts]
+    start = [copied(name, settings.query_chars) for name in state.candidates]
+    listed = searches(question, whole(settings, question), state.kept, start)
+    return unasked(listed, asked, settings.query_chars, settings.max_candidates)
 
 
 def answer(settings: Settings, question: str, state: State) -> Line:

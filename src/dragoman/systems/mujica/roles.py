@@ -6,7 +6,7 @@ from functools import partial
 
 from dragoman.systems.base import Role
 from dragoman.systems.grammar import Line
-from dragoman.systems.mujica import actions, oracle, queries
+from dragoman.systems.mujica import actions, marks, oracle, queries
 from dragoman.systems.mujica.settings import Settings
 from dragoman.systems.mujica.state import State
 from dragoman.systems.prompts import load, number
@@ -20,7 +20,7 @@ def planner(settings: Settings) -> Role:
         load(__package__, _prompt("planner_answers" if answers else "planner", settings)),
         grammar=lambda question, state: actions.planner(
             queries.subquestion(settings, question, state),
-            settings.max_questions,
+            settings.max_candidates if settings.decide == "marks" else settings.max_questions,
             queries.answer(settings, question, state) if answers else None,
             _thought(settings),
         ),
@@ -28,6 +28,7 @@ def planner(settings: Settings) -> Role:
         max_tokens=settings.max_questions * settings.question_tokens + _thought_tokens(settings),
         shots=settings.shots,
         oracle=partial(oracle.plan, settings),
+        options=partial(marks.plan, settings) if settings.decide == "marks" else None,
     )
 
 
@@ -49,7 +50,9 @@ def worker(settings: Settings) -> Role:
         "worker",
         load(__package__, _prompt("worker" if settings.environment == "text" else "worker_triples", settings)),
         grammar=lambda question, subquestion, passages: actions.worker(
-            len(passages), queries.sentence(settings, passages), _thought(settings)
+            len(passages),
+            queries.sentence(settings, passages) if settings.decide == "text" else None,
+            _thought(settings),
         ),
         view=lambda question, subquestion, passages: {
             "part": f"This is a part of the question: {question}\n" if settings.queries == "span" else "",
@@ -59,6 +62,7 @@ def worker(settings: Settings) -> Role:
         max_tokens=settings.sentence_tokens + _thought_tokens(settings),
         shots=settings.shots,
         oracle=partial(oracle.look_up, settings),
+        options=partial(marks.look_up, settings) if settings.decide == "marks" else None,
     )
 
 

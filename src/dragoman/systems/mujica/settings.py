@@ -11,6 +11,7 @@ QueryMode = Literal["free", "span"]
 Answerer = Literal["llm", "planner"]
 Environment = Literal["text", "graph"]
 Candidates = Literal["search", "gold"]
+DecideMode = Literal["text", "marks"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,10 @@ class Settings:
     """Each passage is cut to this many words in the LLM's prompt."""
     proxy_words: int = 100
     """And to this many in the proxy's."""
+    decide: DecideMode = "text"
+    """Whether planner and worker write their actions, as in the paper, or score what they may do, listed: see `marks.py`."""
+    max_candidates: int = 14
+    """Subquestions to choose from, where they are listed."""
     queries: QueryMode = "free"
     """What subquestions and answers may be: see `queries.py`."""
     query_chars: int = 160
@@ -57,12 +62,20 @@ class Settings:
             ("answers", Answerer),
             ("environment", Environment),
             ("candidates", Candidates),
+            ("decide", DecideMode),
         ):
             if getattr(self, name) not in get_args(choices):
                 raise UserError(f"{name} {getattr(self, name)!r}: choose {' or '.join(get_args(choices))}")
-        for name in ("max_iterations", "max_questions", "max_documents"):
+        for name in ("max_iterations", "max_questions", "max_documents", "max_candidates"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} {getattr(self, name)}: must be at least 1")
+        if self.decide == "marks":
+            for name, needed in {"queries": "span", "answers": "llm", "thoughts": False}.items():
+                if (value := getattr(self, name)) != needed:
+                    raise UserError(
+                        f"decide: marks scores what is listed, and {name}: {value} has to be written; "
+                        f"set {name}: {needed}, or decide: text".replace("True", "true").replace("False", "false")
+                    )
 
     def for_oracle(self) -> Self:
         return replace(self, thoughts=False)

@@ -25,6 +25,7 @@ from dragoman.systems.mujica.actions import Answer, Nothing, Subquestions
 from dragoman.systems.mujica.queries import contains
 from dragoman.systems.mujica.settings import Settings
 from dragoman.systems.mujica.state import State
+from dragoman.systems.prompts import one_line
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Mujica(Settings, System):
                     break
                 case Subquestions(questions=plan):  # q_i .. q_j, none of which depends on another
                     # What has its answer is not asked again. What found nothing is, on the next page of the search.
-                    plan = state.unanswered(plan)
+                    plan = state.unanswered(plan)[: self.max_questions]  # more are possible where each is scored
                     if not plan:
                         stop = StopReason.CIRCULAR_PLAN
                         break
@@ -63,7 +64,10 @@ class Mujica(Settings, System):
         if not found or not self.split:
             return "", found
         reply = await ctx.act(self.worker, question=question, subquestion=subquestion, passages=found)
-        return ("", []) if isinstance(reply, Nothing) else (reply.sentence, [found[i - 1] for i in reply.ids])
+        if isinstance(reply, Nothing):
+            return "", []
+        used = [found[i - 1] for i in reply.ids]
+        return reply.sentence or "; ".join(one_line(passage, self.proxy_words) for passage in used), used
 
     async def _candidates(self, question: Question, ctx: Context) -> tuple[str, ...]:
         """The entities to start from, in a knowledge graph."""

@@ -1,0 +1,65 @@
+"""What may be searched for next, listed: the question, and names in it and in what was found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from itertools import islice
+
+from dragoman.core.text import content_words, names, words
+from dragoman.core.types import Passage
+
+ITSELF = "the question"
+AHEAD = 3
+"""So many places a name moves ahead for each word its sentence shares with the question, and for being longer than a word."""
+
+
+def searches(question: str, whole: str, kept: Sequence[Passage], start: Sequence[str] = ()) -> dict[str, str]:
+    """What each query is called in a list, and the query, likely ones first.
+
+    - The question, called `the question`; its query is `whole`.
+    - The names to start from, and those in the question that no kept passage is about.
+    - The titles of kept passages and the names in them, if the question does not have them. Such a query is the name twice,
+      so that it weighs more, and those words of the question that no kept passage has.
+    """
+    about = {word for passage in kept for word in _lower(passage.title)}
+    said = about | {word for passage in kept for word in _lower(passage.text)}
+    left = [word for word in content_words(question) if word.lower() not in said]
+    queries = {ITSELF: whole} | {name: name for name in start}
+    queries |= {name: name for name in names(question) if not set(_lower(name)) <= about}
+    return queries | {name: " ".join([name, name, *left] if left else [name]) for name in _new_names(question, kept)}
+
+
+def unasked(queries: dict[str, str], asked: Collection[str], chars: int, most: int) -> dict[str, str]:
+    """The first `most` of them, each once and cut to `chars`, and none that was asked or has a name of half that length."""
+    new = dict[str, str]()
+    for name, query in queries.items():
+        cut = query[:chars].rstrip()
+        if cut and len(name) <= chars // 2 and cut not in (*asked, *new.values()):
+            new[name] = cut
+    return dict(islice(new.items(), most))
+
+
+def _new_names(question: str, kept: Sequence[Passage]) -> list[str]:
+    """The names in kept passages that the question has not: early ones first, and those in sentences that share its words."""
+    known, stems = set(_lower(question)), {_stem(word) for word in content_words(question)}
+    ranks = dict[str, int]()
+    for passage in kept:
+        title = " ".join(words(re.sub(r"\(.*?\)", "", passage.title)))  # without `(film)`
+        found = [(0, title)]
+        for sentence in re.split(r"(?<=[a-z0-9)\"'][.!?])\s+", passage.text):
+            shared = len(stems & {_stem(word) for word in words(sentence)})
+            found += [(shared, name) for name in names(sentence) if not set(_lower(name)) <= set(_lower(title))]
+        for place, (shared, name) in enumerate(found):
+            if not known >= set(_lower(name)):
+                rank = place - AHEAD * (shared + (" " in name))
+                ranks[name] = min(rank, ranks.get(name, rank))
+    return sorted(ranks, key=ranks.__getitem__)
+
+
+def _lower(text: str) -> list[str]:
+    return [word.lower() for word in words(text)]
+
+
+def _stem(word: str) -> str:
+    return word[:5].lower()  # `directed` is `director`

@@ -1,0 +1,170 @@
+"""Mujica deciding at marks: what is listed, what the oracle takes, and that every listed action has a text."""
+
+from itertools import combinations
+
+import pytest
+from fakes import ListRetriever, ScriptedEngine
+
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage, Question
+from dragoman.rollout.backends import Backends
+from dragoman.rollout.tree import Tree
+from dragoman.systems.base import Gold
+from dragoman.systems.mujica.actions import Answer, Found, Nothing, Subquestions
+from dragoman.systems.mujica.state import Fact, State
+from dragoman.systems.mujica.system import Mujica
+from dragoman.systems.options import Choice, rendered
+
+QUESTION = "Where was the designer of the Tarn Bridge, not of the Osse Viaduct, born?"
+WHOLE = "Where was the designer of the Tarn Bridge not of the Osse Viaduct born"
+BRIDGE = Passage("b", "Tarn Bridge", "The Tarn Bridge was opened in 1871; Edith Marlowe drew it.")
+EDITH = Passage("e", "Edith Marlowe", "Edith Marlowe was born in Perth.")
+LATER = State((Fact(WHOLE, "Tarn Bridge"),), kept=(BRIDGE,))
+
+
+def system(**settings) -> Mujica:
+    return Mujica(**{"decide": "marks", "queries": "span", **settings})
+
+
+def test_the_planner_lists_subquestions_after_the_question_and_what_is_known():
+    options = system().planner.options(question=QUESTION, state=State())
+    assert rendered(options) == (
+        f"Question: {QUESTION}\nKnown:\nnothing\nNext:\nthe question ->\nTarn Bridge ->\nOsse Viaduct ->"
+    )
+    assert options.action([]) == Answer()
+    assert options.action([2, 0]) == Subquestions((WHOLE, "Osse Viaduct"))
+    later = system().planner.options(question=QUESTION, state=LATER)
+    assert later.prompt.endswith(f"Known:\nTarn Bridge: {BRIDGE.text}\nNext:\n")
+    assert later.texts == ("Osse Viaduct", "Edith Marlowe")
+
+
+def test_a_chain_takes_one_subquestion_or_the_answer():
+    options = system(max_questions=1).planner.options(question=QUESTION, state=LATER)
+    assert options.texts == ("Osse Viaduct", "Edith Marlowe", "answer") and not options.many
+    assert options.action([2]) == Answer()
+
+
+def test_nothing_left_to_ask_leaves_the_answer():
+    options = system().planner.options(question="who is it", state=State((Fact("who is it", ""),)))
+    assert isinstance(options, Choice) and options.texts == ("answer",)
+
+
+def test_entities_to_start_from_are_listed():
+    state = State(candidates=("nihonium",))
+    options = system(environment="graph").planner.options(question="what is it named after?", state=state)
+    assert options.texts == ("the question", "nihonium")
+
+
+def test_a_worker_lists_passages_after_what_was_asked():
+    role = system(proxy_words=4).worker
+    options = role.options(question=QUESTION, subquestion="Edith Marlowe", passages=[BRIDGE, EDITH])
+    assert rendered(options) == (
+        f"Question: {QUESTION}\nSearched: Edith Marlowe\n"
+        "Tarn Bridge: The Tarn Bridge was ... ->\nEdith Marlowe: Edith Marlowe was born ... ->"
+    )
+    assert options.action([]) == Nothing() and options.action([1, 0]) == Found((1, 2))
+    assert role.options(question=QUESTION, subquestion=WHOLE, passages=[EDITH]).prompt == f"Question: {QUESTION}\n"
+
+
+@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize(
+    ("role", "state"),
+    [
+        ("planner", {"state": State()}),
+        ("planner", {"state": LATER}),
+        ("worker", {"subquestion": "Edith", "passages": [BRIDGE, EDITH]}),
+    ],
+)
+def test_every_listed_action_has_a_text_that_reads_back_as_it(most, role, state):
+    agent, state = getattr(system(max_questions=most), role), state | {"question": QUESTION}
+    options, grammar = agent.options(**state), agent.grammar(**state)
+    every = range(len(options.texts))
+    sizes = range(len(every) + 1) if options.many else [1]
+    for places in (places for size in sizes for places in combinations(every, size)):
+        action = options.action(places)
+        assert grammar.parse(grammar.render(action)) == action
+        assert options.taken(action) == places
+
+
+async def find(query: str, k: int) -> list[str]:
+    return (["e"] if "Marlowe" in query else ["x", "v"] if "Osse" in query else ["b"])[:k]
+
+
+@pytest.mark.parametrize(
+    ("gold", "state", "most", "right"),
+    [
+        ("be", State(), 4, [("the question",)]),
+        ("be", LATER, 4, [("Edith Marlowe",)]),
+        ("bev", LATER, 4, [("Osse Viaduct", "Edith Marlowe")]),
+        ("bev", LATER, 1, [("Edith Marlowe",), ("Osse Viaduct",)]),
+        ("b", LATER, 4, [()]),
+        ("by", LATER, 4, [()]),
+    ],
+)
+async def test_the_oracle_takes_every_shortest_plan(gold, state, most, right):
+    agent = system(max_questions=most).planner
+    options = agent.options(question=QUESTION, state=state)
+    told = await agent.oracle(Gold(frozenset(gold), find), question=QUESTION, state=state)
+    assert [tuple(options.texts[place] for place in options.taken(action)) for action in told] == right
+
+
+async def test_subquestions_that_are_as_good_are_all_right():
+    async def anything(query: str, k: int) -> list[str]:
+        return ["e"]
+
+    told = await system().planner.oracle(Gold(frozenset({"e"}), anything), question=QUESTION, state=LATER)
+    assert [len(action.questions) for action in told] == [1, 1]
+
+
+async def test_the_oracle_s_worker_takes_the_gold_passages():
+    state = {"question": QUESTION, "subquestion": "Edith", "passages": [BRIDGE, EDITH]}
+    role = system().worker
+    assert await role.oracle(Gold(frozenset({"e"}), find), **state) == [Found((2,))]
+    assert await role.oracle(Gold(frozenset({"x"}), find), **state) == [Nothing()]
+
+
+async def test_an_oracle_s_run_asks_no_more_than_a_round_may():
+    llm = ScriptedEngine(lambda prompt, rng: "Perth")
+    proxy = ScriptedEngine(lambda prompt, rng: AssertionError("the oracle was to decide"))
+    passages = [BRIDGE, EDITH, *(Passage(f"x{i}", f"Noise {i}", "nothing") for i in range(3))]
+    backends = Backends(llm=llm, proxy=proxy, retriever=ListRetriever(passages), oracle=True)
+    question = Question("q", "Where was the designer of the Tarn Bridge born?", ("Perth",), supporting_ids=("b", "e"))
+    episode = await Tree(question, system(k=1), backends).grow()
+    (trajectory,) = episode.trajectories
+    assert [node.role for node in episode.nodes] == ["planner", "worker", "planner", "worker", "planner"]
+    assert trajectory.passages == ["b", "e"] and trajectory.answer == "Perth"
+    assert all(node.marked is not None for node in episode.nodes)
+
+
+async def test_more_subquestions_than_a_round_may_have_are_cut():
+    class Context:
+        asked = 0
+
+        async def act(self, role, **state):
+            return role.options(**state).action([0, 1, 2]) if not state["state"].facts else Answer()
+
+        async def ask(self, ask, **state):
+            return "Perth"
+
+        async def parallel(self, branches):
+            self.asked = len(branches)
+            return {name: ("", []) for name in branches}
+
+    context = Context()
+    await system(max_questions=2).run(Question("q", QUESTION, ("Perth",)), context)
+    assert context.asked == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"queries": "free"}, "queries: free has to be written; set queries: span, or decide: text"),
+        ({"answers": "planner"}, "answers: planner has to be written; set answers: llm"),
+        ({"thoughts": True}, "thoughts: true has to be written; set thoughts: false"),
+        ({"decide": "tokens"}, "decide 'tokens': choose text or marks"),
+        ({"max_candidates": 0}, "max_candidates 0: must be at least 1"),
+    ],
+)
+def test_what_cannot_be_listed_is_refused(settings, message):
+    with pytest.raises(UserError, match=message):
+        system(**settings)
