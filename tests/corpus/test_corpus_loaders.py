@@ -239,3 +239,19 @@ def test_beir_labels_of_unknown_queries(beir):
     write(beir / "qrels" / "test.tsv", "nobody\td1\t1")
     with pytest.raises(UserError, match="has no query 'nobody'"):
         load_questions(beir, require_answers=False)
+
+
+@pytest.mark.parametrize(
+    ("content", "title", "text"),
+    [
+        ("Addis Ababa\n\nIt is a city.\nIt is high.", "Addis Ababa", "It is a city.\nIt is high."),
+        ("Addis Ababa\r\n \r\nIt is a city.", "Addis Ababa", "It is a city."),
+        ("It is a city.\nIt is high.", "a", "It is a city.\nIt is high."),
+        ("one two three four five six seven eight nine ten eleven twelve thirteen\n\nText.", "a", None),
+        ("Alone", "a", "Alone"),
+    ],
+)
+def test_a_short_first_line_of_a_text_that_stands_alone_is_its_title(tmp_path, content, title, text):
+    (tmp_path / "a.txt").write_bytes(content.encode())
+    (passage,) = load_corpus(tmp_path)
+    assert (passage.title, passage.text) == (title, text or content)

@@ -36,7 +36,7 @@ def load_corpus(source: str | Path, *, limit: int | None = None) -> list[Passage
             - a file of triples, whose entities are the passages: `.tsv`, or RDF in `.nt` (N-Triples) or `.ttl` (Turtle);
             - a BEIR folder, which holds `corpus.jsonl`;
             - a folder of `.txt` and `.md` files, each a passage: its id is its path below the folder, its title the
-              first Markdown heading or else the name of the file;
+              first Markdown heading, or a short first line with an empty one after it, or else the name of the file;
             - a folder that `datasets.save_to_disk` wrote;
             - `hf:NAME[:CONFIG][:SPLIT]`, where NAME is a data set of the hub or such a folder. Columns without a known
               name for the id are numbered from 0.
@@ -201,6 +201,10 @@ def _qrels(paths: list[Path]) -> dict[str, list[str]]:
 # --- folders of text files -------------------------------------------------------------------------------------------
 
 
+_TITLE_LINE = re.compile(r"(\S+(?:[ \t]+\S+){0,11})[ \t]*\r?\n[ \t]*\r?\n\s*(?=\S)")
+"""Up to a dozen words, alone on the first line."""
+
+
 def _text_passages(folder: Path, limit: int | None) -> list[Passage]:
     files = sorted(
         file
@@ -225,6 +229,9 @@ def _text_passages(folder: Path, limit: int | None) -> list[Passage]:
             faults.add("the file is empty", 1, path=file)
             continue
         heading = re.search(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", text, flags=re.MULTILINE) if file.suffix == ".md" else None
-        passages.append(Passage(file.relative_to(folder).as_posix(), heading[1] if heading else file.stem, text))
+        title = heading[1] if heading else file.stem
+        if heading is None and (first := _TITLE_LINE.match(text)):
+            title, text = first[1], text[first.end() :]
+        passages.append(Passage(file.relative_to(folder).as_posix(), title, text))
     faults.check()
     return passages
