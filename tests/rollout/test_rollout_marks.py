@@ -1,15 +1,17 @@
 """Trees whose decisions are scored at marks, on the real engine and a tiny model."""
 
 import json
+import math
 from dataclasses import dataclass, replace
 
 import pytest
 from toy import KNOWN, QUESTIONS, AtMarks, Left, Right, ToyRuntime, TwoArms
 
 from dragoman.core.types import Question
+from dragoman.evaluation.ask import show_step
 from dragoman.rewards import Reward
 from dragoman.rollout.exploration import GREEDY, Exploration
-from dragoman.rollout.record import Episode
+from dragoman.rollout.record import Episode, Marked, Node
 from dragoman.rollout.samples import Marks, read_samples, samples, write_samples
 from dragoman.rollout.tree import Tree
 from dragoman.systems.base import StopReason
@@ -159,3 +161,15 @@ async def test_samples_of_marks_survive_on_disk(grow, tmp_path):
     read = read_samples(tmp_path / "samples.parquet")
     assert [x for s in read for x in s.logprobs] == pytest.approx([x for s in found for x in s.logprobs])
     assert [replace(s, logprobs=()) for s in read] == [replace(s, logprobs=()) for s in found]
+
+
+def test_the_options_of_a_step_are_shown_with_their_probabilities():
+    marked = Marked(options=["left arm", "right arm"], many=False, taken=[1], logits=[0.0, math.log(3)])
+    assert marked.probabilities == pytest.approx([0.25, 0.75])
+    assert marked.model_copy(update={"many": True}).probabilities == pytest.approx([0.5, 0.75])
+    assert marked.model_copy(update={"logits": []}).probabilities == []
+    node = Node(
+        id="n", parent=None, point="p", role="choose", depth=1, prompt=[], prompt_ids=[], completion_ids=[], logprobs=[],
+        text="[right arm]", action="x", temperature=0, started=0, seconds=0, prompt_tokens=0, completion_tokens=0, marked=marked,
+    )  # fmt: skip
+    assert show_step(node).splitlines()[1:] == ["       75%  right arm", "       25%  left arm"]

@@ -47,7 +47,8 @@ def show_step(step: Node | Call) -> str:
     took = f"{step.seconds:.1f} s"
     if isinstance(step, Node):
         said = step.text.strip().replace("\n", "\n      ")
-        return f"{step.depth:2}. {step.role} decides ({took}): {said}" + (f"   <- {step.stop}" if step.stop else "")
+        stop = f"   <- {step.stop}" if step.stop else ""
+        return f"{step.depth:2}. {step.role} decides ({took}): {said}{stop}" + _options(step)
     if step.kind == "search":
         assert isinstance(step.input, dict)
         page = f", page {step.input['page'] + 1}" if step.input["page"] else ""
@@ -55,6 +56,14 @@ def show_step(step: Node | Call) -> str:
         return f"    search ({took}{page}) {step.input['query']!r}: {found}"
     text = str(step.output).strip().replace("\n", "\n      ")
     return f"    LLM writes the {step.name} ({took}): {text}"
+
+
+def _options(step: Node) -> str:
+    """The likeliest of the options that a decision had, with their probabilities."""
+    if step.marked is None:
+        return ""
+    ranked = sorted(zip(step.marked.probabilities, step.marked.options, strict=False), key=lambda option: -option[0])
+    return "".join(f"\n      {probability:4.0%}  {text[:80]}" for probability, text in ranked[:5])
 
 
 def show_answer(given: Answered) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -30,6 +31,15 @@ class Marked(Record):
     right: list[
         list[int]
     ] = []  # what an oracle would have taken here, one list for each way that is as good; may be unknown
+
+    @property
+    def probabilities(self) -> list[float]:
+        """Of each option: to be the one that is taken, or to be in a selection. Empty where an oracle acted."""
+        if self.many:
+            return [1 / (1 + math.exp(-z)) for z in self.logits]
+        top = max(self.logits, default=0.0)
+        weights = [math.exp(z - top) for z in self.logits]
+        return [weight / sum(weights) for weight in weights]
 
 
 class Node(Record):
