@@ -197,3 +197,12 @@ async def test_a_system_that_decides_at_marks_gets_a_proxy_that_can_score(tmp_pa
     async with open_runtime(written, "nowhere") as opened:
         with pytest.raises(UserError, match=r"proxy\.engine"):
             opened.open("c3po")
+
+
+async def test_roles_that_an_oracle_plays_are_named_after_the_policy(tmp_path, engines):
+    params = load_params(ROOT / "params.yaml")
+    async with open_runtime(params, "nowhere") as opened:
+        _, backends = opened.open("c3po@+oracle:filter,decide")
+        assert [backends.is_oracle(role) for role in ("router", "filter", "decide")] == [False, True, True]
+        with pytest.raises(UserError, match="no role 'fliter'; it has router, filter, decide"):
+            opened.open("c3po@+oracle:fliter")

@@ -47,6 +47,7 @@ class RuntimeParams(Section):
 
 PROBES = 5
 ORACLE = "oracle"  # as a policy: oracle actions, out of the gold passages of the question
+WITH_ORACLE = "+oracle:"  # after a policy: the roles, with commas between them, in which the oracle takes its place
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -60,6 +61,8 @@ def find_system(
 ) -> tuple[System, PolicySet | None]:
     """The system called `name` (`system` or `system@policy`), and its policy: a version, a stage, or a folder.
 
+    In `system@policy+oracle:ROLE,...` these roles take oracle actions, so that an evaluation shows what they lose.
+
     The policy is None for the untrained base, and for `oracle`, which asks no model.
 
     Args:
@@ -70,7 +73,12 @@ def find_system(
         UserError: no such system or policy, or the policy lacks a role of the system or was trained with other settings.
     """
     system_name, policy_name = split_name(name)
+    policy_name, _, oracles = policy_name.partition(WITH_ORACLE)
     system = build(system_name, params.system_settings(system_name))
+    if unknown := set(filter(None, oracles.split(","))) - {role.name for role in system.roles}:
+        raise UserError(
+            f"{name}: {system_name} has no role {min(unknown)!r}; it has {', '.join(role.name for role in system.roles)}"
+        )
     if weights is None and policy_name in ("", ORACLE):
         return system, None
     policy = weights or registry.policy(policy_name)
@@ -153,7 +161,8 @@ class Runtime:
             return system, Backends(llm=llm, proxy=llm, retriever=self.retriever, oracle=oracle)
         engines = {role: self.engine(settings) for role, settings in self._proxies(system, policy).items()}
         proxy = engines.pop(SHARED, None) or engines[system.roles[0].name]
-        return system, Backends(llm=llm, proxy=proxy, retriever=self.retriever, engines=engines)
+        roles = frozenset(filter(None, name.partition(WITH_ORACLE)[2].split(",")))
+        return system, Backends(llm=llm, proxy=proxy, retriever=self.retriever, engines=engines, oracle_roles=roles)
 
     def open_sampler(self, name: str, teacher: EngineParams | None, *, shots: int) -> tuple[System, Backends]:
         """The same with a teacher in the place of every role, where one is given, and with in-context examples."""

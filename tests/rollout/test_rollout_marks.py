@@ -173,3 +173,14 @@ def test_the_options_of_a_step_are_shown_with_their_probabilities():
         text="[right arm]", action="x", temperature=0, started=0, seconds=0, prompt_tokens=0, completion_tokens=0, marked=marked,
     )  # fmt: skip
     assert show_step(node).splitlines()[1:] == ["       75%  right arm", "       25%  left arm"]
+
+
+async def test_an_oracle_may_take_the_place_of_one_role_alone(tiny_model):
+    runtime = ToyRuntime(AtMarks())
+    system, backends = runtime.open(f"toy@{tiny_model}")
+    try:
+        episode = await Tree(KNOWN[0], system, replace(backends, oracle_roles=frozenset({"pick"}))).grow()
+    finally:
+        await runtime.close()
+    assert [bool(node.prompt_ids) for node in episode.nodes] == [True, False]
+    assert episode.nodes[1].marked.taken == [1]

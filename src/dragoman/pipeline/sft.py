@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +16,8 @@ from dragoman.pipeline.project import Project
 from dragoman.pipeline.questions import load_mixed
 from dragoman.rollout.results import SAMPLES
 from dragoman.rollout.samples import read_samples
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +60,8 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         dev = inputs.asked.questions
         if any(sample.marks for sample in batch):
             visited = _visited(project, options) if settings.rounds else []
+            if settings.rounds and not visited:
+                log.warning("sft: no further rounds, since it is not known which questions to visit: give --visit")
             metrics = await imitation.train(name, batch, visited, dev, runtime, settings, **common)
         else:
             metrics = await sft.train(name, batch, dev, runtime, settings, **common)

@@ -26,6 +26,12 @@ class Backends:
     """Engines of single roles and asks, by their names."""
     oracle: bool = False
     """Every role takes oracle actions, out of the gold passages of the question. The proxy is asked nothing."""
+    oracle_roles: frozenset[str] = frozenset()
+    """Only these roles take oracle actions, which tells what the others lose."""
+
+    def is_oracle(self, role: str) -> bool:
+        """Whether a role takes oracle actions."""
+        return self.oracle or role in self.oracle_roles
 
     def engine_of(self, name: str, default: Engine) -> Engine:
         """The engine of a role or an ask."""

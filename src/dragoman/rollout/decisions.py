@@ -114,7 +114,7 @@ class Decisions:
     async def _marked(self, decision: Decision, options: Options) -> list[tuple[Any, Node]]:
         """Different actions, and their nodes, that a policy has chosen among options, or an oracle would have."""
         x = self.exploration
-        plays = self.backends.oracle or x.oracle
+        plays = self._oracle_plays(decision)
         kinds = None if options.many else [type(options.action([i])).__name__ for i in range(len(options.texts))]
         forced = kinds is not None and decision.depth <= x.force
 
@@ -182,6 +182,9 @@ class Decisions:
             **fields,
         )
 
+    def _oracle_plays(self, decision: Decision) -> bool:
+        return self.exploration.oracle or self.backends.is_oracle(decision.role.name)
+
     def _engine(self, decision: Decision) -> Engine:
         return self.backends.engine_of(decision.role.name, self.backends.proxy)
 
@@ -210,7 +213,7 @@ class Decisions:
         Raises:
             UserError: see `_oracle_actions`; or the oracle lacks a thought.
         """
-        actions = await self._oracle_actions(decision) if self.backends.oracle or self.exploration.oracle else []
+        actions = await self._oracle_actions(decision) if self._oracle_plays(decision) else []
         try:
             texts = [decision.grammar.render(action) for action in actions]
         except InvalidAction as e:
@@ -233,7 +236,8 @@ class Decisions:
         Raises:
             UserError: the oracle plays the proxy, and there is none, or it does not know what to do.
         """
-        question, role, only = self.question, decision.role, self.backends.oracle
+        question, role = self.question, decision.role
+        only = self.backends.is_oracle(role.name)
         known = question.supporting_ids
         if only and role.oracle is None:
             raise UserError(f"the role {role.name!r} has no oracle")
