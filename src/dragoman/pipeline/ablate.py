@@ -10,9 +10,9 @@ from typing import Annotated, Any
 from typing_extensions import Doc
 
 from dragoman.core.errors import UserError
-from dragoman.pipeline import evaluate, rl
+from dragoman.pipeline import evaluate, rl, warm_up
 from dragoman.pipeline.project import Project
-from dragoman.systems import ablation, ablations, system_names
+from dragoman.systems import ablation, ablations, build, system_names
 
 
 def _choices() -> str:
@@ -38,15 +38,35 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     """Evaluate what is left; returns the evaluation's metrics.
 
     Raises:
-        UserError: no such ablation, or the policy that it needs is not trained yet.
+        UserError: no such ablation, one that changes nothing here, or the policy that it needs is not trained yet.
     """
     system, out = project.params.train.system, options.folder(project)
     chosen = ablation(system, options.variant)
     policy = chosen.policy
+    settings = {f"{system}.{key}": value for key, value in chosen.settings.items()}
+    if chosen.warm_up:
+        own = project.changed(
+            {**settings, **chosen.training, "train.dataset": options.dataset or project.params.train.dataset}
+        )
+        _check_changes(project, own, options.variant)
+        await warm_up.run(own, warm_up.Options(system=system, out=out / "warm-up"))
+        policy = str(out / "warm-up" / "sft")
     if chosen.single:
         policy = str(out / "rl")
         await rl.run(project, rl.Options(dataset=options.dataset, single=True, out=out / "rl"))
-    settings = {f"{system}.{key}": value for key, value in chosen.settings.items()}
     changed = project.changed(settings | {"allow_mismatch": True})
     name = f"{system}@{policy}" if policy else system
     return await evaluate.run(changed, evaluate.Options(dataset=options.dataset, systems=(name,), out=out))
+
+
+def _check_changes(project: Project, own: Project, variant: str) -> None:
+    """
+    Raises:
+        UserError: a variant would be trained that is the trained system itself.
+    """
+    name, params = project.params.train.system, (project.params, own.params)
+    before, after = ((build(name, p.system_settings(name)), p.sft, p.seeds) for p in params)
+    if before == after:
+        raise UserError(
+            f"ablation {variant!r} changes nothing: {name} is trained so already; evaluate {name}@sft instead"
+        )

@@ -190,3 +190,8 @@ class Ablation:
     settings: Mapping[str, Any] = field(default_factory=dict)
     single: bool = False
     """Train it first: with single trajectories and the system's reward, instead of trees and credit."""
+    warm_up: bool = False
+    """Warm it up first, since a policy that was trained with other settings knows nothing of these. It is then compared with
+    the trained system's warm-up, and `policy` does not count."""
+    training: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of that warm-up, by their dotted keys, such as `sft.rounds`."""
