@@ -67,7 +67,10 @@ def test_a_setting_has_one_canonical_form_which_is_a_setting_itself(setting, nam
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("cover", "unknown reward 'cover': choose from cover_em, em, f1, judge, precision; did you mean 'cover_em'?"),
+        (
+            "cover",
+            "unknown reward 'cover': choose from cover_em, em, f1, gold_precision, gold_recall, judge, precision; did you mean 'cover_em'?",
+        ),
         ("em * f1", "write a reward as"),
         ("em +", "write a reward as"),
         ("em(1)", "write a reward as"),

@@ -35,8 +35,8 @@ def load_corpus(source: str | Path, *, limit: int | None = None) -> list[Passage
             - a `.jsonl` file: an object a line with id (or `_id`), text and, optionally, title;
             - a file of triples, whose entities are the passages: `.tsv`, or RDF in `.nt` (N-Triples) or `.ttl` (Turtle);
             - a BEIR folder, which holds `corpus.jsonl`;
-            - a folder of `.txt` and `.md` files, each a passage: its id is its path below the folder, its title the
-              first Markdown heading, or a short first line with an empty one after it, or else the name of the file;
+            - a folder of `.txt` and `.md` files, each a passage, whose id is its path below the folder. Its title is the
+              first Markdown heading, or a short first line that stands alone, or else the name of the file;
             - a folder that `datasets.save_to_disk` wrote;
             - `hf:NAME[:CONFIG][:SPLIT]`, where NAME is a data set of the hub or such a folder. Columns without a known
               name for the id are numbered from 0.

@@ -1,0 +1,30 @@
+"""Rewards by gold passages, by hand."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from dragoman.core.types import Question
+from dragoman.rewards.gold import gold_precision, gold_recall
+from dragoman.systems.base import StopReason
+
+QUESTION = Question("q", "?", ("a",), supporting_ids=("x", "y"))
+
+
+def kept(*ids: str, stop: StopReason = StopReason.ANSWERED) -> SimpleNamespace:
+    return SimpleNamespace(passages=list(ids), stop=stop, answer="a")
+
+
+@pytest.mark.parametrize(
+    ("ids", "recall", "precision"),
+    [(("x", "y"), 1, 1), (("x",), 0.5, 1), (("x", "u", "v"), 0.5, 1 / 3), (("u",), 0, 0), ((), 0, 0)],
+)
+def test_shares_of_gold_and_kept_passages(ids, recall, precision):
+    assert gold_recall(QUESTION, kept(*ids), []) == recall
+    assert gold_precision(QUESTION, kept(*ids), []) == pytest.approx(precision)
+
+
+@pytest.mark.parametrize("score", [gold_recall, gold_precision])
+def test_what_is_not_known_is_not_zero(score):
+    assert score(Question("q", "?"), kept("x"), []) is None
+    assert score(QUESTION, kept(stop=StopReason.RETRIEVER_FAULT), []) is None
