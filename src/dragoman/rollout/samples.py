@@ -90,30 +90,34 @@ def samples(episode: Episode, reward: str, *, price: float = 0.0, need_ids: bool
     raw = credit(episode, reward)
     credits = credit(episode, reward, price=price)
     return [
-        Sample(
-            episode=episode.key,
-            question=str(episode.question["id"]),
-            node=node.id,
-            group=f"{episode.key}/{node.point}",
-            role=node.role,
-            kind=node.kind,
-            depth=node.depth,
-            forced=node.forced,
-            prompt_ids=tuple(node.prompt_ids),
-            completion_ids=tuple(node.completion_ids),
-            logprobs=tuple(node.logprobs),
-            temperature=node.temperature,
-            grammar=Grammar(**node.grammar) if node.grammar else None,
-            credit=value,
-            cost=(raw[node.id] or 0.0) - value,
-            draws=node.draws,
-            probability=node.probability,
-            marks=_marks(node),
-        )
+        dataclasses.replace(sample_of(episode, node, value), cost=(raw[node.id] or 0.0) - value)
         for node in episode.nodes
         if (value := credits[node.id]) is not None
         and (not need_ids or (node.prompt_ids and (node.completion_ids or node.marked)))
     ]
+
+
+def sample_of(episode: Episode, node: Node, credit: float) -> Sample:
+    """A node of an episode as a sample, with this credit, and no cost in it."""
+    return Sample(
+        episode=episode.key,
+        question=str(episode.question["id"]),
+        node=node.id,
+        group=f"{episode.key}/{node.point}",
+        role=node.role,
+        kind=node.kind,
+        depth=node.depth,
+        forced=node.forced,
+        prompt_ids=tuple(node.prompt_ids),
+        completion_ids=tuple(node.completion_ids),
+        logprobs=tuple(node.logprobs),
+        temperature=node.temperature,
+        grammar=Grammar(**node.grammar) if node.grammar else None,
+        credit=credit,
+        draws=node.draws,
+        probability=node.probability,
+        marks=_marks(node),
+    )
 
 
 def _marks(node: Node) -> Marks | None:

@@ -16,7 +16,7 @@ from dragoman.engines.base import Request
 from dragoman.engines.local import Vocabulary
 from dragoman.rollout.credit import credit, shares
 from dragoman.rollout.record import Episode, Trajectory
-from dragoman.rollout.samples import Marks, Sample, samples
+from dragoman.rollout.samples import Marks, Sample, sample_of, samples
 from dragoman.systems.options import listed
 from dragoman.systems.prompts import Messages
 from dragoman.training.settings import SeedsParams
@@ -152,25 +152,10 @@ def labelled(episodes: Sequence[Episode], vocabulary: Vocabulary) -> list[Sample
                 request = Request(prompt=(("user", prompt),), max_tokens=1, options=options)
                 ids, positions = vocabulary.encode_options(request)
             right = tuple(map(tuple, node.marked.right))
-            found.append(
-                Sample(
-                    episode=episode.key,
-                    question=str(episode.question["id"]),
-                    node=node.id,
-                    group=f"{episode.key}/{node.point}",
-                    role=node.role,
-                    kind=node.kind,
-                    depth=node.depth,
-                    forced=node.forced,
-                    prompt_ids=ids,
-                    completion_ids=(),
-                    logprobs=(),
-                    temperature=node.temperature,
-                    grammar=None,
-                    credit=1.0,
-                    marks=Marks(positions, node.marked.many, right[0], right),
-                )
-            )
+            marks = Marks(positions, node.marked.many, right[0], right)
+            # the right action, which need not be the one that was taken: its probability is not known
+            sample = sample_of(episode, node, 1.0)
+            found.append(dataclasses.replace(sample, prompt_ids=ids, logprobs=(), probability=None, marks=marks))
     return found
 
 

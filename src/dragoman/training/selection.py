@@ -6,6 +6,7 @@ import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from dragoman.core.errors import UserError
 from dragoman.core.types import Question
 from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import Sample
@@ -47,6 +48,21 @@ def siblings(batch: Sequence[Sample]) -> list[list[int]]:
     for i, sample in enumerate(batch):
         places[sample.group].append(i)
     return list(places.values())
+
+
+def imitable(batch: Sequence[Sample], dev: Sequence[Question], max_tokens: int) -> list[Sample]:
+    """The samples that are short enough for a warm-up.
+
+    Raises:
+        UserError: there is none, or no dev question.
+    """
+    fitting = [sample for sample in batch if sample.tokens <= max_tokens]
+    if not fitting or not dev:
+        raise UserError(
+            f"sft: {len(batch)} samples, of which {len(fitting)} have at most {max_tokens} tokens, and "
+            f"{len(dev)} dev questions; both must be more than none"
+        )
+    return fitting
 
 
 def mean_reward(episodes: Sequence[Episode], reward: str) -> float:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from dragoman.core import files
-from dragoman.core.errors import UserError
 from dragoman.core.types import Question
 from dragoman.registry.policy import METRICS, find_policy, lineage, publish, resume
 from dragoman.registry.trained_with import trained_with
@@ -25,6 +24,7 @@ from dragoman.training.actor import lora_config
 from dragoman.training.export import export
 from dragoman.training.identity import run_identity
 from dragoman.training.rollouts import Rollouts, summary
+from dragoman.training.selection import imitable
 from dragoman.training.settings import SftParams
 
 log = logging.getLogger(__name__)
@@ -61,12 +61,7 @@ async def train(
     Raises:
         UserError: nothing to learn from.
     """
-    fitting = [s for s in batch if s.tokens <= settings.max_tokens]
-    if not fitting or not dev:
-        raise UserError(
-            f"sft: {len(batch)} samples, of which {len(fitting)} have at most {settings.max_tokens} tokens, and "
-            f"{len(dev)} dev questions; both must be more than none"
-        )
+    fitting = imitable(batch, dev, settings.max_tokens)
     parameters = {"reward": reward, "seed": seed, **settings.model_dump(mode="json")}
     manifest = lineage("sft", system, base, data, parameters)
     start = find_policy(str(base))
