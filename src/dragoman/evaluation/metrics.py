@@ -117,7 +117,7 @@ def _system(rows: list[dict[str, Any]], resamples: int, seed: int) -> dict[str, 
             summary[score] = bootstrap_interval(values, resamples=resamples, seed=seed)
     for cost in COSTS:
         summary[cost] = round(float(np.mean([row[cost] for row in rows])), 2)
-    summary["seconds"] = round(busy_seconds((r["started"], r["seconds"]) for r in rows) / len(rows), 3)
+    summary["seconds"] = round(busy_seconds((r["started"], r["seconds"]) for r in rows) / len(rows), 6)
     summary["latency"] = round(float(np.median([row["seconds"] for row in rows])), 3)
     summary["llm_hits"] = sum(row.get("llm_hits", 0) for row in rows)
     summary["failed"] = sum(row["scores"]["cover_em"] is None for row in rows)
