@@ -33,7 +33,8 @@ def project(tmp_path_factory) -> Path:
             **({"ignore": shutil.ignore_patterns("cache", "tmp", "__pycache__")} if copy is shutil.copytree else {}),
         )
     params = folder / "params.yaml"
-    params.write_text(params.read_text().replace("profile: cpu", "profile: smoke"))
+    settings = params.read_text().replace("profile: cpu", "profile: smoke")
+    params.write_text(settings.replace("[direct, standard]", "[direct, standard, c3po]"))
     for command in (
         ["init", "-q"],
         ["add", "-A"],

@@ -44,7 +44,7 @@ def project(tmp_path_factory, smollm2) -> Iterator[Path]:
     shutil.copy(ROOT / ".dvc" / "config", folder / ".dvc")
     (folder / "src").symlink_to(ROOT / "src")
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
-    params |= {"profile": "smoke", "model": {"source": str(smollm2)}, **SMALLER}
+    params |= {"profile": "smoke", "evaluated": SYSTEMS[:3], "model": {"source": str(smollm2)}, **SMALLER}
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     lines = list(commands(folder))
     with pytest.MonkeyPatch.context() as patch:
