@@ -1,6 +1,6 @@
 import pytest
 
-from dragoman.core.stats import bootstrap_interval
+from dragoman.core.stats import bootstrap_interval, smallest_detectable
 from dragoman.evaluation.metrics import retrieval_scores, summarize
 from dragoman.evaluation.report import markdown, write_report
 
@@ -22,6 +22,12 @@ def test_the_mean_lies_in_its_interval_and_a_constant_has_none():
     # the standard error of a fair coin over 100 throws is 0.05, so the 95% interval is about 0.4 to 0.6
     assert value["low"] == pytest.approx(0.4, abs=0.02) and value["high"] == pytest.approx(0.6, abs=0.02)
     assert bootstrap_interval([1.0] * 9, resamples=100, seed=0) == {"mean": 1.0, "low": 1.0, "high": 1.0}
+
+
+def test_four_times_the_questions_show_half_the_difference():
+    # of 20 differences half are +1 and half -1: their deviation is sqrt(20/19), and 2.8016 standard errors of it are 0.6427
+    assert smallest_detectable([1.0, -1.0] * 10) == pytest.approx(0.6427, abs=1e-4)
+    assert smallest_detectable([1.0, -1.0] * 40) == pytest.approx(0.6427 / 2, abs=0.01)
 
 
 def test_equal_seeds_give_equal_intervals():

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dragoman.core.stats import bootstrap_interval
+from dragoman.core.stats import bootstrap_interval, smallest_detectable
 from dragoman.rewards.answer import scores
 from dragoman.rollout.figures import busy_seconds
 from dragoman.rollout.record import Episode
@@ -76,7 +76,7 @@ def summarize(
     its decisions, and `stops` why it ended.
 
     `paired` holds, for every two systems in the order in which they come, the later one minus the earlier one over the
-    questions that both have a score for.
+    questions that both have a score for. `detectable` is the smallest difference that so many questions would have shown.
     """
     by_system: dict[str, dict[str, dict[str, Any]]] = {}
     for row in predictions:
@@ -96,9 +96,7 @@ def summarize(
                 for score in (*ANSWER_SCORES, *RETRIEVAL_SCORES, "judge")
             }
             paired[f"{later} - {earlier}"] = {
-                score: bootstrap_interval(values, resamples=resamples, seed=seed)
-                for score, values in differences.items()
-                if values
+                score: _difference(values, resamples, seed) for score, values in differences.items() if values
             }
     return {
         "dataset": dataset,
@@ -107,6 +105,11 @@ def summarize(
         "systems": systems,
         "paired": paired,
     }
+
+
+def _difference(values: Sequence[float], resamples: int, seed: int) -> dict[str, float]:
+    interval = bootstrap_interval(values, resamples=resamples, seed=seed)
+    return interval | ({"detectable": round(smallest_detectable(values), 4)} if len(values) > 1 else {})
 
 
 def _system(rows: list[dict[str, Any]], resamples: int, seed: int) -> dict[str, Any]:

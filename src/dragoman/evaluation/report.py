@@ -35,8 +35,12 @@ def markdown(metrics: dict[str, Any]) -> str:
         cells += [f"{s['calls']:.1f}", f"{s['tokens']:.0f}", f"{s['seconds']:.2f}", str(s["failed"])]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     if metrics["paired"]:
-        lines += ["", "| difference in cover-EM, same questions | mean [95%] |", "|---|---|"]
-        lines += [f"| {pair} | {_interval(d['cover_em'], sign=True)} |" for pair, d in metrics["paired"].items() if d]
+        lines += ["", "| difference in cover-EM, same questions | mean [95%] | detectable |", "|---|---|---|"]
+        for pair, differences in metrics["paired"].items():
+            if d := differences.get("cover_em"):
+                detectable = f"{d['detectable']:.2f}" if "detectable" in d else "–"
+                lines.append(f"| {pair} | {_interval(d, sign=True)} | {detectable} |")
+        lines += ["", "*detectable*: the smallest true difference that so many questions show four times out of five."]
     return "\n".join(lines) + "\n"
 
 
