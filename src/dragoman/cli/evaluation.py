@@ -40,6 +40,7 @@ async def report(project: Project, options: report_stage.Options) -> None:
     """Put the evaluations of the pipeline side by side.
 
     Example: dragoman report --out results/report
+    Example: dragoman report --pool ../seed1/results,../seed2/results
     """
     metrics = await report_stage.run(project, options)
     if options.out is not None:

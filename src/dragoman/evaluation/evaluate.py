@@ -100,7 +100,19 @@ async def evaluate(
     return metrics
 
 
-def merge(folders: Sequence[Path], *, dataset: str, seed: int, resamples: int) -> dict[str, Any]:
-    """The metrics of several evaluations of the same questions, side by side."""
-    predictions = [row for folder in folders for _, row in files.read(folder / "predictions.jsonl")]
-    return summarize(predictions, dataset=dataset, seed=seed, resamples=resamples)
+def merge(runs: Sequence[Sequence[Path]], *, dataset: str, seed: int, resamples: int) -> dict[str, Any]:
+    """The metrics of several evaluations side by side.
+
+    Args:
+        runs: for each run the folders of its evaluations, all of the same questions. A question of a later run counts as
+            another one, since another seed has other questions and another policy.
+        seed: of the intervals.
+    """
+    predictions = [
+        row | {"id": f"{row['id']} of run {number}" if number else row["id"]}
+        for number, folders in enumerate(runs)
+        for folder in folders
+        for _, row in files.read(folder / "predictions.jsonl")
+    ]
+    several = f", {len(runs)} runs pooled" if len(runs) > 1 else ""
+    return summarize(predictions, dataset=dataset + several, seed=seed, resamples=resamples)

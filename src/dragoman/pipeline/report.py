@@ -19,6 +19,10 @@ from dragoman.pipeline.project import Project
 class Options:
     out: Annotated[Path | None, Doc("Write the report there; without it, only print the table.")] = None
     so_far: Annotated[bool, Doc("Leave out systems that have not been evaluated yet.")] = False
+    pool: Annotated[
+        tuple[Path, ...],
+        Doc("Folders results/ of other runs, such as clones with another seed. Their questions count beside your own."),
+    ] = ()
 
 
 async def run(project: Project, options: Options) -> dict[str, Any]:
@@ -30,10 +34,14 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     params, evaluated = project.params, project.results("evaluate")
     metrics = {}
     for dataset in params.datasets:
-        folders = [evaluated / f"{dataset}-{folder_name(name)}" for name in params.compared(dataset)]
+        names = [f"{dataset}-{folder_name(name)}" for name in params.compared(dataset)]
         if options.so_far:
-            folders = [folder for folder in folders if (folder / "metrics.json").is_file()]
-        metrics[dataset] = merge(folders, dataset=dataset, seed=params.seed, resamples=params.evaluate.bootstrap)
+            names = [name for name in names if (evaluated / name / "metrics.json").is_file()]
+        runs = [
+            [evaluated / name for name in names],
+            *([Path(run) / "evaluate" / name for name in names] for run in options.pool),
+        ]
+        metrics[dataset] = merge(runs, dataset=dataset, seed=params.seed, resamples=params.evaluate.bootstrap)
     if options.out is not None:
         seeds = project.results("seeds") / "metrics.json"
         sources = json.loads(seeds.read_text(encoding="utf-8")).get("sources") if seeds.is_file() else None
