@@ -104,7 +104,10 @@ async def pair(project: Project, options: pair_stage.Options) -> None:
 
 def _show_seeds(metrics: dict[str, Any], out: Path, reward: str) -> None:
     grown, kept = metrics["trees"], metrics["kept"]
-    print(f"{grown['questions']} trees, {grown['trajectories']} trajectories, mean {reward} {grown['reward']}")
+    earned = (
+        f"mean {reward} {grown['reward']}" if grown["reward"] is not None else "no answers, since an oracle decides"
+    )
+    print(f"{grown['questions']} trees, {grown['trajectories']} trajectories, {earned}")
     roles = ", ".join(f"{count} {role}" for role, count in kept["roles"].items())
     print(f"kept {kept['samples']} actions of {kept['questions']} questions: {roles}")
     if len(metrics["sources"]) > 1:
