@@ -91,7 +91,7 @@ def compare_policies(environment: str, out: Path, common: list[str], limit: list
     dragoman("evaluate", *common, *limit, "--systems", trained, "--out", out / "evaluate")
     folders = [out / "evaluate-few-shot", out / "evaluate"]
     print(f"\n{environment}: `mujica` is few-shot ({SHOTS} examples), `@.../sft` the warm-up")
-    table = markdown(merge(folders, dataset=f"{DATASET} as {environment}", seed=0, resamples=2000)).strip() + "\n"
+    table = markdown(merge([folders], dataset=f"{DATASET} as {environment}", seed=0, resamples=2000)).strip() + "\n"
     if kept := [algorithm for algorithm in ALGORITHMS if _version(out / algorithm) == _version(out / "sft")]:
         table += f"\nThe warm-up's policy, weight for weight, is what is kept of: {', '.join(kept)}.\n"
     (out / "table.md").write_text(table, encoding="utf-8")
