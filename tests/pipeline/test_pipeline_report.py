@@ -7,6 +7,7 @@ import pytest
 
 from dragoman.config import Params
 from dragoman.core.errors import UserError
+from dragoman.evaluation.report import markdown
 from dragoman.pipeline import report
 from dragoman.pipeline.project import Project
 
@@ -51,7 +52,8 @@ async def test_a_report_without_so_far_needs_every_system(project):
 async def test_a_pooled_report_counts_the_questions_of_all_runs(project, tmp_path):
     evaluated(tmp_path / "other/results", cover_em=0.0)
     (metrics,) = (await report.run(project, report.Options(so_far=True, pool=(tmp_path / "other/results",)))).values()
-    assert metrics["dataset"] == "atlas, 2 runs pooled" and metrics["n"] == 2
+    assert metrics["dataset"] == "atlas" and metrics["runs"] == 2 and metrics["n"] == 2
+    assert markdown(metrics).startswith("atlas, n = 2, 2 runs pooled, the first of seed 0;")
     assert metrics["systems"]["direct"]["cover_em"]["mean"] == 0.5
 
 

@@ -209,5 +209,6 @@ def _values(stage: type, given: Mapping[str, Any]) -> dict[str, Any]:
     values = dict(given)
     for name, value in given.items():
         if get_origin(hints[name]) is tuple:
-            values[name] = tuple(value.split(",") if isinstance(value, str) else value or ())
+            item, _ = get_args(hints[name])
+            values[name] = tuple(map(item, value.split(",") if isinstance(value, str) else value or ()))
     return values

@@ -107,6 +107,9 @@ def merge(runs: Sequence[Sequence[Path]], *, dataset: str, seed: int, resamples:
         runs: for each run the folders of its evaluations, all of the same questions. A question of a later run counts as
             another one, since another seed has other questions and another policy.
         seed: of the intervals.
+
+    Returns:
+        As `summarize`, with the number of `runs` where there are several.
     """
     predictions = [
         row | {"id": f"{row['id']} of run {number}" if number else row["id"]}
@@ -114,5 +117,5 @@ def merge(runs: Sequence[Sequence[Path]], *, dataset: str, seed: int, resamples:
         for folder in folders
         for _, row in files.read(folder / "predictions.jsonl")
     ]
-    several = f", {len(runs)} runs pooled" if len(runs) > 1 else ""
-    return summarize(predictions, dataset=dataset + several, seed=seed, resamples=resamples)
+    metrics = summarize(predictions, dataset=dataset, seed=seed, resamples=resamples)
+    return metrics | ({"runs": len(runs)} if len(runs) > 1 else {})

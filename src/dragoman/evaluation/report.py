@@ -24,8 +24,9 @@ def markdown(metrics: dict[str, Any]) -> str:
     systems = metrics["systems"]
     shown = [(key, title) for key, title in COLUMNS if any(key in s for s in systems.values())]
     head = ["system", *(title for _, title in shown), "calls", "tokens", "s/question", "failed"]
+    of = f"{metrics['runs']} runs pooled, the first of seed" if "runs" in metrics else "seed"
     lines = [
-        f"{metrics['dataset']}, n = {metrics['n']}, seed {metrics['seed']}; 95% bootstrap intervals",
+        f"{metrics['dataset']}, n = {metrics['n']}, {of} {metrics['seed']}; 95% bootstrap intervals",
         "",
         "| " + " | ".join(head) + " |",
         "|---" * len(head) + "|",

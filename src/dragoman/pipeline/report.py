@@ -39,7 +39,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
             names = [name for name in names if (evaluated / name / "metrics.json").is_file()]
         runs = [
             [evaluated / name for name in names],
-            *([Path(run) / "evaluate" / name for name in names] for run in options.pool),
+            *([results / "evaluate" / name for name in names] for results in options.pool),
         ]
         metrics[dataset] = merge(runs, dataset=dataset, seed=params.seed, resamples=params.evaluate.bootstrap)
     if options.out is not None:
