@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import signal
 import sys
 from collections import deque
@@ -24,6 +25,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.concurrency.asyncio import concurrency
 from prefect.exceptions import ObjectAlreadyExists
+from prefect.runtime import task_run
 from prefect.states import Completed
 
 LIMIT = "dvc"
@@ -66,7 +68,7 @@ def retriable(_: Any, __: TaskRun, state: State) -> bool:
 
 
 COMMAND_TASK: dict[str, Any] = {
-    "task_run_name": "{command}",
+    "task_run_name": lambda: shlex.join(task_run.parameters["command"]),
     "retries": RETRIES,
     "retry_delay_seconds": WAITS,
     "retry_condition_fn": retriable,
@@ -78,14 +80,17 @@ COMMAND_TASK: dict[str, Any] = {
 
 
 @task(**COMMAND_TASK)
-async def run(command: str, expected: tuple[int, ...] = (0,)) -> int:
+async def run(command: Sequence[str], expected: tuple[int, ...] = (0,)) -> int:
     """Run a command while no other one runs, with its output in the log. Returns its exit code.
+
+    Args:
+        command: a program and its arguments. It is never split, so no parameter of a flow can become a second argument.
 
     Raises:
         CommandFailed: the code is none of `expected`.
     """
     async with exclusive_access():
-        return await execute(command.split(), expected)
+        return await execute(command, expected)
 
 
 @asynccontextmanager
@@ -160,7 +165,7 @@ async def _terminate(process: asyncio.subprocess.Process) -> None:
 
 async def reproduce(*stages: str) -> None:
     """`dvc repro` of the stages and of what they depend on, or of the whole pipeline when none is named."""
-    await run(" ".join(("dvc", "--wait-for-lock", "repro", *stages)))
+    await run(["dvc", "--wait-for-lock", "repro", *stages])
 
 
 async def publish(key: str, path: Path) -> None:

@@ -16,9 +16,9 @@ async def evaluate_and_promote() -> State:
     """Evaluate what is stale, validate the data, and run the promotion gate. The state names its decision."""
     await reproduce("evaluate", "evaluate-policy", "report")
     await publish("report", Path("results/report/table.md"))
-    await run("dragoman validate")
+    await run(["dragoman", "validate"])
     before = _last_decision()
-    code = await run("dragoman promote", expected=(0, REFUSED))
+    code = await run(["dragoman", "promote"], expected=(0, REFUSED))
     decision = _last_decision()
     if decision == before:
         return Completed(name="Unchanged", message="nothing was trained since the champion was")

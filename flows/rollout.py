@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
@@ -32,24 +33,25 @@ async def rollout(
     With more than one shard, each is a process with its own models, started by `runner`, and the results are merged.
     `gpus` is how many Ray reserves for a shard.
     """
-    kind = "--tree" if samples is None else f"--samples {samples}"
-    command = f"dragoman rollout --system {system} {kind} --dataset {dataset} --limit {limit} --seed {seed} --out {out}"
+    kind = ["--tree"] if samples is None else [f"--samples={samples}"]
+    asked = [f"--system={system}", *kind, f"--dataset={dataset}", f"--limit={limit}", f"--seed={seed}", f"--out={out}"]
+    command = ["dragoman", "rollout", *asked]
     if shards == 1:
         await run(command)
     else:
         await _in_shards(command, shards, runner, gpus)
-        await run(f"{command} --merge {shards}")
+        await run([*command, f"--merge={shards}"])
     await publish("rollout", Path(out) / "metrics.json")
 
 
 @task(**COMMAND_TASK)
-async def shard(command: str, folder: str) -> int:
+async def shard(command: Sequence[str], folder: str) -> int:
     """One of the shards. They run beside each other, so the flow and not the task keeps other commands waiting."""
-    return await execute(command.split(), folder=folder)
+    return await execute(command, folder=folder)
 
 
-async def _in_shards(command: str, shards: int, runner: Runner, gpus: float) -> None:
-    commands = [f"{command} --shard {number}/{shards}" for number in range(1, shards + 1)]
+async def _in_shards(command: Sequence[str], shards: int, runner: Runner, gpus: float) -> None:
+    commands = [[*command, f"--shard={number}/{shards}"] for number in range(1, shards + 1)]
     async with exclusive_access():
         with ExitStack() as stack:
             pool = stack.enter_context(task_runner(runner))

@@ -18,5 +18,6 @@ async def synthesize(
     out: str = "results/synthesize-on-demand",
 ) -> None:
     """Write `n` checked questions about a dataset."""
-    await run(f"dragoman synthesize --dataset {dataset} --n {n} --backend {backend} --seed {seed} --out {out}")
+    asked = [f"--dataset={dataset}", f"--n={n}", f"--backend={backend}", f"--seed={seed}", f"--out={out}"]
+    await run(["dragoman", "synthesize", *asked])
     await publish("synthesize", Path(out) / "metrics.json")

@@ -14,5 +14,5 @@ async def train_proxy() -> State:
     await training_state("sft")
     await reproduce("rl")
     state = await training_state("rl")
-    await run("dragoman register")
+    await run(["dragoman", "register"])
     return state

@@ -295,7 +295,7 @@ class LLM(BaseHTTPRequestHandler):
     answered: Path
 
     def do_GET(self) -> None:
-        self._send({"data": []})
+        self._send({"data": [{"id": "m", "root": "the drill's"}]})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

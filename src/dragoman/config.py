@@ -22,7 +22,15 @@ from dragoman.runtime import RuntimeParams
 from dragoman.serving.settings import ServeParams
 from dragoman.synthesis.settings import SynthesizeParams
 from dragoman.systems import build, profile_settings, system_names
-from dragoman.training.settings import PairsParams, RlParams, SeedsParams, SftParams, TrainParams
+from dragoman.training.settings import (
+    DebateParams,
+    LabelParams,
+    PairsParams,
+    RlParams,
+    SeedsParams,
+    SftParams,
+    TrainParams,
+)
 
 
 class Params(RuntimeParams):
@@ -52,10 +60,15 @@ class Params(RuntimeParams):
     ablations: tuple[str, ...] = ()
     """Which of the paper's ablations the pipeline runs; see `dragoman ablate --help`."""
     pairs: PairsParams = PairsParams()
+    debates: tuple[str, ...] = ()
+    """The datasets on which the pipeline makes snapshots and labels for MAPS: stages `debate` and `label`."""
+    debate: DebateParams = DebateParams()
+    label: LabelParams = LabelParams()
 
     @model_validator(mode="after")
     def _names_are_known(self) -> Params:
         named = [("datasets", name) for name in self.datasets]
+        named += [("debates", name) for name in self.debates]
         named += [
             ("train.dataset", self.train.dataset),
             ("promote.dataset", self.promote.dataset or self.train.dataset),

@@ -81,7 +81,10 @@ EVALUATE = ["evaluate", "--corpus", "corpus.jsonl", "--questions", "questions.js
         (["sparql", "ASK { ?s ?p ?o }"], "data/atlas/triples.tsv: no such file"),
         (["sparql", "SELECT", "--graph", "triples.tsv"], "SPARQL: Expected"),
         (["warm-up", "c4po"], "unknown system 'c4po'"),
-        (["pair", "mujica", "magic"], "train.algorithm: unknown algorithm 'magic': choose from grpo, mygo, ppo"),
+        (
+            ["pair", "mujica", "magic"],
+            "train.algorithm: unknown algorithm 'magic': choose from grpo, mygo, ppo, trajectory_grpo",
+        ),
         (["pair", "mujica", "mygo"], "results/pairs/mujica-warm-up/sft"),
         (["rl", "--set", "mujica.split"], "--set mujica.split: expected KEY=VALUE"),
         (["rl", "--set", "rl.iterations=[1"], "--set rl.iterations=[1: the value is not valid YAML"),
@@ -165,6 +168,9 @@ class Server:
         self.seen = 0
 
         class Requests(BaseHTTPRequestHandler):
+            def do_GET(inner) -> None:
+                reply(inner, 200, json.dumps({"data": [{"id": name, "root": "/m"} for name in ("m", "data/model")]}))
+
             def do_POST(inner) -> None:
                 inner.rfile.read(int(inner.headers["Content-Length"]))
                 n, self.seen = self.seen, self.seen + 1
@@ -233,8 +239,7 @@ def test_a_servers_fault_is_recorded_for_each_question_and_tried_again(project, 
 
 def test_a_server_that_is_not_there(project, capsys):
     code, _, err = evaluate(capsys, "http://127.0.0.1:9/v1")
-    assert code == 1 and "every question failed" in err
-    assert "127.0.0.1:9" in next(files.read("out/predictions.jsonl"))[1]["error"]
+    assert code == 1 and err.startswith("error: http://127.0.0.1:9/v1/models: ConnectError")
 
 
 def test_a_429_that_passes_costs_nothing(project, capsys):
@@ -314,10 +319,12 @@ def test_ask_shows_its_steps(project, capsys):
 
 
 def test_ask_says_why_there_is_no_answer(project, capsys):
+    server = Server(lambda request, n: reply(request, 400, "{}"))
     run(capsys, "index", "--corpus", "corpus.jsonl", "--out", "index")
-    arguments = ["--system", "standard", "--index", "index", "--llm-url", "http://127.0.0.1:9/v1"]
+    arguments = ["--system", "standard", "--index", "index", "--llm-url", server.url]
     code, _, err = run(capsys, "ask", "Where?", *arguments)
-    assert code == 2 and "no answer (engine_fault)" in err and "127.0.0.1:9" in err
+    server.close()
+    assert code == 2 and "no answer (engine_fault)" in err and server.url in err
 
 
 def test_the_troubleshooting_page_is_the_doctors_knowledge():

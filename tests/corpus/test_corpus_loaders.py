@@ -255,3 +255,15 @@ def test_a_short_first_line_of_a_text_that_stands_alone_is_its_title(tmp_path, c
     (tmp_path / "a.txt").write_bytes(content.encode())
     (passage,) = load_corpus(tmp_path)
     assert (passage.title, passage.text) == (title, text or content)
+
+
+def test_a_link_out_of_a_folder_of_texts_is_refused(tmp_path):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "own.txt").write_text("Brisa is a city.")
+    (folder / "same.txt").symlink_to(folder / "own.txt")
+    assert len(load_corpus(folder)) == 2
+    (tmp_path / "secret.txt").write_text("A key.")
+    (folder / "other.txt").symlink_to(tmp_path / "secret.txt")
+    with pytest.raises(UserError, match=r"other\.txt: a link out of"):
+        load_corpus(folder)

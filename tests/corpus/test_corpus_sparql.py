@@ -1,5 +1,7 @@
 """A knowledge graph in RDF: names for terms and back, and SPARQL."""
 
+import socket
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -135,3 +137,22 @@ def test_a_query_uses_the_names_of_an_rdf_file(graph):
 def test_a_query_that_is_none_is_refused(table, query):
     with pytest.raises(UserError, match=r"^SPARQL: "):
         sparql(table, query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT ?a { SERVICE <{url}> { ?a ?b ?c } }",
+        "SELECT ?a { ?a ?b ?c FILTER EXISTS { SERVICE SILENT <{url}> { ?a ?b ?c } } }",
+        "SELECT ?a FROM <{url}> { ?a ?b ?c }",
+    ],
+)
+def test_a_query_that_would_ask_another_machine_is_refused(tmp_path, query):
+    path = tmp_path / "triples.tsv"
+    path.write_text("Bhutan\tcapital\tThimphu\n")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0)
+        with pytest.raises(UserError, match="SERVICE and FROM ask other machines"):
+            sparql(path, query.replace("{url}", f"http://127.0.0.1:{listener.getsockname()[1]}/"))
+        with pytest.raises(BlockingIOError):
+            listener.accept()

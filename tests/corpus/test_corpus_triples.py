@@ -87,3 +87,14 @@ def test_every_triple_stands_with_its_subject_and_with_its_object_if_that_is_an_
 def test_a_relation_that_is_called_as_an_inverse_loses_nothing():
     (rome, italy) = entity_passages([("Rome", "capital of", "Italy"), ("Italy", "capital", "Rome")])
     assert rome.text == "capital of: Italy. capital of: Italy." and italy.text == "capital: Rome. capital of of: Rome."
+
+
+@pytest.mark.parametrize("value", ["1E+999999999", "-1e9"])
+def test_a_decimal_that_stands_for_a_billion_digits_is_refused_with_its_line(tmp_path, value):
+    path = tmp_path / "graph.nt"
+    fine = '<urn:a> <urn:b> "1.50"^^<http://www.w3.org/2001/XMLSchema#decimal> .\n'
+    path.write_text(fine + f'<urn:a> <urn:b> "{value}"^^<http://www.w3.org/2001/XMLSchema#decimal> .\n')
+    with pytest.raises(UserError, match=r"graph.nt:2: .*no xsd:decimal"):
+        read_triples(path)
+    path.write_text(fine)
+    assert read_triples(path) == [("a", "b", "1.50")]

@@ -56,6 +56,23 @@ def test_right_questions_pass(question):
     assert verify(question, INDEX) == []
 
 
+def test_a_name_within_a_longer_name_starts_no_second_way():
+    facts = [
+        ("Sierra Leone", "currency", "Sierra Leonean leone"),
+        ("Sierra Leonean leone", "also called", "leone"),
+        BHUTAN[1],
+    ]
+    pays = Question(
+        "q",
+        "Does one pay with the same money in Bhutan and in Sierra Leone?",
+        ("no",),
+        "comparison",
+        (),
+        (BHUTAN[1], facts[0]),
+    )
+    assert verify(pays, TripleIndex(facts)) == []
+
+
 @pytest.mark.parametrize(
     ("question", "fault"),
     [

@@ -14,7 +14,11 @@ import typer
 from dragoman.cli import app
 
 ROOT = Path(__file__).parents[2]
-PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
+DOCS = ROOT / "docs"
+PAGES = {
+    path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8")
+    for path in sorted([*DOCS.glob("*.md"), *DOCS.glob("systems/*.md")])
+}
 DRAGOMAN: Any = typer.main.get_command(app)
 
 
@@ -47,7 +51,7 @@ def test_every_target_and_link_exists(page):
         if match := re.match(r"make ([a-z]+)", line):
             assert re.search(rf"^{match[1]}:", makefile, re.M), line
     for link in re.findall(r"\]\((?!http)([^)#]+)\)", PAGES[page]):
-        assert (ROOT / "docs" / link).exists(), link
+        assert (DOCS / page).parent.joinpath(link).exists(), link
 
 
 def test_the_modules_of_the_architecture_exist():
@@ -88,7 +92,7 @@ def test_settings_that_the_pages_name_exist():
     named, of_systems = set(), set()
     for page in PAGES.values():
         named |= set(re.findall(rf"(?:`|--set\s+\"?)((?:{stages})(?:\.(?!jsonl)[a-z_]+)+)(?=[`:=])", page))
-        of_systems |= set(re.findall(r"(?:`|--set\s+\"?)(?:systems\.)?(c3po|mujica)\.([a-z_]+)(?=[`:=])", page))
+        of_systems |= set(re.findall(r"(?:`|--set\s+\"?)(?:systems\.)?(c3po|maps|mujica)\.([a-z_]+)(?=[`:=])", page))
     assert {"serve.champion_poll_s", "seeds.exploration.breadth"} <= named and ("c3po", "decide") in of_systems
     for setting in named:
         section, *keys = setting.split(".")

@@ -284,6 +284,6 @@ def test_settings_are_checked() -> None:
         OpenAIEngine(["http://localhost:8000/v1"], "")
 
 
-def test_the_fingerprint_names_servers_and_model() -> None:
-    engine = OpenAIEngine(["http://b/v1", "http://a/v1"], "m")
-    assert engine.fingerprint == "m@http://a/v1,http://b/v1"
+def test_the_fingerprint_names_servers_and_model_and_what_they_run() -> None:
+    engine = OpenAIEngine(["http://b/v1", "http://a/v1"], "m", identity="r1")
+    assert engine.fingerprint == "m@http://a/v1,http://b/v1#r1"

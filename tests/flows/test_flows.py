@@ -135,7 +135,7 @@ async def test_only_one_command_runs_at_a_time(project):
 
     @flow
     async def both() -> None:
-        await asyncio.gather(commands.run("dvc one"), commands.run("dvc two"))
+        await asyncio.gather(commands.run(["dvc", "one"]), commands.run(["dvc", "two"]))
 
     await both()
     first, second = sorted(project.calls, key=lambda call: call["started"])
@@ -160,48 +160,60 @@ async def test_parameters_are_checked_before_anything_runs(project):
 
 async def test_a_rollout_on_demand(project):
     command = (
-        "dragoman rollout --system c3po@champion --samples 4 --dataset atlas --limit 9 --seed 0 --out results/mine"
+        "dragoman rollout --system=c3po@champion --samples=4 --dataset=atlas --limit=9 --seed=0 --out=results/mine"
     )
     project.tell({command: [leaves("results/mine/metrics.json", {"reward": 0.25})]})
     await rollout(limit=9, samples=4, out="results/mine")
     assert project.commands == [command] and "| reward | 0.25 |" in await artifact("rollout")
 
 
-ROLLOUT = "dragoman rollout --system c3po@champion --tree --dataset atlas --limit 9 --seed 0 --out results/rollout"
+async def test_a_parameter_with_blanks_is_no_further_argument(project, monkeypatch):
+    run: list[list[str]] = []
+
+    async def execute(command, expected):
+        run.append(list(command))
+        return 0
+
+    monkeypatch.setattr(commands, "execute", execute)
+    await rollout(system="direct --set llm.urls=[http://evil/v1]", limit=9, out="results", return_state=True)
+    assert run[0][2] == "--system=direct --set llm.urls=[http://evil/v1]" and len(run[0]) == 8
+
+
+ROLLOUT = "dragoman rollout --system=c3po@champion --tree --dataset=atlas --limit=9 --seed=0 --out=results/rollout"
 
 
 async def test_shards_run_beside_each_other_and_are_merged(project):
     project.tell({
-        **{f"{ROLLOUT} --shard {number}/2": [{"sleep": 4}] for number in (1, 2)},
-        f"{ROLLOUT} --merge 2": [leaves("results/rollout/metrics.json", {"reward": 0.25})],
+        **{f"{ROLLOUT} --shard={number}/2": [{"sleep": 4}] for number in (1, 2)},
+        f"{ROLLOUT} --merge=2": [leaves("results/rollout/metrics.json", {"reward": 0.25})],
     })  # fmt: skip
     await rollout(limit=9, shards=2)
     first, second, merged = sorted(project.calls, key=lambda call: call["started"])
-    assert {first["command"], second["command"]} == {f"{ROLLOUT} --shard 1/2", f"{ROLLOUT} --shard 2/2"}
+    assert {first["command"], second["command"]} == {f"{ROLLOUT} --shard=1/2", f"{ROLLOUT} --shard=2/2"}
     assert second["started"] < first["ended"], "beside each other"
-    assert merged["command"] == f"{ROLLOUT} --merge 2" and merged["started"] > second["ended"]
+    assert merged["command"] == f"{ROLLOUT} --merge=2" and merged["started"] > second["ended"]
     assert "| reward | 0.25 |" in await artifact("rollout")
 
 
 async def test_a_shard_that_fails_is_tried_again_alone(project, monkeypatch):
     monkeypatch.setattr(shard, "retry_delay_seconds", [0, 0])
     project.tell({
-        f"{ROLLOUT} --shard 2/2": [{"code": 1, "say": "a server hung up"}, {}],
-        f"{ROLLOUT} --merge 2": [leaves("results/rollout/metrics.json", {"reward": 0.25})],
+        f"{ROLLOUT} --shard=2/2": [{"code": 1, "say": "a server hung up"}, {}],
+        f"{ROLLOUT} --merge=2": [leaves("results/rollout/metrics.json", {"reward": 0.25})],
     })  # fmt: skip
     assert (await rollout(limit=9, shards=2, return_state=True)).is_completed()
-    assert [project.commands.count(f"{ROLLOUT} --shard {number}/2") for number in (1, 2)] == [1, 2]
+    assert [project.commands.count(f"{ROLLOUT} --shard={number}/2") for number in (1, 2)] == [1, 2]
 
 
 async def test_nothing_is_merged_when_a_shard_has_bad_input(project):
-    project.tell({f"{ROLLOUT} --shard 1/2": [{"code": 2, "say": "error: take fewer shards"}]})
+    project.tell({f"{ROLLOUT} --shard=1/2": [{"code": 2, "say": "error: take fewer shards"}]})
     state = await rollout(limit=9, shards=2, return_state=True)
     assert state.is_failed() and "take fewer shards" in str(await state.aresult(raise_on_failure=False))
-    assert f"{ROLLOUT} --merge 2" not in project.commands
+    assert f"{ROLLOUT} --merge=2" not in project.commands
 
 
 async def test_shards_end_with_the_time_of_their_flow(project):
-    project.tell({f"{ROLLOUT} --shard {number}/2": [{"sleep": 60}] for number in (1, 2)})
+    project.tell({f"{ROLLOUT} --shard={number}/2": [{"sleep": 60}] for number in (1, 2)})
     started = time.monotonic()
     state = await rollout.with_options(timeout_seconds=4)(limit=9, shards=2, return_state=True)
     assert state.name == "TimedOut" and time.monotonic() - started < 30

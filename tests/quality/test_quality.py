@@ -33,7 +33,7 @@ from dragoman.rollout.record import Episode, Node, Trajectory
 from dragoman.rollout.samples import samples, write_samples
 from dragoman.synthesis.plan import load_plan
 
-LIMITS = ValidateParams(max_sample_tokens=100)
+LIMITS = ValidateParams(max_sample_tokens=100, max_credit=1)
 SIZES = {"train": 150, "dev": 20, "test": 20}
 
 CORPUS, TRAIN, DEV = "data/mine/corpus.jsonl", "data/mine/train.jsonl", "data/mine/dev.jsonl"
@@ -240,7 +240,7 @@ CASES = [
          "at most 10% of the trajectories failed", (5,), "12.5% are"),
     Case("invalid actions", EPISODES, lines(invalid), "at most 50% of the actions are invalid", (2, 3, 4), "58.3% are"),
     Case("over-long", SAMPLES, sample(3, prompt_ids=[1] * 99), "prompt and completion have at most 100 tokens", (3,), "101"),
-    Case("credit", SAMPLES, sample(4, credit=1.5), "credit is in [-1, 1]", (4,), "1.5"),
+    Case("credit", SAMPLES, sample(4, credit=1.5), "credit is at least -1 and at most 1", (4,), "1.5"),
     Case("null credit", SAMPLES, sample(4, credit=None), "credit is never null", (4,)),
     Case("nan credit", SAMPLES, sample(4, credit=float("nan")), "credit is never null", (4,)),
     Case("no completion", SAMPLES, sample(5, completion_ids=[], logprobs=[]), "an action has tokens, or marks", (5,), "0"),
@@ -461,6 +461,15 @@ def test_by_default_datasets_and_seeds_are_checked_and_recorded(project, capsys)
     (recorded,) = mlflow.search_runs(experiment_names=["dragoman"], output_format="list")
     assert recorded.data.tags["stage"] == "validate" and recorded.data.metrics["files"] == 6
     assert recorded.data.params["max_sample_tokens"] == "4096"  # of proxy.max_model_len
+    assert recorded.data.params["max_credit"] == "1.0"  # of train.reward
+
+
+def test_a_shaped_reward_gives_more_credit(project, capsys):
+    sample(3, credit=1.9)(project / SAMPLES)
+    assert run(capsys, "validate", "results/seeds", "--no-track")[0] == 2
+    with (project / "params.yaml").open("a") as params:
+        params.write("rl: {shaping: 0.7 * gold_recall + 0.3 * gold_precision}\n")
+    assert run(capsys, "validate", "results/seeds", "--no-track")[0] == 0
 
 
 def test_a_refusal_is_a_table_and_exit_code_2(project, capsys):

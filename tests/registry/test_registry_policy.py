@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from dragoman.registry.policy import SHARED, PolicySet, copy_tokenizer, find_pol
 
 def model(folder: Path, weights: bytes = b"weights", **files: str) -> Path:
     """As much of a model folder as a policy needs."""
+    shutil.rmtree(folder, ignore_errors=True)  # what was published of an earlier one is linked to it
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(weights)
     (folder / "config.json").write_text("{}")
@@ -43,7 +45,7 @@ def test_a_policy_is_named_after_its_weights(tmp_path):
     folder = published(model(out / "candidate"), out, {})
     assert folder == out / "policies" / VERSION
     assert (folder / "model.safetensors").read_bytes() == b"weights"
-    assert not (out / "candidate").exists()
+    assert (out / "candidate").is_dir(), "a process that dies here does it again"
     assert json.loads((out / "policy.json").read_text()) == {
         "version": VERSION, "folder": f"policies/{VERSION}", "roles": {"*": f"policies/{VERSION}"}
     }  # fmt: skip
@@ -72,20 +74,22 @@ def test_a_folder_without_manifest_has_an_empty_one(tmp_path):
 
 
 def test_an_earlier_version_is_removed(tmp_path):
-    first = published(model(tmp_path / "one", b"1"), tmp_path, {})
-    second = published(model(tmp_path / "two", b"2"), tmp_path, {})
+    out = tmp_path / "rl"
+    first = published(model(tmp_path / "one", b"1"), out, {})
+    second = published(model(tmp_path / "two", b"2"), out, {})
     assert not first.exists()
-    assert files(tmp_path) == sorted(
+    assert files(out) == sorted(
         ["policy.json", *(f"policies/{second.name}/{f}" for f in ("config.json", "manifest.json", "model.safetensors"))]
     )
-    assert found(str(tmp_path)) == second
+    assert found(str(out)) == second
 
 
 def test_publishing_equal_weights_again_changes_nothing_but_the_manifest(tmp_path):
-    first = published(model(tmp_path / "one"), tmp_path, {"metrics": 1})
-    before = files(tmp_path)
-    assert published(model(tmp_path / "two"), tmp_path, {"metrics": 2}) == first
-    assert files(tmp_path) == before
+    out = tmp_path / "rl"
+    first = published(model(tmp_path / "one"), out, {"metrics": 1})
+    before = files(out)
+    assert published(model(tmp_path / "two"), out, {"metrics": 2}) == first
+    assert files(out) == before
     assert read_manifest(first)["metrics"] == 2
 
 

@@ -145,6 +145,11 @@ def test_a_version_holds_a_set(project):
 
 def test_a_tag_that_is_no_hash_opens_nothing(project):
     registry.register(trained(project, "rl", b"one"))
+    precious = Path("data/precious")
+    precious.mkdir(parents=True)
+    kept = registry.policy("v1").folder
+    tracking.tag_version(MODEL, 1, {"policy": "../../data/precious", "folder": str(precious)})
+    assert registry.policy("v1").folder == kept and precious.is_dir()
     tracking.tag_version(MODEL, 1, {"content": "../../etc"})
     with pytest.raises(UserError, match="which is no SHA-256"):
         registry.policy("v1")

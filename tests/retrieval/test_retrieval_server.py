@@ -10,7 +10,7 @@ import pytest
 
 from dragoman.core.errors import RetrieverFault
 from dragoman.retrieval import Retriever
-from dragoman.retrieval.http.server import create_app
+from dragoman.retrieval.http.server import MOST_BODY_BYTES, create_app
 
 
 @pytest.fixture
@@ -110,3 +110,17 @@ async def test_a_failed_search_is_503_with_the_reason(listed: Callable[..., Any]
         response = await client.post("/v1/search", json={"queries": ["x"]})
     assert response.status_code == 503
     assert response.json() == {"detail": "the disk is on fire"}
+
+
+async def test_a_body_without_end_is_refused_before_it_is_read_whole(client: httpx.AsyncClient) -> None:
+    sent = 0
+
+    async def body() -> AsyncIterator[bytes]:
+        nonlocal sent
+        for _ in range(400):
+            sent += 1 << 20
+            yield b"x" * (1 << 20)
+
+    response = await client.post("/v1/search", content=body(), headers={"content-type": "application/json"})
+    assert response.status_code == 413 and "at most" in response.json()["detail"]
+    assert sent <= MOST_BODY_BYTES + (1 << 20)

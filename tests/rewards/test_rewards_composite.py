@@ -69,7 +69,7 @@ def test_a_setting_has_one_canonical_form_which_is_a_setting_itself(setting, nam
     [
         (
             "cover",
-            "unknown reward 'cover': choose from cover_em, em, f1, gold_precision, gold_recall, judge, precision; did you mean 'cover_em'?",
+            "unknown reward 'cover': choose from cover_em, delta_f1, em, f1, gold_precision, gold_recall, judge, length_penalty, precision, precision_ratio; did you mean 'cover_em'?",
         ),
         ("em * f1", "write a reward as"),
         ("em +", "write a reward as"),
@@ -195,3 +195,20 @@ async def test_a_tree_is_judged_and_a_verdict_that_failed_leaves_the_rest_of_it_
     }  # fmt: skip
     config = json.loads((tmp_path / "episodes.jsonl").read_text())["config"]
     assert (config["reward"], config["judge"]) == ("judge", backends.llm.fingerprint)
+
+
+async def test_shaping_is_added_where_it_is_known_and_leaves_the_reward_as_it_is():
+    shaped = Reward.of("cover_em", shaping="0.7 * gold_recall + 0.3 * gold_precision")
+    name = "cover_em + 0.7 * gold_recall + 0.3 * gold_precision"
+    assert (shaped.name, shaped.shaped_name, shaped.bounds, shaped.shaped_bounds) == ("cover_em", name, (0, 1), (0, 2))
+    kept = Trajectory(nodes=[], steps=[], answer="ngultrum", passages=["x", "u"], stop=StopReason.ANSWERED)
+    known = Question("q", "?", ("ngultrum",), supporting_ids=("x", "y"))
+    assert (await shaped.score(known, kept, ()))[name] == pytest.approx(1 + 0.7 * 0.5 + 0.3 * 0.5)
+    assert (await shaped.score(known, kept, ()))["cover_em"] == 1
+    assert (await shaped.score(QUESTION, kept, ()))[name] == 1  # nobody knows its gold passages
+    silent = Trajectory(nodes=[], steps=[], answer=None, passages=["x"], stop=StopReason.ENGINE_FAULT)
+    assert (await shaped.score(known, silent, ()))[name] is None
+
+
+def test_without_shaping_the_two_names_are_one():
+    assert Reward.of("f1").shaped_name == Reward.of("f1").name == "f1"

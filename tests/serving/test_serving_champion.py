@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import httpx
 import openai
@@ -15,6 +16,7 @@ from dragoman.config import Params
 from dragoman.core.errors import UserError
 from dragoman.engines import POOL
 from dragoman.engines.settings import EngineParams
+from dragoman.serving import models
 from dragoman.serving.champion import StageChampion
 from dragoman.serving.models import opener
 
@@ -123,9 +125,33 @@ async def test_a_champion_that_cannot_be_opened_leaves_the_old_one(caplog):
     assert parts.proxies["v1"].closed == 1
 
 
+async def test_the_champion_is_followed_on_after_any_failure(monkeypatch):
+    """A half of a swap that does not even close, which nothing foresees."""
+    registry = Registry("v1")
+    parts = parts_with(registry, "v1", "v2", "v3")
+    opened, parts.models = parts.open, ("c3po@champion", "mujica@champion")
+
+    async def fail():
+        raise RuntimeError("no close")
+
+    def open(name):
+        if name == "mujica@v2":
+            raise UserError("v2 was trained for c3po")
+        return replace(opened(name), close=fail) if name == "c3po@v2" else opened(name)
+
+    parts.open = open
+    monkeypatch.setattr(models, "RETRY_S", 0.01)
+    async with parts.client() as client:
+        registry.folder = "v2"
+        await eventually(lambda: parts.metric("dragoman_champion_changes_total", outcome="failed") >= 1)
+        registry.folder = "v3"
+        await eventually(lambda: parts.metric("dragoman_champion_changes_total", outcome="swapped") == 2)
+        assert await policy_of(client) == "v3"
+
+
 def test_a_policy_that_cannot_be_opened_holds_no_engine(tmp_path):
     """The frozen LLM is opened before it, and was never let go of: once for each try, every 30 s."""
-    llm = EngineParams(engine="openai", model="m", urls=("http://127.0.0.1:9/v1",))
+    llm = EngineParams(engine="openai", model="m", urls=("http://127.0.0.1:9/v1",), revision="none")
     params = Params(llm=llm, proxy=EngineParams(engine="transformers", model=str(tmp_path / "nowhere")))
     with pytest.raises(UserError, match="no model there"):
         opener(params, ListRetriever([]))("c3po")

@@ -65,6 +65,8 @@ def project(tmp_path, monkeypatch) -> Path:
         ("{}", ["--new-key", "alice"], r"serve\.keys in params\.yaml names no file"),
         ("serve: {keys: missing}", [], r"missing: no such file; `dragoman serve --new-key NAME`"),
         ("{}", ["--models", "standard"], "data/index/atlas"),
+        ("{}", ["--host", "0.0.0.0"], r"--host 0\.0\.0\.0: everybody .* serve\.keys .* --insecure"),
+        ("{}", ["--host", "0.0.0.0", "--insecure", "--models", "standard"], "data/index/atlas"),
     ],
 )
 def test_what_can_be_mended_is_said(project, capsys, params, arguments, sentence):
@@ -137,7 +139,7 @@ async def test_a_service_out_of_settings(served, llm_server, tmp_path):
     params = params.model_copy(
         update={
             "llm": params.llm.model_copy(
-                update={"engine": "openai", "urls": (url,), "model": "m", "structured": "none"}
+                update={"engine": "openai", "urls": (url,), "model": "m", "revision": "stub", "structured": "none"}
             ),
             "serve": ServeParams(models=("standard",), episodes=str(tmp_path / "kept"), deadline_s=1),
         }
@@ -183,7 +185,7 @@ def test_the_command_serves_until_it_is_told_to_stop(served, llm_server, tmp_pat
         port = free.getsockname()[1]
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "cpu.yaml").write_text("{}")
-    llm = {"engine": "openai", "model": "m", "urls": [url], "structured": "none"}
+    llm = {"engine": "openai", "model": "m", "urls": [url], "revision": "stub", "structured": "none"}
     settings = {"llm": llm, "serve": {"keys": "keys", "models": ["standard"]}}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(settings))
     key = make_key(tmp_path / "keys", "alice")
@@ -213,7 +215,7 @@ async def test_real_engines_follow_a_stage_and_are_all_closed(served, tiny_model
     """The stage publishes a new policy; the service loads it, serves it, and lets the old one go."""
 
     def train(seed: int) -> str:
-        folder = make_tiny(tmp_path / "new" / "model", seed=seed)
+        folder = make_tiny(tmp_path / "new" / f"model{seed}", seed=seed)
         return publish(folder, tmp_path / "rl", {"stage": "rl"}).version
 
     engine = EngineParams(engine="transformers", model=str(tiny_model), max_model_len=2048)

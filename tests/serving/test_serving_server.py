@@ -380,3 +380,14 @@ async def test_a_plan_that_turns_in_circles_has_an_answer_all_the_same():
         body = (await ask(client, model="mujica")).json()
     assert body["choices"][0]["message"]["content"] == "Port Salt"
     assert body["dragoman"]["stop"] == "circular_plan" and body["dragoman"]["degraded"] is None
+
+
+async def test_a_query_that_is_repeated_has_an_answer_all_the_same():
+    def repeating(prompt: str, random: Any) -> str:
+        return "[Insufficient]" if "[Sufficient]" in prompt else "capital of Brisa"
+
+    parts = Parts(proxies={"": Model(repeating)}, models=("maps",))
+    async with parts.client() as client:
+        body = (await ask(client, model="maps")).json()
+    assert body["choices"][0]["message"]["content"] == "Port Salt"
+    assert body["dragoman"]["stop"] == "repeated_query" and body["dragoman"]["degraded"] is None

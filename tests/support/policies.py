@@ -1,5 +1,6 @@
 """Policies as training stages leave them, with bytes in place of weights."""
 
+import shutil
 from pathlib import Path
 
 from dragoman.registry.policy import PolicySet, publish
@@ -13,4 +14,6 @@ def trained(project: Path, stage: str, weights: bytes, parent: str = "") -> Poli
     (made / "config.json").write_text("{}")
     manifest = {"stage": stage, "system": "c3po", "base": "smollm2", "parent": parent, "data": {"questions": "d1"}}
     manifest |= {"parameters": {"lr": 0.1, "guards": {"max_kl": 1.0}}, "metrics": {"dev_reward": 0.5, "stopped": ""}}
-    return publish(made, project / "results" / stage, manifest)
+    policy = publish(made, project / "results" / stage, manifest)
+    shutil.rmtree(made)
+    return policy

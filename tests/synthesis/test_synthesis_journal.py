@@ -84,3 +84,9 @@ async def test_a_full_disk_says_what_to_do():
     path = Path("/dev/full")  # takes no byte
     with pytest.raises(UserError, match=r"^/dev/full: cannot write \(No space left on device\); make room and run"):
         await answers(path, "a")
+
+
+async def test_a_journal_that_is_open_is_not_opened_again(tmp_path):
+    with Journal(tmp_path / "j"), pytest.raises(UserError, match="is writing there"):
+        await answers(tmp_path / "j", "a")
+    assert await answers(tmp_path / "j", "a") == ([{"of": "a", "is": 1}], ["a"])

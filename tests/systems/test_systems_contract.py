@@ -15,9 +15,9 @@ PASSAGES = [Passage(f"p{i}", f"Town {i}", f"Town {i} lies on river {i * 7}.") fo
 QUESTIONS = [Question(f"q{i}", f"On which river lies town {i}?", (f"river {i * 7}",)) for i in range(3)]
 SMALL = {
     "c3po": {"max_depth": 5, "k": 3, "query_chars": 12, "action_tokens": 40, "roadmap_tokens": 6, "answer_tokens": 4},
+    "maps": {"max_rounds": 2, "k": 2, "queries": "span", "answer_tokens": 4},
     "mujica": {"max_iterations": 2, "max_questions": 2, "k": 2, "queries": "span", "answer_tokens": 4},
 }
-ANSWERED = (StopReason.ANSWERED, StopReason.DEPTH_LIMIT, StopReason.DOCUMENT_LIMIT, StopReason.CIRCULAR_PLAN)
 
 
 @pytest.mark.parametrize("name", system_names())
@@ -41,7 +41,7 @@ async def test_every_system(name, exploration, tiny_engine, tmp_path):
             assert node.prompt_ids and all(p <= 0 for p in node.logprobs)
         for trajectory in episode.trajectories:
             assert set(trajectory.nodes) <= set(nodes) and set(trajectory.nodes) <= set(trajectory.steps)
-            assert (trajectory.answer is not None) and (trajectory.answer != "") == (trajectory.stop in ANSWERED)
+            assert (trajectory.answer is not None) and (trajectory.answer != "") == trajectory.stop.is_answered
             assert set(trajectory.passages) <= {p.id for p in PASSAGES}
         if exploration is TREE and roles:
             assert len(episode.trajectories) > 1

@@ -433,10 +433,10 @@ async def test_only_a_small_worker_is_told_the_whole_question():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"queries": "sparql"}, "queries 'sparql': choose free or span"),
-        ({"answers": "worker"}, "answers 'worker': choose llm or planner"),
-        ({"environment": "web"}, "environment 'web': choose text or graph"),
-        ({"candidates": "none"}, "candidates 'none': choose search or gold"),
+        ({"queries": "sparql"}, "queries 'sparql': choose from free, span"),
+        ({"answers": "worker"}, "answers 'worker': choose from llm, planner"),
+        ({"environment": "web"}, "environment 'web': choose from text, graph"),
+        ({"candidates": "none"}, "candidates 'none': choose from search, gold"),
         ({"max_iterations": 0}, "max_iterations 0: must be at least 1"),
         ({"max_questions": 0}, "max_questions 0"),
     ],

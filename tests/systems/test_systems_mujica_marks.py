@@ -161,7 +161,7 @@ async def test_more_subquestions_than_a_round_may_have_are_cut():
         ({"queries": "free"}, "queries: free has to be written; set queries: span, or decide: text"),
         ({"answers": "planner"}, "answers: planner has to be written; set answers: llm"),
         ({"thoughts": True}, "thoughts: true has to be written; set thoughts: false"),
-        ({"decide": "tokens"}, "decide 'tokens': choose text or marks"),
+        ({"decide": "tokens"}, "decide 'tokens': choose from text, marks"),
         ({"max_candidates": 0}, "max_candidates 0: must be at least 1"),
     ],
 )

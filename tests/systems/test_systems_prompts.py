@@ -9,7 +9,7 @@ from dragoman.systems.prompts import Prompt, load, number
 
 FOLDERS = [Path(m.__file__).parent for m in (dragoman.systems, dragoman.rewards)]
 FILES = sorted(p for folder in FOLDERS for p in folder.rglob("prompts/*.txt"))
-OF_AGENTS = [path for path in FILES if path.parents[1].name in ("c3po", "mujica")]
+OF_AGENTS = [path for path in FILES if path.parents[1].name in ("c3po", "maps", "mujica")]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parents[1].name}/{p.stem}")
@@ -24,7 +24,7 @@ def test_every_prompt_loads_and_its_examples_fill_its_slots(path):
 @pytest.mark.parametrize("path", OF_AGENTS, ids=lambda p: f"{p.parents[1].name}/{p.stem}")
 def test_an_agent_reads_the_question_before_what_was_found(path):
     user = load(f"dragoman.systems.{path.parents[1].name}", path.stem).user
-    found = [user.index(slot) for slot in ("{passages}", "{known}", "{searches}") if slot in user]
+    found = [user.index(slot) for slot in ("{passages}", "{known}", "{searches}", "{pool}") if slot in user]
     assert all(user.index("{question}") < place for place in found)
 
 

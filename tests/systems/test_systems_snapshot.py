@@ -47,6 +47,12 @@ VARIANTS = {
         {"thoughts": True, "strategy": "Plan", "query_chars": 20},
         {"queries": "names", "prompts": "brief", "shots": 1},
     ],
+    "maps": [
+        {"queries": "span", "answers": "agent", "shots": 1},
+        {"answers": "agent", "query_words": 3, "max_documents": 6},
+        {"rounds": "fixed", "queries": "span"},
+        {"extension": "pages"},
+    ],
     "mujica": [
         {"queries": "span", "answers": "planner", "shots": 1},
         {"queries": "span", "environment": "graph", "candidates": "gold"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import tomllib
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ datasets: [toy]
 corpus: {{toy: {{source: corpus.jsonl}}}}
 evaluated: [direct, toy]
 train: {{system: toy, dataset: toy}}
-llm: {{engine: openai, model: m, urls: ["{url}"], structured: none}}
+llm: {{engine: openai, model: m, urls: ["{url}"], revision: stub, structured: none}}
 proxy: {{engine: transformers, model: "{model}", max_model_len: 512}}
 seeds: {{questions: 3, exploration: {{breadth: [1], force: 1}}}}
 sft: {{adapter: {{rank: 4, alpha: 8}}, batch_size: 4, micro_batch: 4, epochs: 1, dev_questions: 2}}
@@ -118,8 +119,11 @@ def test_a_system_of_another_package_runs_under_every_command(project, capsys):
     episodes = read_episodes(project / "results/rollout/episodes.jsonl")
     assert {node.action["type"] for episode in episodes for node in episode.nodes} == {"Look", "Recall"}
     dragoman("seeds", "--no-track")
-    dragoman("sft", "--no-track")
-    dragoman("rl", "--no-track")
+    for stage in ("sft", "rl"):
+        with files.only_writer(project / "results" / stage):
+            code, _, err = run(capsys, stage, "--no-track")
+        assert code == 2 and f"results/{stage}: process {os.getpid()} is writing there" in err
+        dragoman(stage, "--no-track")
     dragoman("evaluate", "--dataset", "toy", "--systems", "toy,toy@rl,toy@oracle", "--out", "results/it", "--no-track")
     scores = json.loads((project / "results/it/metrics.json").read_text())["systems"]
     assert scores["toy@oracle"]["cover_em"]["mean"] == 1.0

@@ -43,6 +43,7 @@ def identity(**changes) -> dict:
         {"manifest": MANIFEST | {"parameters": {"lr": 2}}},
         {"manifest": MANIFEST | {"data": {"questions": "0ff"}}},
         {"reward": "judge"},
+        {"shaping": "gold_recall"},
         {"seed": 1},
         {"exploration": Exploration(temperature=2)},
         {"learnt_from": ["q3", "q2"]},
@@ -77,7 +78,7 @@ def test_what_changed_is_said(tmp_path, caplog):
     ("trainer", "own", "others"),
     [
         (["sft"], {"sft", "actor"}, {"loop", "ppo", "grpo", "mygo"}),
-        (["loop", "algorithms.grpo"], {"grpo", "loop", "learner"}, {"sft", "ppo", "mygo"}),
+        (["loop", "algorithms.grpo"], {"grpo", "loop", "learner"}, {"sft", "ppo", "mygo", "trajectory_grpo"}),
         (["loop", "algorithms.mygo"], {"mygo", "loop", "learner"}, {"sft", "ppo", "grpo"}),
     ],
     ids=lambda case: case[-1] if isinstance(case, list) else "",

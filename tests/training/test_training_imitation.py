@@ -9,6 +9,7 @@ from toy import KNOWN, AtMarks, Killed, ToyRuntime
 
 from dragoman.core.errors import UserError
 from dragoman.engines.local import Vocabulary
+from dragoman.registry.policy import find_policy
 from dragoman.rollout.exploration import GREEDY, Exploration
 from dragoman.rollout.samples import Sample, samples
 from dragoman.rollout.scheduler import roll_out
@@ -82,7 +83,7 @@ def replace_rewards(episode):
 async def train(runtime, tiny_model, states, out, settings=SETTINGS):
     return await imitation.train(
         "toy", states, KNOWN, KNOWN[:2], runtime, settings,
-        base=tiny_model, reward="cover_em", seed=0, out=out, data={"samples": "abc"},
+        start=find_policy(str(tiny_model)), reward="cover_em", seed=0, out=out, data={"samples": "abc"},
     )  # fmt: skip
 
 
@@ -136,6 +137,13 @@ async def test_a_shallower_proxy_has_the_first_layers_alone(runtime, tiny_model,
     )
     with pytest.raises(UserError, match=r"sft\.layers is 99"):
         await train(runtime, tiny_model, states, tmp_path / "deep", settings.model_copy(update={"layers": 99}))
+
+
+async def test_one_role_imitates_in_its_own_states_and_the_others_keep_the_base(runtime, tiny_model, states, tmp_path):
+    settings = SETTINGS.model_copy(update={"roles": ("pick",), "epochs": 1})
+    metrics = await train(runtime, tiny_model, states, tmp_path / "sft", settings)
+    assert metrics["roles"] == {"pick": 6} and [row["states"] for row in metrics["rounds"]] == [6, 4 + 2]
+    assert set(find_policy(str(tmp_path / "sft")).weights) == {"*", "pick"}
 
 
 async def test_nothing_to_imitate_is_said(runtime, tiny_model, tmp_path):

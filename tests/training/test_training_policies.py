@@ -6,9 +6,11 @@ from safetensors.torch import load_file
 from toy import make_run
 
 from dragoman.core.errors import UserError
+from dragoman.engines.fetch import weights_sha256
 from dragoman.registry.policy import PolicySet, find_policy
 from dragoman.training import loop
 from dragoman.training.policies import trained_entries
+from dragoman.training.settings import RlParams
 
 
 def policy_set(**weights):
@@ -30,6 +32,29 @@ def test_the_entry_that_is_trained_is_the_one_behind_the_roles(tmp_path):
 def test_roles_with_different_weights_are_not_trained_in_one_run(tmp_path, roles):
     with pytest.raises(UserError, match=r"weights of their own for these roles: \*; filter.*rl\.roles"):
         trained_entries(policy_set(shared=tmp_path / "a", filter=tmp_path / "b"), roles)
+
+
+def test_roles_may_get_weights_of_their_own(tmp_path):
+    assert trained_entries(policy_set(shared=tmp_path), ["judge"], own=True) == ("judge",)
+    several = policy_set(shared=tmp_path / "a", filter=tmp_path / "b")
+    with pytest.raises(UserError, match=r"rl\.roles or sft\.roles"):
+        trained_entries(several, ["router", "filter"], own=True)
+    with pytest.raises(ValueError, match=r"own_weights: for which roles\? Name them in rl\.roles"):
+        RlParams(own_weights=True)
+
+
+async def test_a_role_with_weights_of_its_own_leaves_the_others_what_they_shared(
+    tiny_model, runtime, tmp_path, monkeypatch
+):
+    out = tmp_path / "rl"
+    run = make_run("mygo", tiny_model, runtime, out, roles=("choose",), own_weights=True, iterations=2, dev_every=1)
+    monkeypatch.setattr(loop, "better", lambda new, old, errors: True)  # the last is the best
+    await run.train()
+    published = find_policy(str(out))
+    assert set(published.weights) == {"*", "choose"}
+    assert (
+        weights_sha256(published.of("another")) == weights_sha256(tiny_model) != weights_sha256(published.of("choose"))
+    )
 
 
 async def test_a_trained_entry_is_replaced_and_the_others_are_carried_over(tiny_model, runtime, tmp_path, monkeypatch):

@@ -110,6 +110,14 @@ async def test_ppo_finds_the_better_of_two_arms(tiny_model, runtime, tmp_path, c
     assert run.dev_history[-1]["share_Right"] == 1.0
 
 
+@pytest.mark.timeout(60)
+async def test_what_is_learnt_and_kept_is_the_reward_with_its_shaping(tiny_model, runtime, tmp_path):
+    run = make_run(tiny_model, runtime, tmp_path / "rl", **TWO_ARMS, critic="tree", shaping="-2 * cover_em")
+    metrics = await run.train()
+    assert late_reward(run) < 0.2 and run.dev_history[-1]["share_Left"] == 1.0
+    assert metrics["dev_reward"] == run.dev_history[-1]["dev_worth"] == 0.0  # the other arm would have 1 and -1
+
+
 async def test_a_policy_is_named_after_its_content_and_tells_where_it_comes_from(tiny_model, runtime, tmp_path):
     metrics = await make_run(tiny_model, runtime, tmp_path / "rl", iterations=1).train()
     pointer = json.loads((tmp_path / "rl" / "policy.json").read_text())

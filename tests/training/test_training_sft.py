@@ -7,6 +7,8 @@ import pytest
 from toy import QUESTIONS, ToyRuntime
 
 from dragoman.core.errors import UserError
+from dragoman.engines.fetch import weights_sha256
+from dragoman.registry.policy import find_policy
 from dragoman.training import sft
 from dragoman.training.settings import AdapterParams, SftParams
 
@@ -29,7 +31,7 @@ async def train(tiny_model, samples, out, settings=SETTINGS):
             QUESTIONS[:2],
             runtime,
             settings,
-            base=tiny_model,
+            start=find_policy(str(tiny_model)),
             reward="cover_em",
             seed=0,
             out=out,
@@ -52,6 +54,20 @@ async def test_the_policy_does_what_the_samples_show(tiny_model, right, tmp_path
     assert {p.name for p in (tmp_path / "sft").iterdir()} == {
         "dev", "dev.csv", "loss.csv", "metrics.json", "policies", "policy.json", "started.json",
     }  # fmt: skip
+
+
+async def test_one_role_is_trained_and_the_others_keep_the_base(tiny_model, right, tmp_path):
+    others = [dataclasses.replace(sample, role="another") for sample in right]
+    settings = SETTINGS.model_copy(update={"roles": ("choose",)})
+    metrics = await train(tiny_model, [*right, *others], tmp_path / "sft", settings)
+    assert (metrics["samples"], metrics["roles"], metrics["too_long"]) == (6, {"choose": 6}, 0)
+    published = find_policy(str(tmp_path / "sft"))
+    assert set(published.weights) == {"*", "choose"}
+    assert (
+        weights_sha256(published.of("another")) == weights_sha256(tiny_model) != weights_sha256(published.of("choose"))
+    )
+    with pytest.raises(UserError, match="0 samples"):
+        await train(tiny_model, right, tmp_path / "none", SETTINGS.model_copy(update={"roles": ("nobody",)}))
 
 
 async def test_only_the_tokens_of_actions_are_learnt(tiny_model, right, tmp_path):

@@ -12,7 +12,7 @@ import sys
 
 from dragoman.cli import data, evaluation, registry, serving, training
 from dragoman.cli.command import Interrupted, app
-from dragoman.core.errors import UserError
+from dragoman.core.errors import Fault, UserError
 
 __all__ = ["app", "data", "evaluation", "main", "registry", "serving", "training"]
 
@@ -28,6 +28,9 @@ def main() -> None:
     except UserError as e:
         print(f"error: {e}", file=sys.stderr)
         sys.exit(2)
+    except Fault as e:  # before any question was asked: nothing is wrong with the input, and a later try may pass
+        print(f"error: {e}", file=sys.stderr)
+        sys.exit(1)
     except Interrupted:
         print("interrupted; what is finished is kept, run the same command to go on", file=sys.stderr)
         sys.exit(130)

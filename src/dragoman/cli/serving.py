@@ -115,6 +115,7 @@ async def serve(
     ] = None,
     host: Host = "127.0.0.1",
     port: Port = 8200,
+    insecure: Annotated[bool, typer.Option(help="Serve other machines without API keys.")] = False,
     new_key: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only make an API key, and add its hash to serve.keys.")
     ] = None,
@@ -136,8 +137,11 @@ async def serve(
         return
     project.check_systems(*(name.removesuffix("@champion") for name in settings.models))
     keys = Keys(keys_file) if keys_file else None
-    if keys is None and host not in ("127.0.0.1", "::1", "localhost"):
-        print(f"warning: {host}:{port} is open to everybody; serve.keys names a file of API keys", file=sys.stderr)
+    if keys is None and not insecure and host not in ("127.0.0.1", "::1", "localhost"):
+        raise UserError(
+            f"--host {host}: everybody who reaches {host}:{port} could ask; let serve.keys name a file of API keys, or say "
+            "--insecure where something else keeps them out"
+        )
     registry = project.registry
     followed = StageChampion(champion, registry.results) if champion else RegistryChampion(registry)
     searched = index or str(project.index(dataset))

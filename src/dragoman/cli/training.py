@@ -7,6 +7,8 @@ from typing import Any
 
 from dragoman.cli.command import ALLOW_MISMATCH, SEED, SYSTEM, Alias, command
 from dragoman.cli.evaluation import show
+from dragoman.pipeline import debate as debate_stage
+from dragoman.pipeline import label as label_stage
 from dragoman.pipeline import pair as pair_stage
 from dragoman.pipeline import rl as rl_stage
 from dragoman.pipeline import rollout as rollout_stage
@@ -71,13 +73,40 @@ async def rl(project: Project, options: rl_stage.Options) -> None:
     """Train the proxy by reinforcement learning, and keep the policy that answers the dev questions best.
 
     ppo: multi-agent PPO on tree rollouts. mygo: sample until the reward passes a rising threshold, then maximum likelihood.
-    grpo: siblings of trees compared with each other. Any of them trains any system.
+    grpo: siblings of trees compared with each other. trajectory_grpo: whole trajectories compared, as in Mujica-MyGO's paper.
+    Any of them trains any system.
 
     Example: dragoman rl
     Example: dragoman rl --system mujica --algorithm mygo --policy results/mujica-sft --out results/mujica-mygo
     Example: dragoman rl --questions train.jsonl --dev dev.jsonl --corpus corpus.jsonl --policy results/mine --out results/rl2
     """
     _show_rl(await rl_stage.run(project, options), options.folder(project), project.params.train.reward)
+
+
+@command(Alias("--limit", "debate.questions", "Only the first so many questions.", int), SEED, track=True)
+async def debate(project: Project, options: debate_stage.Options) -> None:
+    """Gather passages for training questions in rounds, and keep each pool on the way: data for the agents of MAPS.
+
+    Example: dragoman debate
+    Example: dragoman debate --set debate.by=llm --set maps.k=3 --out results/debate-3
+    """
+    metrics, out = await debate_stage.run(project, options), options.folder(project)
+    rounds = ", ".join(f"{count} of round {n}" for n, count in metrics["rounds"].items())
+    print(f"{metrics['questions']} questions, {metrics['snapshots']} snapshots: {rounds}")
+    print(f"{out}/snapshots.jsonl, episodes.jsonl, metrics.json")
+
+
+@command(SEED, ALLOW_MISMATCH, track=True)
+async def label(project: Project, options: label_stage.Options) -> None:
+    """Label snapshots by the agreement of several answers: samples of the judge of MAPS, for `sft`.
+
+    Example: dragoman label
+    Example: dragoman label --snapshots results/debate-3/snapshots.jsonl --policy results/maps/query --out results/label-3
+    """
+    metrics, out = await label_stage.run(project, options), options.folder(project)
+    kinds = ", ".join(f"{count} {kind}" for kind, count in metrics["kinds"].items())
+    print(f"{metrics['snapshots']} snapshots: {kinds}, {metrics['dropped']} on which answers differ")
+    print(f"{out}/samples.parquet, metrics.json")
 
 
 @command(SEED, name="warm-up", track=True)

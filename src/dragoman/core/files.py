@@ -6,13 +6,18 @@ import csv
 import io
 import json
 import os
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from dragoman.core.errors import UserError
 from dragoman.core.rows import read as read
+
+_BLOCK = 1 << 16
 
 
 def dumps(row: Any) -> str:
@@ -23,16 +28,62 @@ def repaired(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a file that a run appends to, if there is one, after cutting off a last line that a crash left torn."""
     if not path.is_file():
         return
-    content = path.read_bytes()
-    end = content.rfind(b"\n") + 1
-    if end < len(content):
-        with path.open("r+b") as file:
+    cut_torn_line(path)
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                yield json.loads(line)
+            except ValueError:
+                raise UserError(f"{path}:{number}: not valid JSON, and not the last line; move the file away") from None
+
+
+def cut_torn_line(path: Path) -> None:
+    """Cut off the last line of a file that is there, if it does not end: a process has died in the middle of it."""
+    if not path.is_file():
+        return
+    with path.open("r+b") as file:
+        end = left = file.seek(0, os.SEEK_END)
+        while end:
+            start = max(0, end - _BLOCK)
+            file.seek(start)
+            if found := file.read(end - start).rfind(b"\n") + 1:
+                end = start + found
+                break
+            end = start
+        if end < left:
             file.truncate(end)
-    for number, line in enumerate(content[:end].splitlines(), start=1):
-        try:
-            yield json.loads(line)
-        except ValueError:
-            raise UserError(f"{path}:{number}: not valid JSON, and not the last line; move the file away") from None
+
+
+@contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Keep other processes from writing to a folder. The lock lies beside it, since some who write there empty it first.
+
+    Raises:
+        UserError: another process has it. One that is dead has nothing.
+    """
+    folder = folder.resolve()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    path = folder.with_name(f".{folder.name}.lock")
+    lock = FileLock(path, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UserError(
+            f"{folder}: process {_text(path) or 'unknown'} is writing there; wait until it is done, or name another folder"
+        ) from None
+    try:
+        path.write_text(str(os.getpid()))
+        yield
+    finally:
+        path.unlink(missing_ok=True)  # while it is held: who has waited for this file then asks for a new one
+        lock.release()
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except FileNotFoundError:  # given back in between
+        return ""
 
 
 def write(path: Path | str, rows: Iterable[dict[str, Any]]) -> int:
@@ -62,12 +113,35 @@ def write_text(path: Path | str, text: str) -> None:
 
 @contextmanager
 def replacing(path: Path | str) -> Iterator[Path]:
-    """A temporary file to write, which then takes the place of `path`: a reader or a crash never sees half of it."""
+    """A temporary file to write, which then takes the place of `path`: a reader or a crash never sees half of it.
+
+    Its content is on the disk before it has the name, so that a power cut leaves the old file or the new one.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # not by the process id, which two containers on one checkout may share
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         yield temporary
+        sync(temporary)
         temporary.replace(path)
+        sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def rename_folder(folder: Path, target: Path) -> None:
+    """Give a finished folder its name, once all that is in it is on the disk."""
+    for path in (*folder.rglob("*"), folder):
+        sync(path)
+    folder.rename(target)
+    sync(target.parent)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the list of names of a folder, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -9,7 +9,7 @@ PASSING_STATUS = (408, 429, *range(500, 600))
 
 
 def retrying(
-    transport: httpx.AsyncBaseTransport, *, retries: int, first_wait: float, longest_wait: float
+    transport: httpx.AsyncBaseTransport | httpx.BaseTransport, *, retries: int, first_wait: float, longest_wait: float
 ) -> RetryTransport:
     """A transport that asks again after a transport error, 408, 429 or a 5xx, and at last lets it through.
 
@@ -29,3 +29,19 @@ def retrying(
         max_backoff_wait=longest_wait,
     )
     return RetryTransport(transport, policy)
+
+
+def url_fault(url: str) -> str:
+    """What is wrong with the address of a server; empty for nothing. It repeats no secret that may stand in the address."""
+    try:
+        parts = httpx.URL(url)
+    except httpx.InvalidURL as e:
+        return f"not an http(s) URL ({e})"
+    if parts.userinfo or parts.query or parts.fragment:
+        return (
+            f"the URL of {parts.host or 'a server'} holds a user, a password, a query or a fragment. URLs are written into "
+            "records: leave scheme, host, port and path alone, and put the key into an environment variable"
+        )
+    if parts.scheme not in ("http", "https") or not parts.host:
+        return f"{url!r} is not an http(s) URL; give one such as http://localhost:8000/v1"
+    return ""

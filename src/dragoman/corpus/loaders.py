@@ -218,6 +218,8 @@ def _text_passages(folder: Path, limit: int | None) -> list[Passage]:
     faults = Faults(folder)
     passages = []
     for file in files[:limit]:
+        if not file.resolve().is_relative_to(folder.resolve()):
+            raise UserError(f"{file}: a link out of {folder}, to {file.resolve()}; copy the file, or remove the link")
         raw = file.read_bytes()
         try:
             text = raw.decode("utf-8-sig").strip()

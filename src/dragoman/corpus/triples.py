@@ -12,8 +12,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote
 
+import rdflib
 from rdflib import BNode, Graph, Literal, URIRef
-from rdflib.namespace import RDFS
+from rdflib.namespace import RDFS, XSD
+from rdflib.plugins.sparql import prepareQuery
+from rdflib.plugins.sparql.algebra import traverse
+from rdflib.plugins.sparql.parserutils import CompValue
 from rdflib.term import Node
 
 from dragoman.core.errors import UserError
@@ -22,6 +26,8 @@ from dragoman.core.types import Passage, Triple
 
 RDF_FORMATS = {".nt": "nt", ".ttl": "turtle"}
 NAMESPACE = "urn:dragoman:"
+rdflib.NORMALIZE_LITERALS = False
+"""A literal is its text. Normalized, a decimal of a few characters, `1E+999999999`, is a number of a billion digits."""
 FILE_ORDER = "SimpleMemory"  # its dictionaries keep the order of a file, which the default store does not
 
 
@@ -96,9 +102,17 @@ def read_rdf(path: Path) -> Graph:
         raise UserError(f"{path}: no such file")
     format = RDF_FORMATS[path.suffix]
     try:
-        return Graph(FILE_ORDER).parse(data=path.read_bytes(), format=format, publicID=NAMESPACE)
+        graph = Graph(FILE_ORDER).parse(data=path.read_bytes(), format=format, publicID=NAMESPACE)
     except Exception as e:  # rdflib's parsers have no error in common: ParserError, BadSyntax, UnicodeDecodeError
         raise UserError(f"{path}: not {format} ({_one_line(e)[:200]})") from None
+    for literal in graph.objects():
+        if isinstance(literal, Literal) and literal.datatype == XSD.decimal and "e" in literal.lower():
+            lines = path.read_text(encoding="utf-8").splitlines()
+            number = next((n for n, line in enumerate(lines, start=1) if f'"{literal}"' in line), 1)
+            raise UserError(
+                f"{path}:{number}: {str(literal)[:40]!r} is no xsd:decimal, which has no exponent; use xsd:double"
+            )
+    return graph
 
 
 def named(graph: Graph) -> list[Triple]:
@@ -145,7 +159,10 @@ def sparql(path: Path, query: str) -> list[str]:
     """
     graph = read_rdf(path) if path.suffix in RDF_FORMATS else as_rdf(read_triples(path))
     try:
-        found = graph.query(query)
+        prepared = prepareQuery(query, initNs=dict(graph.namespaces()))
+        if prepared.algebra.get("datasetClause") or "ServiceGraphPattern" in _patterns(prepared.algebra):
+            raise ValueError("SERVICE and FROM ask other machines; a query is about this file alone")
+        found = graph.query(prepared)
         if found.type == "ASK":
             return [str(found.askAnswer).lower()]
         if found.graph is not None:
@@ -154,6 +171,13 @@ def sparql(path: Path, query: str) -> list[str]:
         return ["\t".join(row) for row in ([str(name) for name in found.vars or ()], *rows)]
     except Exception as e:  # pyparsing's for the grammar, a bare one for an unknown prefix
         raise UserError(f"SPARQL: {_one_line(e)[:300]}") from None
+
+
+def _patterns(algebra: CompValue) -> set[str]:
+    """The kinds of the parts of a query, at any depth."""
+    found: set[str] = set()
+    traverse(algebra, visitPre=lambda part: found.add(part.name) if isinstance(part, CompValue) else None)
+    return found
 
 
 def _names(graph: Graph) -> dict[Node, str]:

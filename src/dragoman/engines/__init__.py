@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dragoman.core.errors import UserError
-from dragoman.engines.base import CannotReload, Engine, Request, Result, reload
+from dragoman.engines.base import CannotReload, Engine, Request, Result, control_marks, reload
 from dragoman.engines.settings import EngineParams
 
 logger = logging.getLogger(__name__)
@@ -71,6 +71,7 @@ class _Handle:
         self._key = key
         self._engine: Engine | None = engine
         self._fingerprint = engine.fingerprint
+        self.control_marks: frozenset[str] = control_marks(engine)
 
     @property
     def fingerprint(self) -> str:
@@ -109,16 +110,19 @@ def open_engine(settings: EngineParams, *, pool: EnginePool = POOL) -> Engine:
         pool: who shares engines with whom.
 
     Raises:
-        UserError: a setting is not usable, or the engine asked for is not installed.
+        UserError: a setting is not usable, the engine asked for is not installed, or a server does not say what it runs.
+        EngineFault: a server does not answer.
     """
     kind = _automatic() if settings.engine == "auto" else settings.engine
     options = {name: getattr(settings, name) for name in _OPTIONS[kind]}
     if kind == "openai":
         from dragoman.engines.openai import OpenAIEngine
+        from dragoman.engines.served import served_identity
 
+        identity = served_identity(settings)  # in the key, because a server may run another model by now
         return pool.open(
-            (kind, settings.urls, settings.model, *options.values()),
-            lambda: OpenAIEngine(settings.urls, settings.model, **options),
+            (kind, settings.urls, settings.model, identity, *options.values()),
+            lambda: OpenAIEngine(settings.urls, settings.model, identity=identity, **options),
         )
     from dragoman.engines.local import fingerprint
 

@@ -165,6 +165,12 @@ class CannotReload(Exception):
     """An engine cannot take other weights: its kind does not, others use it, or the tokenizer is another one."""
 
 
+def control_marks(engine: Engine) -> frozenset[str]:
+    """The control marks of an engine's tokenizer, such as `<|im_end|>`; none where that is behind a URL."""
+    marks: frozenset[str] = getattr(engine, "control_marks", frozenset())
+    return marks
+
+
 @runtime_checkable
 class Reloadable(Protocol):
     """An engine that takes new weights in place."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragoman.core import files
 from dragoman.core.errors import UserError
-from dragoman.core.hashing import sha256_of
+from dragoman.core.hashing import sha256_of, sha256_of_state
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -78,7 +78,7 @@ def fetch_model(source: str, out: Path) -> dict[str, Any]:
         files.write_text(folder / MANIFEST, json.dumps(manifest, indent=2) + "\n")
         if out.is_dir():
             shutil.rmtree(out)
-        folder.rename(out)
+        files.rename_folder(folder, out)
     logger.info("model %s: %d parameters written to %s", source, manifest["parameters"], out)
     return manifest
 
@@ -92,7 +92,7 @@ def weights_sha256(folder: Path) -> str:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise UserError(f"{folder}: holds no safetensors; run `dragoman model` to fetch a model")
-    return sha256_of(files)
+    return sha256_of_state(files)
 
 
 def _built_in_gguf() -> Path:

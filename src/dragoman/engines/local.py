@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import atexit
 import hashlib
-import json
 import logging
 import queue
 import threading
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -17,15 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragoman.core.errors import EngineFault, UserError
-from dragoman.engines import fetch as model
 from dragoman.engines.base import CannotScore, Grammar, Request, Result
+from dragoman.engines.fetch import weights_sha256
 from dragoman.engines.marks import encode_options
 
 if TYPE_CHECKING:
-    from xgrammar import GrammarMatcher
+    from xgrammar import CompiledGrammar, GrammarMatcher
 
 logger = logging.getLogger(__name__)
 
+MOST_GRAMMAR_BYTES = 256 << 20
+"""Memory for compiled grammars. The one in use is kept whatever its size."""
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
 
 
@@ -41,15 +43,10 @@ def seed_of(request: Request, index: int = 0) -> int:
 def fingerprint(folder: Path, dtype: str) -> str:
     """Names the distribution that a model folder stands for: weights, tokenizer with chat template, precision.
 
-    The hash of the weights is read from `manifest.json` where there is one, and computed otherwise.
+    Raises:
+        UserError: the folder has no weights.
     """
-    try:
-        weights = json.loads((folder / model.MANIFEST).read_text(encoding="utf-8"))["sha256"]
-    except FileNotFoundError:
-        weights = model.weights_sha256(folder)
-    except (ValueError, KeyError, TypeError) as e:
-        raise UserError(f"{folder / model.MANIFEST}: not a manifest ({e!r}); remove it or fetch the model again") from e
-    digest = hashlib.sha256(f"{weights}/{dtype}".encode())
+    digest = hashlib.sha256(f"{weights_sha256(folder)}/{dtype}".encode())
     for part in _tokenizer_files(folder):
         digest.update(part)
     return f"sha256:{digest.hexdigest()[:32]}"
@@ -105,8 +102,16 @@ class Vocabulary:
         self._compiler = xgrammar.GrammarCompiler(
             xgrammar.TokenizerInfo.from_huggingface(
                 self.tokenizer, vocab_size=self.size, stop_token_ids=sorted(self.eos_ids)
-            )
+            ),
+            cache_enabled=False,  # its own never gives memory back, and a long question's grammar may take 100 MiB
         )
+        self._grammars: OrderedDict[Grammar, CompiledGrammar] = OrderedDict()  # the last used one is last
+        self._grammars_lock = threading.Lock()
+
+    def control_marks(self) -> frozenset[str]:
+        """Texts that the tokenizer turns into tokens of their own wherever they stand, such as `<|im_end|>`."""
+        added = self.tokenizer.added_tokens_decoder.values()
+        return frozenset(text for token in added if len(text := token.content.strip()) > 1 and not text.isalnum())
 
     def encode(self, request: Request) -> tuple[int, ...]:
         """The prompt as token ids.
@@ -165,17 +170,31 @@ class Vocabulary:
             return tuple(self.tokenizer.encode(text, add_special_tokens=False))
 
     def matcher(self, grammar: Grammar) -> GrammarMatcher:
-        """A fresh matcher, at the start of the grammar. Compiled grammars are cached.
+        """A fresh matcher, at the start of the grammar. It may take seconds, so not in an event loop.
+
+        The compiled grammars that were used last are kept, `MOST_GRAMMAR_BYTES` of them.
 
         Raises:
             EngineFault: the grammar does not compile.
         """
+        with self._grammars_lock:
+            compiled = self._grammars.get(grammar)
+        if compiled is None:  # two threads may compile one grammar at once; none waits for another's
+            compiled = self._compile(grammar)
+        with self._grammars_lock:
+            self._grammars[grammar] = compiled
+            self._grammars.move_to_end(grammar)
+            size = sum(kept.memory_size_bytes for kept in self._grammars.values())
+            while size > MOST_GRAMMAR_BYTES and len(self._grammars) > 1:
+                size -= self._grammars.popitem(last=False)[1].memory_size_bytes
+        return self._xgrammar.GrammarMatcher(compiled)
+
+    def _compile(self, grammar: Grammar) -> CompiledGrammar:
         try:
             if grammar.regex is not None:
-                compiled = self._compiler.compile_regex(grammar.regex)
-            else:  # fixed white space: a small model that may write blanks writes blanks for ever
-                compiled = self._compiler.compile_json_schema(grammar.json_schema or "", any_whitespace=False)
-            return self._xgrammar.GrammarMatcher(compiled)
+                return self._compiler.compile_regex(grammar.regex)
+            # fixed white space: a small model that may write blanks writes blanks for ever
+            return self._compiler.compile_json_schema(grammar.json_schema or "", any_whitespace=False)
         except (RuntimeError, ValueError) as e:
             raise EngineFault(f"grammar {grammar.regex or grammar.json_schema!r} does not compile: {e}") from e
 
@@ -225,6 +244,7 @@ class LocalEngine(ABC):
         self._folder = Path(model_path)
         self._vocabulary = Vocabulary(self._folder, max_model_len)
         self.fingerprint = fingerprint(self._folder, dtype)
+        self.control_marks = self._vocabulary.control_marks()
         self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._closing = threading.Event()
         self._lock = threading.Lock()  # guards the two below
@@ -300,7 +320,8 @@ class LocalEngine(ABC):
         jobs = [self._job(request) for request in requests]
         for request in requests:
             if request.grammar is not None:
-                self._vocabulary.matcher(request.grammar)  # a fault of this caller, not of the batch it would be in
+                # here, as it is a fault of this caller and not of the batch it would be in; in a thread, as it takes seconds
+                await asyncio.to_thread(self._vocabulary.matcher, request.grammar)
         with self._lock:
             if self._ended:
                 raise EngineFault(self._ended)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import httpx
 
 from dragoman.core.errors import EngineFault, UserError
-from dragoman.core.http import PASSING_STATUS, retrying
+from dragoman.core.http import PASSING_STATUS, retrying, url_fault
 from dragoman.engines.base import CannotScore, Completion, Request, Result
 from dragoman.engines.local import seed_of
 
@@ -58,6 +58,7 @@ class OpenAIEngine:
     Args:
         urls: where the protocol's paths begin, as OpenAI's own client has it: "http://localhost:8000/v1".
         model: the name that the servers know the model by.
+        identity: names what they run under that name (see `served.py`).
         api_key_env: the environment variable with the key; no key is sent where it is unset.
         concurrency: requests under way at once, over all URLs.
         connect_timeout_s: seconds.
@@ -71,7 +72,7 @@ class OpenAIEngine:
             Token ids and log-probabilities come with "vllm" alone: without the ids a log-probability cannot be placed.
 
     Raises:
-        UserError: no URL, or one that is not http(s), or no model.
+        UserError: no URL, or one that is not http(s) or holds a secret, or no model.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class OpenAIEngine:
         urls: Sequence[str],
         model: str,
         *,
+        identity: str = "",
         api_key_env: str = "OPENAI_API_KEY",
         concurrency: int = 32,
         connect_timeout_s: float = 10.0,
@@ -89,13 +91,11 @@ class OpenAIEngine:
         if not urls:
             raise UserError("engine openai: no URL; give at least one, such as http://localhost:8000/v1")
         for url in urls:
-            if not url.startswith(("http://", "https://")):
-                raise UserError(
-                    f"engine openai: {url!r} is not an http(s) URL; give one such as http://localhost:8000/v1"
-                )
+            if fault := url_fault(url):
+                raise UserError(f"engine openai: {fault}")
         if not model:
             raise UserError(f"engine openai: no model; give the name that {urls[0]} serves it by")
-        self.fingerprint = f"{model}@{','.join(sorted(urls))}"
+        self.fingerprint = f"{model}@{','.join(sorted(urls))}#{identity}"
         self._urls = [url.rstrip("/") for url in urls]
         self._next_url = itertools.cycle(self._urls)
         self._model = model

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from dragoman.core.http import url_fault
 from dragoman.core.settings import Section
 
 
@@ -22,7 +23,7 @@ class LlmCacheParams(Section):
     enabled: bool = True
     """No result depends on it, only how long it takes."""
     folder: str = "data/cache/llm"
-    """Where the answers are. Remove it when a server has begun to run another model under the same name."""
+    """Where the answers are. They are kept apart by what a server says that it runs, or by the engine's `revision`."""
     max_mib: int = Field(512, ge=1)
     """Size of the file in MiB; when it is larger, the oldest tenth of the answers goes."""
 
@@ -36,6 +37,9 @@ class EngineParams(Section):
     """A model folder, or the model's name at the server."""
     urls: tuple[str, ...] = ()
     """`openai` only: one or more servers that speak the OpenAI protocol, for example http://localhost:8000/v1."""
+    revision: str = ""
+    """`openai` only: names what the servers run, and has to change with it. Empty: what their `/models` says (see `served.py`).
+    vLLM tells the path of the weights there, so set this where other weights take the same path."""
     api_key_env: str = "DRAGOMAN_API_KEY"
     """Name of the environment variable that holds the key; the key itself is never in a file."""
     structured: Literal["vllm", "response_format", "none"] = "vllm"
@@ -61,4 +65,6 @@ class EngineParams(Section):
     def _openai_needs_a_url(self) -> EngineParams:
         if self.engine == "openai" and not self.urls:
             raise ValueError("urls: the openai engine needs at least one, for example http://localhost:8000/v1")
+        for fault in filter(None, map(url_fault, self.urls)):
+            raise ValueError(f"urls: {fault}")
         return self

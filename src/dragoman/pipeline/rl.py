@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from typing_extensions import Doc
 
+from dragoman.core import files
 from dragoman.core.hashing import sha256_of
 from dragoman.pipeline.inputs import InputOptions, open_inputs
 from dragoman.pipeline.project import Project
@@ -31,7 +32,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     """Roll out and learn, again and again, and keep the policy that answers the dev questions best.
 
     Raises:
-        UserError: no such system or policy, or a file that cannot be read.
+        UserError: no such system or policy, or a file that cannot be read, or another run that writes to the same folder.
     """
     from dragoman.training.loop import Loop  # torch takes seconds
 
@@ -49,20 +50,21 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     if params.train.curriculum:
         ranks = curriculum(inputs.asked.files, settings.iterations * settings.questions, params.seed)
         data["curriculum"] = digest(sorted(ranks.items()))
-    async with project.runtime(inputs.index, inputs.passages, cache=True) as runtime:
-        metrics = await Loop(
-            algorithms.find(params.train.algorithm),
-            name,
-            inputs.asked.questions,
-            dev.asked.questions,
-            runtime,
-            settings,
-            warm_up=warm_up,
-            reward=params.train.reward,
-            seed=params.seed,
-            out=out,
-            data=data,
-            ranks=ranks,
-        ).train()
+    with files.only_writer(out):
+        async with project.runtime(inputs.index, inputs.passages, cache=True) as runtime:
+            metrics = await Loop(
+                algorithms.find(params.train.algorithm),
+                name,
+                inputs.asked.questions,
+                dev.asked.questions,
+                runtime,
+                settings,
+                warm_up=warm_up,
+                reward=params.train.reward,
+                seed=params.seed,
+                out=out,
+                data=data,
+                ranks=ranks,
+            ).train()
     project.record("rl", out, metrics, {"algorithm": params.train.algorithm, **settings.model_dump()})
     return metrics

@@ -9,11 +9,13 @@ from typing import Annotated, Any
 
 from typing_extensions import Doc
 
+from dragoman.core import files
 from dragoman.core.hashing import sha256_of
 from dragoman.core.types import Question
 from dragoman.pipeline.inputs import InputOptions, open_inputs
 from dragoman.pipeline.project import Project
 from dragoman.pipeline.questions import load_mixed
+from dragoman.registry.policy import find_policy
 from dragoman.rollout.results import SAMPLES
 from dragoman.rollout.samples import read_samples
 
@@ -28,6 +30,9 @@ class Options(InputOptions):
     visit: Annotated[Path | None, Doc("At marks: questions of further rounds; the training questions by default.")] = (
         None
     )
+    policy: Annotated[
+        str | None, Doc("The policy to start from: a stage or a folder; the proxy's base by default.")
+    ] = None
     out: Annotated[Path | None, Doc("Where the policy goes; results/sft by default.")] = None
 
     def folder(self, project: Project) -> Path:
@@ -38,7 +43,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     """Imitate the samples, and keep the epoch that answers the dev questions best.
 
     Raises:
-        UserError: no such system, or a file that cannot be read.
+        UserError: no such system, or a file that cannot be read, or another run that writes to the same folder.
     """
     from dragoman.training import imitation, sft  # torch takes seconds
 
@@ -49,22 +54,23 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     batch = read_samples(samples)
     sources = params.train.questions
     inputs = open_inputs(project, options, "dev", out, sources=sources, limit=settings.dev_questions)
-    async with project.runtime(inputs.index, inputs.passages, cache=True) as runtime:
-        common: dict[str, Any] = {
-            "base": Path(params.proxy.model),
-            "reward": params.train.reward,
-            "seed": params.seed,
-            "out": out,
-            "data": {str(samples): sha256_of([samples])[:16]},
-        }
-        dev = inputs.asked.questions
-        if any(sample.marks for sample in batch):
-            visited = _visited(project, options) if settings.rounds else []
-            if settings.rounds and not visited:
-                log.warning("sft: no further rounds, since it is not known which questions to visit: give --visit")
-            metrics = await imitation.train(name, batch, visited, dev, runtime, settings, **common)
-        else:
-            metrics = await sft.train(name, batch, dev, runtime, settings, **common)
+    with files.only_writer(out):
+        async with project.runtime(inputs.index, inputs.passages, cache=True) as runtime:
+            common: dict[str, Any] = {
+                "start": find_policy(params.proxy.model) if options.policy is None else project.policy(options.policy),
+                "reward": params.train.reward,
+                "seed": params.seed,
+                "out": out,
+                "data": {str(samples): sha256_of([samples])[:16]},
+            }
+            dev = inputs.asked.questions
+            if any(sample.marks for sample in batch):
+                visited = _visited(project, options) if settings.rounds else []
+                if settings.rounds and not visited:
+                    log.warning("sft: no further rounds, since it is not known which questions to visit: give --visit")
+                metrics = await imitation.train(name, batch, visited, dev, runtime, settings, **common)
+            else:
+                metrics = await sft.train(name, batch, dev, runtime, settings, **common)
     project.record("sft", out, metrics, settings.model_dump())
     return metrics
 

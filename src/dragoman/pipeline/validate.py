@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +11,7 @@ from typing_extensions import Doc
 
 from dragoman.pipeline.project import Project
 from dragoman.quality import validate
+from dragoman.rewards import Reward
 from dragoman.synthesis.plan import load_plan
 
 
@@ -33,6 +35,9 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     params, settings = project.params, project.params.validation
     if settings.max_sample_tokens is None:
         settings = settings.model_copy(update={"max_sample_tokens": params.proxy.max_model_len})
+    if settings.max_credit is None:
+        _, most = Reward.of(params.train.reward, shaping=params.rl.shaping).shaped_bounds
+        settings = settings.model_copy(update={"max_credit": most if math.isfinite(most) else None})
     # indexes are left out: after a new corpus they are stale until the next stage has built them
     made = [path for path in (project.results("synthesize"), project.results("seeds")) if path.is_dir()]
     paths = options.paths or [*map(project.dataset, params.datasets), *made]

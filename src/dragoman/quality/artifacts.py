@@ -23,6 +23,7 @@ from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.stats import chi_square
 from dragoman.quality.lines import Lines, PassageRow, QuestionRow, read_lines
+from dragoman.quality.snapshots import snapshot_columns
 from dragoman.quality.tables import Table, file_table, frame, listed, words
 from dragoman.retrieval.manifest import MANIFEST, Manifest
 from dragoman.rewards import Reward
@@ -30,6 +31,7 @@ from dragoman.rewards.answer import normalize
 from dragoman.rollout.record import SCHEMA, Episode
 from dragoman.rollout.samples import Sample
 from dragoman.synthesis.plan import Plan
+from dragoman.systems.maps.snapshots import SnapshotRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,6 +44,7 @@ KINDS = {
     MANIFEST: "index",
     "episodes.jsonl": "episodes",
     "samples.parquet": "samples",
+    "snapshots.jsonl": "snapshots",
 }
 """What a file holds, by its name."""
 
@@ -121,6 +124,7 @@ class Reader:
             "index": self._read_index,
             "episodes": self._read_episodes,
             "samples": self._read_samples,
+            "snapshots": self._read_snapshots,
         }
         artifact = readers[KINDS[path.name]](path)
         # A file may rightly have no node or no category, and one without any row is refused by its first table.
@@ -271,6 +275,10 @@ class Reader:
         return _of_lines(
             path, lines, Table("episodes", episodes), Table("trajectories", trajectories), Table("nodes", actions)
         )
+
+    def _read_snapshots(self, path: Path) -> Artifact:
+        lines = read_lines(path, SnapshotRow)
+        return _of_lines(path, lines, Table("snapshots", snapshot_columns(lines)))
 
     def _read_samples(self, path: Path) -> Artifact:
         import pandas as pd

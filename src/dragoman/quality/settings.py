@@ -25,4 +25,5 @@ class ValidateParams(Section):
     """Tokens of prompt and completion together; None takes `proxy.max_model_len`."""
     min_credit: float = -1.0
     """A price can take credit below 0."""
-    max_credit: float = 1.0
+    max_credit: float | None = None
+    """None takes the most that `train.reward` with `rl.shaping` can give."""

@@ -91,6 +91,12 @@ def suites(limits: ValidateParams) -> dict[str, list[Expectation]]:
                 f"at most {limits.max_invalid_actions:.0%} of the actions are invalid",
             ),
         ],
+        "snapshots": [
+            unique("key", "no round of a question is there twice"),
+            between("answers", 1, None, "a question has an answer"),
+            nothing_in("repeated_passages", "no passage is in a pool twice"),
+            nothing_in("repeated_queries", "no query is in a pool twice"),
+        ],
         "samples": [
             *never_null("episode", "question", "node", "group", "role", "kind", "depth", "forced"),
             *never_null("prompt_ids", "completion_ids", "logprobs", "temperature", "credit"),
@@ -111,7 +117,8 @@ def suites(limits: ValidateParams) -> dict[str, list[Expectation]]:
                 "credit",
                 limits.min_credit,
                 limits.max_credit,
-                f"credit is in [{limits.min_credit:g}, {limits.max_credit:g}]",
+                f"credit is at least {limits.min_credit:g}"
+                + ("" if limits.max_credit is None else f" and at most {limits.max_credit:g}"),
             ),
         ],
     }

@@ -98,8 +98,10 @@ def publish(
 ) -> PolicySet:
     """Make weights the policy of the stage folder `out`. Earlier ones are removed from it.
 
+    A process that dies in it, or after it, can do it again: what was given stays where it is.
+
     Args:
-        trained: finished model folders by role, or one for all roles. They are moved, and get the manifest.
+        trained: finished model folders by role, or one for all roles. What is made of them gets the manifest.
         out: the stage's folder.
         manifest: where the policy comes from (see `lineage`), and its metrics.
         carried: model folders of roles that were not trained. They stay where they are and keep their own manifest.
@@ -107,21 +109,17 @@ def publish(
     Raises:
         UserError: a folder holds no weights.
     """
-    moved = {SHARED: trained} if isinstance(trained, Path) else dict(trained)
-    given = {**carried, **moved}
+    made_here = {SHARED: trained} if isinstance(trained, Path) else dict(trained)
+    given = {**carried, **made_here}
     hashes = {role: weights_sha256(folder) for role, folder in given.items()}
     made = {"code": tracking.git_revision(), **manifest}
     weights = {role: out / POLICIES / _short(sha256) for role, sha256 in hashes.items()}
     for role, folder in given.items():
-        if role not in moved:
-            link_folder(folder, weights[role])
-        elif folder.is_dir():  # two roles may share a folder, which is moved once
-            _identify(folder, hashes[role], made)
-            if folder.resolve() != weights[role].resolve():
-                weights[role].parent.mkdir(parents=True, exist_ok=True)
-                if weights[role].exists():
-                    shutil.rmtree(weights[role])
-                folder.rename(weights[role])
+        if role in made_here and folder.resolve() != weights[role].resolve():
+            shutil.rmtree(weights[role], ignore_errors=True)  # equal weights may have come with another tokenizer
+        link_folder(folder, weights[role])
+        if role in made_here:
+            _identify(weights[role], hashes[role], made)
     version = _short(set_sha256(hashes))
     folder = out / POLICIES / version
     if list(weights) != [SHARED]:
@@ -250,7 +248,7 @@ def link_folder(folder: Path, target: Path) -> None:
     scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
         shutil.copytree(folder, scratch, copy_function=_link, dirs_exist_ok=True)
-        scratch.rename(target)
+        files.rename_folder(scratch, target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

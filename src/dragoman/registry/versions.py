@@ -21,14 +21,13 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from dragoman import tracking
 from dragoman.core.errors import UserError
-from dragoman.core.hashing import sha256_of
+from dragoman.core.hashing import sha256_of_state
 from dragoman.engines.fetch import MANIFEST, weights_sha256
 from dragoman.registry.policy import POINTER, POLICIES, PolicySet, find_policy, publish, set_sha256
 from dragoman.registry.version import Version, from_tags, to_tags
@@ -235,16 +234,8 @@ def content_sha256(policy: PolicySet) -> str:
     digest = hashlib.sha256()
     for role, folder in sorted(policy.weights.items()):
         for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST):
-            state = path.stat()
-            sha256 = _file_sha256(path.resolve(), state.st_ino, state.st_size, state.st_mtime_ns)
-            digest.update(f"{role}/{path.relative_to(folder).as_posix()} {sha256}\n".encode())
+            digest.update(f"{role}/{path.relative_to(folder).as_posix()} {sha256_of_state([path])}\n".encode())
     return digest.hexdigest()
-
-
-@lru_cache(maxsize=256)
-def _file_sha256(path: Path, inode: int, size: int, modified_ns: int) -> str:
-    """Of each state of a file once in a process: hashing 270 MB takes a second."""
-    return sha256_of([path])
 
 
 def _holds(folder: Path, content: str) -> bool:

@@ -105,7 +105,7 @@ def building(folder: Path, method: str, *, resumable: bool = False) -> Iterator[
             shutil.rmtree(old, ignore_errors=True)
             if folder.exists():
                 folder.rename(old)
-            work.rename(folder)
+            files.rename_folder(work, folder)
             shutil.rmtree(old, ignore_errors=True)
         except BaseException as e:
             if not resumable or isinstance(e, UserError):

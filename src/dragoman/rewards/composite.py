@@ -41,53 +41,69 @@ class Term:
 
 @dataclass(frozen=True)
 class Reward:
-    """What trajectories are scored by. `name` is its canonical expression."""
+    """What trajectories are scored by. `name` is its canonical expression, and `shaped_name` that with its shaping."""
 
     terms: tuple[Term, ...]
+    shaping: tuple[Term, ...] = ()
     llm: Engine | None = None
 
     @classmethod
-    def of(cls, setting: Setting, llm: Engine | None = None) -> Reward:
-        """The reward of a setting. `llm` is for the rewards that ask one, such as `judge`.
+    def of(cls, setting: Setting, llm: Engine | None = None, *, shaping: Setting | None = None) -> Reward:
+        """The reward of a setting.
+
+        Args:
+            llm: for the rewards that ask one, such as `judge`.
+            shaping: what is added for a trainer to learn from, where it is known.
 
         Raises:
-            UserError: the setting cannot be read, or names an unknown reward or parameter.
+            UserError: a setting cannot be read, or names an unknown reward or parameter.
         """
-        terms = tuple(_parse(setting) if isinstance(setting, str) else _from_mapping(setting))
-        return cls(terms, llm if any(term.function.needs_llm for term in terms) else None)
+        terms, added = _terms(setting), () if shaping is None else _terms(shaping)
+        return cls(terms, added, llm if any(term.function.needs_llm for term in terms + added) else None)
 
     @property
     def name(self) -> str:
         return " + ".join(map(str, self.terms))
 
     @property
+    def shaped_name(self) -> str:
+        return " + ".join(map(str, self.terms + self.shaping))
+
+    @property
     def bounds(self) -> Bounds:
-        """The lowest and the highest value of the sum."""
-        ends = [sorted(term.weight * end for end in term.function.bounds) for term in self.terms]
-        return sum(low for low, _ in ends), sum(high for _, high in ends)
+        """The lowest and the highest value of the sum, without its shaping."""
+        return _bounds(self.terms)
+
+    @property
+    def shaped_bounds(self) -> Bounds:
+        """Those of the sum, with its shaping or without: where that is not known it adds nothing."""
+        (low, high), (less, more) = _bounds(self.terms), _bounds(self.shaping)
+        return low + min(0.0, less), high + max(0.0, more)
 
     @property
     def modules(self) -> list[str]:
         """The modules of its functions, whose code decides what it gives."""
-        return sorted({term.function.score.__module__ for term in self.terms})
+        return sorted({term.function.score.__module__ for term in self.terms + self.shaping})
 
     async def score(
         self, question: Question, trajectory: Trajectory, passages: Sequence[Passage]
     ) -> dict[str, float | None]:
-        """The values of its terms and of `RECORDED` by name, and the sum under the name of the whole.
+        """The values of its terms and of `RECORDED` by name, and the sum by its name, without its shaping and with it.
 
-        The sum is None where one of its terms is. So is a term whose call of an engine or retriever failed.
+        The sum is None where one of its terms is. So is a term whose call of an engine or retriever failed. A shaping that is
+        None, as of gold passages that nobody knows, adds nothing.
 
         Raises:
             UserError: a reward function failed.
         """
         recorded = {name: Term(find_reward(name)) for name in RECORDED}
-        terms = recorded | {term.name: term for term in self.terms}
+        terms = recorded | {term.name: term for term in self.terms + self.shaping}
         values = await asyncio.gather(*(self._value(t, question, trajectory, passages) for t in terms.values()))
         scores = dict(zip(terms, values, strict=True))
         parts = [None if (v := scores[term.name]) is None else term.weight * v for term in self.terms]
         total = None if None in parts else sum(part for part in parts if part is not None)
-        return scores | {self.name: total}
+        added = sum(term.weight * value for term in self.shaping if (value := scores[term.name]) is not None)
+        return scores | {self.name: total} | {self.shaped_name: None if total is None else total + added}
 
     async def _value(
         self, term: Term, question: Question, trajectory: Trajectory, passages: Sequence[Passage]
@@ -109,6 +125,15 @@ def expression(setting: Setting) -> str:
         UserError: as in `Reward.of`.
     """
     return Reward.of(setting).name
+
+
+def _bounds(terms: Sequence[Term]) -> Bounds:
+    ends = [sorted(term.weight * end for end in term.function.bounds) for term in terms]
+    return sum(low for low, _ in ends), sum(high for _, high in ends)
+
+
+def _terms(setting: Setting) -> tuple[Term, ...]:
+    return tuple(_parse(setting) if isinstance(setting, str) else _from_mapping(setting))
 
 
 def _parse(text: str) -> list[Term]:

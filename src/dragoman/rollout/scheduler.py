@@ -57,7 +57,7 @@ def describe(
         "seed": seed,
     }
     if reward is not None:
-        config["reward"] = reward.name
+        config["reward"] = reward.shaped_name
         if reward.llm is not None:
             config["judge"] = reward.llm.fingerprint
     as_stored: dict[str, Any] = json.loads(json.dumps(config))

@@ -7,7 +7,7 @@ not, so that a run that is killed and started again repeats no call; it is remov
 from __future__ import annotations
 
 from collections import defaultdict
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
@@ -18,7 +18,7 @@ from dragoman.rollout.record import SCHEMA, Episode
 
 
 class EpisodeStore:
-    """The episodes of one folder. Open it with `with`; one process at a time.
+    """The episodes of one folder. Open it with `with`; a second process that opens it is refused.
 
     When an episode is appended again under the same key, the last one counts. Faulty episodes are kept as records, but
     `done` leaves them out, so that the next run tries them again.
@@ -30,8 +30,16 @@ class EpisodeStore:
         self._calls_path = self.folder / "calls.jsonl"
         self._calls: dict[str, dict[str, Any]] = defaultdict(dict)
         self._episodes: dict[str, Episode] = {}
+        self._lock = ExitStack()
 
     def __enter__(self) -> EpisodeStore:
+        with ExitStack() as lock:
+            lock.enter_context(files.only_writer(self.folder))
+            self._open()
+            self._lock = lock.pop_all()
+        return self
+
+    def _open(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         for row in files.repaired(self.path):
             if row.get("schema_version") != SCHEMA:
@@ -45,7 +53,6 @@ class EpisodeStore:
             self._calls[row["episode"]][row["call"]] = row["value"]
         self._episodes_file = self.path.open("a", encoding="utf-8")
         self._calls_file = self._calls_path.open("a", encoding="utf-8")
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         for file in (self._episodes_file, self._calls_file):
@@ -53,6 +60,7 @@ class EpisodeStore:
                 file.close()
         if kind is None:
             self._calls_path.unlink(missing_ok=True)
+        self._lock.close()
 
     @property
     def done(self) -> dict[str, Episode]:

@@ -9,7 +9,8 @@ instruction not to follow theirs.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import secrets
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -22,31 +23,51 @@ T = TypeVar("T")
 
 _CONTROL = re.compile(
     r"<(?=[|｜][^<>|｜\s]{1,40}[|｜]>"  # ChatML, Llama 3, Phi, DeepSeek
-    r"|/?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn)>"  # Llama 2, Gemma
-    r"|</?SYS>>"
-    r"|/?documents>)"  # the marks of our own fence
-    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS)\])",  # Mistral
+    r"|/?(?:s|bos|eos|pad|unk|mask|cls|sep|think|image|video|audio)>"  # Llama 2, BERT, Qwen
+    r"|/?[a-z]+(?:_[a-z0-9]+)+>"  # Gemma, Qwen, code models: <end_of_turn>, <tool_call>, <fim_prefix>
+    r"|</?SYS>>)"
+    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|TOOL_\w+|AVAILABLE_TOOLS|THINK|ARGS|CALL_ID|IMG\w*|PREFIX|MIDDLE|SUFFIX)\])",  # Mistral
     re.IGNORECASE,
 )
+"""Marks of common chat templates, for models behind a URL, whose tokenizers are not known."""
+_MARK = secrets.token_hex(4)
+"""In the marks of the fence. Chosen by chance when a server starts, so that who writes passages cannot know it."""
 
 
-def plain(text: str) -> str:
-    """The text with a blank in each control token, which makes it ordinary words for any tokenizer."""
-    return _CONTROL.sub(lambda match: f"{match[0]} ", text)
+def plain(text: str, marks: Collection[str] = ()) -> str:
+    """The text with a blank in each control token, which makes it ordinary words for a tokenizer.
+
+    Args:
+        marks: control tokens of the tokenizers that will read it, beside those of common chat templates.
+    """
+    text = _CONTROL.sub(lambda match: f"{match[0]} ", text)
+    if marks:
+        known = re.compile("|".join(map(re.escape, marks)))
+        while known.search(text):  # again, since one mark may lie inside another
+            text = known.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
+    return text
 
 
 class PlainRetriever:
-    """A retriever whose passages have no control tokens, and titles of one line."""
+    """A retriever whose passages have no control tokens, and titles of one line.
 
-    def __init__(self, inner: Retriever) -> None:
-        self.inner, self.fingerprint = inner, inner.fingerprint
+    Args:
+        marks: see `plain`.
+    """
+
+    def __init__(self, inner: Retriever, marks: Collection[str] = ()) -> None:
+        self.inner, self.fingerprint, self.marks = inner, inner.fingerprint, marks
 
     async def search(self, queries: Sequence[str], k: int, page: int = 0) -> list[list[Hit]]:
         found = await self.inner.search(queries, k, page)
-        return [[Hit(_plain(hit.passage), hit.score) for hit in hits] for hits in found]
+        return [[Hit(self._plain(hit.passage), hit.score) for hit in hits] for hits in found]
 
     async def close(self) -> None:
         await self.inner.close()
+
+    def _plain(self, passage: Passage) -> Passage:
+        title, text = " ".join(passage.title.split()), passage.text
+        return replace(passage, title=plain(title, self.marks), text=plain(text, self.marks))
 
 
 class FencedSystem(System):
@@ -90,14 +111,11 @@ class _FencedContext:
 def fenced(ask: Ask) -> Ask:
     """The ask with its passages between marks, and with the rule that goes with them before its own instructions."""
     fence = load("dragoman.serving", "fence")
+    rule, marked = (part.replace("{mark}", _MARK) for part in (fence.system, fence.user))
 
     def view(**state: Any) -> dict[str, Any]:
         shown = ask.view(**state)
-        return shown | {"passages": fence.user.replace("{passages}", str(shown["passages"]))}
+        return shown | {"passages": marked.replace("{passages}", str(shown["passages"]))}
 
-    system = "\n".join(filter(None, [fence.system, ask.prompt.system]))
+    system = "\n".join(filter(None, [rule, ask.prompt.system]))
     return replace(ask, prompt=replace(ask.prompt, system=system), view=view)
-
-
-def _plain(passage: Passage) -> Passage:
-    return replace(passage, title=plain(" ".join(passage.title.split())), text=plain(passage.text))

@@ -211,7 +211,11 @@ class Models:
     async def _follow(self) -> None:
         while True:
             await asyncio.sleep(self._poll_s)
-            await self.refresh()
+            try:
+                await self.refresh()
+            except Exception:  # whatever it is: the next champion must still be seen
+                log.exception("following the champion failed; going on with %s", self._folder)
+                self._failed(None)
 
     async def _retire(self, model: Model) -> None:
         try:

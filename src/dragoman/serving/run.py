@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 
 import uvicorn
 
-from dragoman.core import files
-from dragoman.core.errors import UserError
 from dragoman.registry.versions import Registry
-from dragoman.rollout.record import Episode
 from dragoman.runtime import RuntimeParams, open_retriever_checked
 from dragoman.serving.champion import Champion
+from dragoman.serving.episodes import episode_writer
 from dragoman.serving.keys import Keys
 from dragoman.serving.metrics import Metrics
 from dragoman.serving.models import Models, opener
@@ -54,7 +52,8 @@ async def open_service(
             poll_s=settings.champion_poll_s,
             report=lambda outcome: metrics.swaps.labels(outcome).inc(),
         )
-        with _episode_writer(settings.episodes) as keep:
+        kept = episode_writer(Path(settings.episodes), settings.episodes_max_mib << 20) if settings.episodes else None
+        with kept or nullcontext(lambda episode: None) as keep:
             async with models:
                 yield Service(models, settings, metrics, keep=keep)
     finally:
@@ -97,36 +96,3 @@ def _signals_only_stop_the_server() -> Iterator[None]:
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def _episode_writer(folder: str | None) -> Iterator[Callable[[Episode], None]]:
-    if folder is None:
-        yield lambda episode: None
-        return
-    path = Path(folder) / "episodes.jsonl"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("a", encoding="utf-8", errors="replace")
-    except OSError as e:
-        raise UserError(f"serve.episodes: {path}: cannot write ({e.strerror})") from None
-
-    full = False
-
-    def keep(episode: Episode) -> None:
-        nonlocal full
-        try:
-            file.write(files.dumps(episode.model_dump(mode="json")) + "\n")
-            file.flush()
-        except OSError as e:  # an answer is worth more than its record
-            if not full:
-                log.error("%s: cannot write (%s); episodes are not kept until that is mended", path, e.strerror)
-            full = True
-        else:
-            full = False
-
-    try:
-        yield keep
-    finally:
-        with suppress(OSError):
-            file.close()

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 
 from dragoman.core.errors import EngineFault
 from dragoman.core.types import Passage, Question
-from dragoman.engines.base import Engine, Request, Result
+from dragoman.engines.base import Engine, Request, Result, control_marks
 from dragoman.retrieval.base import well_formed
 from dragoman.rollout.record import Call, Episode, Node
 from dragoman.rollout.tree import Tree
 from dragoman.serving.conversation import Conversation
 from dragoman.serving.errors import ApiError
 from dragoman.serving.gate import Gate
-from dragoman.serving.guard import FencedSystem, PlainRetriever
+from dragoman.serving.guard import FencedSystem, PlainRetriever, plain
 from dragoman.serving.metrics import Metrics, phase_of
 from dragoman.serving.models import Model, Models, Opened
 from dragoman.serving.settings import ServeParams
@@ -28,13 +28,11 @@ log = logging.getLogger(__name__)
 
 PROBE_S = 5.0
 """How long the LLM may take to show that it is there."""
-_ANSWERS = (
-    StopReason.ANSWERED,
-    StopReason.DEPTH_LIMIT,
-    StopReason.DOCUMENT_LIMIT,
-    StopReason.CIRCULAR_PLAN,
-    StopReason.EMPTY_ANSWER,
-)
+
+
+def _is_served(stop: StopReason) -> bool:
+    """An LLM that says nothing has been asked, and that is what it says."""
+    return stop.is_answered or stop is StopReason.EMPTY_ANSWER
 
 
 @dataclass
@@ -162,14 +160,14 @@ class Service:
             except TimeoutError:
                 degraded = "slow"
             else:
-                if result.stop not in _ANSWERS:
+                if not _is_served(result.stop):
                     log.warning(
                         "%s: %s: %s", request.trace_id, request.model, result.stop
                     )  # its error may quote the user
                     degraded, result = str(result.stop), None
         if result is None:
             result = await self._run_system(request, self.models.fallback, question)
-        if result.stop not in _ANSWERS:
+        if not _is_served(result.stop):
             raise RuntimeError(f"{request.model}: {result.stop}")
         policy = model.version if degraded is None else None
         return Answer(result.text, question, result.passages, result.stop, policy, degraded)
@@ -192,10 +190,15 @@ class Service:
             ApiError: 503, when it was not the system that failed but the LLM or the retriever.
         """
         llm = _MonitoredEngine(opened.backends.llm, self._note_llm)
-        backends = replace(opened.backends, llm=llm, retriever=PlainRetriever(opened.backends.retriever))
+        b = opened.backends
+        marks = frozenset().union(*map(control_marks, (b.llm, b.proxy, *b.engines.values())))
+        backends = replace(b, llm=llm, retriever=PlainRetriever(b.retriever, marks))
         system = FencedSystem(opened.system) if self.settings.fence else opened.system
         tree = Tree(
-            Question(request.trace_id, question), system, backends, observe=lambda step: self._observe(request, step)
+            Question(request.trace_id, plain(question, marks)),
+            system,
+            backends,
+            observe=lambda step: self._observe(request, step),
         )
         episode = await tree.grow(key=request.trace_id, system_name=request.model)
         self.keep(episode)

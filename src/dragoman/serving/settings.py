@@ -30,6 +30,8 @@ class ServeParams(Section):
     """A file of API keys, hashed (`dragoman serve --new-key NAME`); None lets everybody in."""
     episodes: str | None = None
     """Append every episode, questions and passages included, to `episodes.jsonl` in this folder; None keeps none."""
+    episodes_max_mib: int = Field(1024, ge=1)
+    """A file of this size is put aside as `episodes.1.jsonl`, in place of the one before: there are at most twice as many MiB."""
     champion_poll_s: float = Field(1.0, gt=0)
     """How often to ask who is the champion."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,7 +19,8 @@ def digest(*values: Any) -> str:
 
 
 class Journal:
-    """A file of values by key, open for reading and appending. Open it with `with`; one process at a time.
+    """A file of values by key, open for reading and appending. Open it with `with`; a second process that opens it, or
+    another one in its folder, is refused.
 
     A key names all that its value depends on, so that what other settings have made is not mistaken for it.
     """
@@ -27,16 +28,21 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._values: dict[str, Any] = {}
+        self._lock = ExitStack()
 
     def __enter__(self) -> Journal:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._values = {row["key"]: row["value"] for row in files.repaired(self.path)}
-        self._file = self.path.open("a", encoding="utf-8")
+        with ExitStack() as lock:
+            lock.enter_context(files.only_writer(self.path.parent))
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._values = {row["key"]: row["value"] for row in files.repaired(self.path)}
+            self._file = self.path.open("a", encoding="utf-8")
+            self._lock = lock.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         with suppress(OSError):  # on a full disk: the write has failed and been reported, closing flushes once more
             self._file.close()
+        self._lock.close()
 
     async def get(self, key: str, compute: Callable[[], Awaitable[Any]]) -> Any:
         """The value of a key, computed and written down if it is not known."""

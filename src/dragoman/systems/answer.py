@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from dragoman.core.types import Passage, Question
 from dragoman.systems.base import Ask, Context, Outcome, StopReason
@@ -13,24 +14,25 @@ async def answer(
     ctx: Context, question: Question, passages: Sequence[Passage], stop: StopReason, *, words: int, max_tokens: int
 ) -> Outcome:
     """Ask the LLM with the passages, or from memory when there are none."""
-    if passages:
-        ask = Ask(
-            "answer",
-            load("dragoman.systems", "answer"),
-            view=lambda question, passages: {"question": question, "passages": number(passages, words)},
-            max_tokens=max_tokens,
-            stop=("\n",),
-            final=True,
-        )
-        text = await ctx.ask(ask, question=question.question, passages=passages)
-    else:
-        ask = Ask(
-            "answer",
-            load("dragoman.systems", "answer_from_memory"),
-            view=lambda question: {"question": question},
-            max_tokens=max_tokens,
-            stop=("\n",),
-            final=True,
-        )
-        text = await ctx.ask(ask, question=question.question)
+    ask, state = answer_ask(question, passages, words=words, max_tokens=max_tokens)
+    text = await ctx.ask(ask, **state)
     return Outcome(text.strip(), tuple(passages), stop if text.strip() else StopReason.EMPTY_ANSWER)
+
+
+def answer_ask(
+    question: Question, passages: Sequence[Passage], *, words: int, max_tokens: int
+) -> tuple[Ask, dict[str, Any]]:
+    """What the LLM is asked for an answer, and the state that fills its prompt. Passages are cut to so many words."""
+
+    def view(**state: Any) -> dict[str, Any]:
+        return state | ({"passages": number(state["passages"], words)} if passages else {})
+
+    ask = Ask(
+        "answer",
+        load("dragoman.systems", "answer" if passages else "answer_from_memory"),
+        view=view,
+        max_tokens=max_tokens,
+        stop=("\n",),
+        final=True,
+    )
+    return ask, {"question": question.question} | ({"passages": passages} if passages else {})

@@ -7,7 +7,8 @@ questions. So the rollout can run it again from a log, fork it at any decision, 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import math
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, Self, TypeVar
@@ -28,6 +29,8 @@ class StopReason(StrEnum):
     DEPTH_LIMIT = "depth_limit"  # answered with what there was, because no more decisions were allowed
     DOCUMENT_LIMIT = "document_limit"  # answered with what there was, because no more passages were allowed
     CIRCULAR_PLAN = "circular_plan"  # answered with what there was, because only that was asked again
+    REPEATED_QUERY = "repeated_query"  # answered with what there was, because the next search was an old one
+    EMPTY_POOL = "empty_pool"  # answered from memory, because no search found anything
 
     INVALID_ACTION = "invalid_action"  # the policy's text is no action
     TRUNCATED_ACTION = "truncated_action"  # the policy ran out of tokens before its action was complete
@@ -41,6 +44,18 @@ class StopReason(StrEnum):
     ENGINE_FAULT = "engine_fault"
     RETRIEVER_FAULT = "retriever_fault"
     SYSTEM_FAULT = "system_fault"  # a bug in the system's own code; the log has the traceback
+
+    @property
+    def is_answered(self) -> bool:
+        """It is of the first group: the answer stands, whatever kept the system from searching on."""
+        return self in (
+            StopReason.ANSWERED,
+            StopReason.DEPTH_LIMIT,
+            StopReason.DOCUMENT_LIMIT,
+            StopReason.CIRCULAR_PLAN,
+            StopReason.REPEATED_QUERY,
+            StopReason.EMPTY_POOL,
+        )
 
     @property
     def is_fault(self) -> bool:
@@ -64,6 +79,15 @@ class Gold:
     answers: tuple[str, ...] = ()
     triples: tuple[Triple, ...] = ()
     """The facts behind the answer, where they are known."""
+
+    async def finding_first(self, queries: Sequence[str], k: int, missing: Collection[str]) -> list[str]:
+        """Those of `queries` that have a missing passage earliest among their k, all that are as good; none if none has."""
+        ranks: dict[str, float] = {}
+        for query in queries:
+            found = await self.find(query, k)
+            ranks[query] = min((place for place, id in enumerate(found) if id in missing), default=math.inf)
+        least = min(ranks.values(), default=math.inf)
+        return [query for query, rank in ranks.items() if rank == least < math.inf]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What may be searched for next, listed: the question, and names in it and in what was found."""
+"""What may be searched for next: the question, and names in it and in what was found. What several systems make queries of."""
 
 from __future__ import annotations
 
@@ -8,10 +8,32 @@ from itertools import islice
 
 from dragoman.core.text import content_words, names, words
 from dragoman.core.types import Passage
+from dragoman.systems.prompts import one_line
 
 ITSELF = "the question"
 AHEAD = 3
 """So many places a name moves ahead for each word its sentence shares with the question, and for being longer than a word."""
+WHOLE_RUN = 30
+"""So many words of a question or a name are copied."""
+
+
+def copied(text: str, chars: int) -> str:
+    """A text as a query that is copied and not phrased: its words, and as many of them as fit into `chars`."""
+    return " ".join(words(text)[:WHOLE_RUN])[:chars].rstrip()
+
+
+def known_names(question: str, kept: Sequence[Passage], *, passage_words: int, chars: int) -> list[str]:
+    """The names in the question, and those in the first words of kept passages that it does not have; each once.
+
+    Args:
+        passage_words: so many words of a passage are read.
+        chars: a longer name is left out.
+    """
+    known = {word.lower() for word in words(question)}
+    others = [name for passage in kept for name in names(one_line(passage, passage_words))]
+    new = (name for name in others if not known >= set(name.lower().split()))
+    every = dict.fromkeys([*names(question), *new])
+    return [name for name in every if len(name) <= chars and len(name.split()) <= WHOLE_RUN]
 
 
 def searches(question: str, whole: str, kept: Sequence[Passage], start: Sequence[str] = ()) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.registry.policy import copy_tokenizer
 
@@ -37,7 +38,7 @@ def export(base: Path, trained: Path, out: Path) -> None:
     shutil.rmtree(scratch, ignore_errors=True)
     model.save_pretrained(scratch)
     copy_tokenizer(base, scratch)
-    scratch.rename(out)
+    files.rename_folder(scratch, out)
 
 
 def truncated(base: Path, layers: int | None, out: Path) -> Path:
@@ -59,5 +60,5 @@ def truncated(base: Path, layers: int | None, out: Path) -> Path:
         model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, num_hidden_layers=layers)
         model.save_pretrained(scratch)
         copy_tokenizer(base, scratch)
-        scratch.rename(out)
+        files.rename_folder(scratch, out)
     return out

@@ -36,6 +36,7 @@ def run_identity(
     seed: int,
     learnt_from: Sequence[str],
     dev: Sequence[Question],
+    shaping: str | None = None,
 ) -> dict[str, Any]:
     """All that the result of a training run depends on; see `registry.policy.resume`.
 
@@ -45,10 +46,11 @@ def run_identity(
         backends: with the policy that training starts from as its proxy.
         manifest: of the policy to be: its parameters and the hashes of its data.
         learnt_from: ids of questions or samples, in their order.
+        shaping: of the reward, where there is one: its code and its judge decide what is learnt, too.
     """
     return {
         "trainer": code_hash(*trainer, stop=DESCRIBED),
-        **describe(name, system, backends, exploration, seed, Reward.of(reward, backends.llm)),
+        **describe(name, system, backends, exploration, seed, Reward.of(reward, backends.llm, shaping=shaping)),
         **{key: value for key, value in manifest.items() if key not in ("system", "trained_with")},
         "learnt_from": list(learnt_from),
         "dev": [question.id for question in dev],

@@ -29,7 +29,7 @@ from torch import Tensor
 from dragoman.core import files
 from dragoman.core.progress import bar
 from dragoman.core.types import Question
-from dragoman.registry.policy import METRICS, find_policy, lineage, publish, resume
+from dragoman.registry.policy import METRICS, PolicySet, lineage, resume
 from dragoman.registry.trained_with import trained_with
 from dragoman.rollout.exploration import GREEDY
 from dragoman.rollout.samples import Sample
@@ -38,9 +38,10 @@ from dragoman.training.actor import Actor
 from dragoman.training.batch import AllowedTokens, lay_out
 from dragoman.training.export import export, truncated
 from dragoman.training.identity import run_identity
+from dragoman.training.policies import TrainedPolicy
 from dragoman.training.rollouts import Rollouts, summary
 from dragoman.training.seeds import labelled
-from dragoman.training.selection import imitable
+from dragoman.training.selection import imitable, of_roles
 from dragoman.training.settings import SftParams
 
 log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ async def train(
     runtime: Runtime,
     settings: SftParams,
     *,
-    base: Path,
+    start: PolicySet,
     reward: str,
     seed: int,
     out: Path,
@@ -74,7 +75,7 @@ async def train(
         batch: what is imitated at first.
         questions: whose states the policy visits in further rounds; those without gold passages are left out.
         dev: questions whose greedy answers choose the round.
-        base: model folder to start from.
+        start: the policy to start from. Weights of roles that are not trained are carried over.
         reward: name of the score that chooses.
         data: hashes of what is learnt from, for the manifest.
 
@@ -84,10 +85,11 @@ async def train(
     Raises:
         UserError: nothing to learn from.
     """
+    batch = of_roles(batch, settings.roles)
     fitting = imitable(batch, dev, settings.max_tokens)
+    trained = TrainedPolicy(start, settings.roles, out, own=bool(settings.roles))
     parameters = {"reward": reward, "seed": seed, **settings.model_dump(mode="json")}
-    manifest = lineage("sft", system, base, data, parameters)
-    start = find_policy(str(base))
+    manifest = lineage("sft", system, start, data, parameters)
     played, backends = runtime.open(system, start)
     visited = _pick([q for q in questions if q.supporting_ids], settings.visits, seed)
     identity = run_identity(
@@ -106,22 +108,23 @@ async def train(
     if finished := resume(out, identity):
         return finished
     manifest |= {"trained_with": trained_with(played)}
-    base = truncated(base, settings.layers, out / "base")
+    base = truncated(trained.base, settings.layers, out / "base")
     rollouts = Rollouts(system, runtime, reward, seed, settings.concurrency)
     student = Student(base, settings, seed=seed, checkpoint=out / CHECKPOINT)
     states = fitting
     for number in range(settings.rounds + 1 if visited else 1):
         folder = out / "candidates" / f"{number:02d}"
         if number:
-            before = find_policy(str(out / "candidates" / f"{number - 1:02d}"))
+            before = trained.whole(out / "candidates" / f"{number - 1:02d}")
             episodes = await rollouts.run(before, visited, out=out / "visited" / f"{number:02d}", exploration=VISIT)
-            new = [s for s in labelled(episodes, student.allowed.vocabulary) if s.tokens <= settings.max_tokens]
+            labels = of_roles(labelled(episodes, student.allowed.vocabulary), settings.roles)
+            new = [s for s in labels if s.tokens <= settings.max_tokens]
             states = [*new, *_pick(fitting, round(settings.replay * len(fitting)), seed + number)]
             await runtime.release(system, before)
         student.learn(states, number, lr=settings.lr * (settings.next_lr if number else 1.0))
         if not folder.is_dir():
             student.save(base, folder)
-        policy = find_policy(str(folder))
+        policy = trained.whole(folder)
         row = summary(await rollouts.run(policy, dev, out=out / "dev" / f"{number:02d}"), reward)
         await runtime.release(system, policy)
         student.history.append({"round": number, "states": len(states), **row})
@@ -137,7 +140,7 @@ async def train(
         "rounds": student.history,
         "loss": student.losses[-1]["loss"] if student.losses else None,
     }
-    published = publish(out / "candidates" / f"{best['round']:02d}", out, manifest | {"metrics": metrics})
+    published = trained.publish(manifest | {"metrics": metrics}, out / "candidates" / f"{best['round']:02d}")
     metrics["policy"] = published.version
     files.write_csv(out / "loss.csv", student.losses)
     files.write_csv(out / "dev.csv", student.history)

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ from dragoman.training.identity import run_identity
 from dragoman.training.learner import Learner
 from dragoman.training.policies import TrainedPolicy
 from dragoman.training.rollouts import Rollouts, summary
-from dragoman.training.selection import better, mean_reward, questions_of, worth
+from dragoman.training.selection import better, mean_reward, of_roles, questions_of, worth
 from dragoman.training.settings import RlParams
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,8 @@ class Loop:
         dev: never learnt from; greedy answers to them choose the policy.
         warm_up: the policy to start from. The weights behind `settings.roles` are trained and stay near those of the
             warm-up; the weights of other roles are carried over.
-        reward: name of the score that is learnt from, such as `cover_em`.
+        reward: name of the score that counts, such as `cover_em`. What is learnt from, and what chooses on `dev`, is this score
+            with `settings.shaping`.
         out: the stage's folder.
         data: hashes of what is learnt from, for the manifest.
         ranks: a curriculum: questions by id, those of lower rank first in each pass.
@@ -81,10 +83,11 @@ class Loop:
         self.algorithm, self.system, self.questions, self.dev = algorithm, system, questions, dev
         self.runtime, self.settings, self.warm_up = runtime, settings, warm_up
         self.reward, self.seed, self.out, self.ranks = reward, seed, out, ranks
-        self.policy = TrainedPolicy(warm_up, settings.roles, out)
+        self.policy = TrainedPolicy(warm_up, settings.roles, out, own=settings.own_weights)
         parameters = {"algorithm": algorithm.name, "reward": reward, "seed": seed, **settings.model_dump(mode="json")}
         self.manifest = lineage("rl", system, warm_up, data, parameters)
-        self.rollouts = Rollouts(system, runtime, reward, seed, settings.concurrency)
+        self.rollouts = Rollouts(system, runtime, reward, seed, settings.concurrency, settings.shaping)
+        self.shaped = self.rollouts.shaped
         self.learner = Learner(algorithm, self.policy.base, settings, seed=seed)
         self.iteration = 0
         self.history: list[dict[str, Any]] = []
@@ -107,6 +110,7 @@ class Loop:
             seed=self.seed,
             learnt_from=[question.id for question in self.questions],
             dev=self.dev,
+            shaping=self.settings.shaping,
         )
         if finished := resume(self.out, identity):
             return finished
@@ -155,8 +159,8 @@ class Loop:
     def samples(self, episodes: Sequence[Episode]) -> list[Sample]:
         """The actions of the roles that are trained."""
         s = self.settings
-        found = [sample for episode in episodes for sample in samples(episode, self.reward, price=s.price)]
-        return [sample for sample in found if sample.role in s.roles] if s.roles else found
+        found = [sample for episode in episodes for sample in samples(episode, self.shaped, price=s.price)]
+        return of_roles(found, s.roles)
 
     def fitting(self, found: Sequence[Sample]) -> list[Sample]:
         """Those that are not too long to be learnt from."""
@@ -204,10 +208,11 @@ class Loop:
         """Greedy answers to the dev questions. The policy is kept when it is the best so far, question by question."""
         out = self.out / "dev" / f"{self.iteration:04d}"
         episodes = await self.rollouts.run(self.policy.whole(self._weights()), self.dev, out=out)
+        worths = [worth(episode, self.shaped, self.settings.price) for episode in episodes]
         if all(row["iteration"] != self.iteration for row in self.dev_history):
-            self.dev_history.append({"iteration": self.iteration, **summary(episodes, self.reward)})
+            mean = {"dev_worth": fmean([x for x in worths if x is not None] or [0.0])}
+            self.dev_history.append({"iteration": self.iteration, **summary(episodes, self.reward), **mean})
         row = next(row for row in self.dev_history if row["iteration"] == self.iteration)
-        worths = [worth(episode, self.reward, self.settings.price) for episode in episodes]
         if self.best is None or better(worths, self.best_worths, self.settings.keep_errors):
             self.best, self.best_worths = row, worths
             self.policy.keep(self._weights())
@@ -243,7 +248,7 @@ class Loop:
         files.write_csv(self.out / "dev.csv", self.dev_history)
 
     def _finish(self, stopped: str) -> dict[str, Any]:
-        """Publish the best policy; what only a resumed run would need goes."""
+        """Publish the best policy. What a resumed run would need goes last, since this may be cut short as well."""
         assert self.best is not None  # the first iteration starts with an evaluation
         metrics = {
             "algorithm": self.algorithm.name,
@@ -259,4 +264,5 @@ class Loop:
         files.write_json(self.out / METRICS, metrics)
         self._write_history()
         (self.out / CHECKPOINT).unlink(missing_ok=True)
+        self.policy.clean()
         return metrics

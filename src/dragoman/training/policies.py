@@ -14,8 +14,11 @@ from dragoman.training.actor import Actor
 from dragoman.training.export import export
 
 
-def trained_entries(policy: PolicySet, roles: Sequence[str]) -> tuple[str, ...]:
+def trained_entries(policy: PolicySet, roles: Sequence[str], *, own: bool = False) -> tuple[str, ...]:
     """The entries of a policy set that share the weights behind `roles`, all roles where none is named.
+
+    Args:
+        own: only `roles` themselves, as entries of their own, even if others share their weights so far.
 
     Raises:
         UserError: these roles have different weights.
@@ -26,9 +29,9 @@ def trained_entries(policy: PolicySet, roles: Sequence[str]) -> tuple[str, ...]:
         apart = "; ".join(", ".join(entries) for entries in groups)
         raise UserError(
             f"policy {policy.version} has weights of their own for these roles: {apart}. One run trains one of them: "
-            "name its roles in rl.roles"
+            "name its roles in rl.roles or sft.roles"
         )
-    return groups[0]
+    return tuple(roles) if own else groups[0]
 
 
 class TrainedPolicy:
@@ -38,15 +41,16 @@ class TrainedPolicy:
         start: the policy before the first iteration.
         roles: those that are trained; empty for all.
         out: the stage's folder.
+        own: give the roles weights of their own.
 
     Raises:
         UserError: see `trained_entries`.
     """
 
-    def __init__(self, start: PolicySet, roles: Sequence[str], out: Path) -> None:
+    def __init__(self, start: PolicySet, roles: Sequence[str], out: Path, *, own: bool = False) -> None:
         self.start, self.out = start, out
-        self.entries = trained_entries(start, roles)
-        self.base = start.weights[self.entries[0]]
+        self.entries = trained_entries(start, roles, own=own)
+        self.base = start.of(self.entries[0])
         self.best = out / "best"
 
     def weights(self, iteration: int, actor: Actor) -> Path:
@@ -77,9 +81,16 @@ class TrainedPolicy:
         shutil.rmtree(self.best, ignore_errors=True)
         shutil.copytree(weights, self.best)
 
-    def publish(self, manifest: Mapping[str, Any]) -> PolicySet:
-        """Make the best weights, with those that were not trained, the stage's policy; what a run needs alone goes."""
+    def publish(self, manifest: Mapping[str, Any], best: Path | None = None) -> PolicySet:
+        """Make the best weights, with those that were not trained, the stage's policy.
+
+        Args:
+            best: those, where they are not the ones that `keep` remembers.
+        """
         carried = {role: folder for role, folder in self.start.weights.items() if role not in self.entries}
-        policy = publish(dict.fromkeys(self.entries, self.best), self.out, manifest, carried=carried)
-        shutil.rmtree(self.out / "current", ignore_errors=True)
-        return policy
+        return publish(dict.fromkeys(self.entries, best or self.best), self.out, manifest, carried=carried)
+
+    def clean(self) -> None:
+        """Remove what only a run that goes on would need."""
+        for folder in (self.best, self.out / "current"):
+            shutil.rmtree(folder, ignore_errors=True)

@@ -21,13 +21,19 @@ from dragoman.runtime import Runtime
 
 @dataclass(frozen=True)
 class Rollouts:
-    """Rolls a system out with one policy after another, always for the same reward."""
+    """Rolls a system out with one policy after another, always for the same reward, and the same shaping of it."""
 
     system: str
     runtime: Runtime
     reward: str
     seed: int
     concurrency: int
+    shaping: str | None = None
+
+    @property
+    def shaped(self) -> str:
+        """The name of the reward with its shaping."""
+        return Reward.of(self.reward, shaping=self.shaping).shaped_name
 
     async def run(
         self,
@@ -53,7 +59,7 @@ class Rollouts:
                 exploration=exploration,
                 seed=self.seed if seed is None else seed,
                 concurrency=self.concurrency,
-                reward=Reward.of(self.reward, backends.llm),
+                reward=Reward.of(self.reward, backends.llm, shaping=self.shaping),
                 progress=lambda episode: advance(),
             )
 

@@ -17,6 +17,8 @@ from dragoman.engines.local import Vocabulary
 from dragoman.rollout.credit import credit, shares
 from dragoman.rollout.record import Episode, Trajectory
 from dragoman.rollout.samples import Marks, Sample, sample_of, samples
+from dragoman.systems.base import Role
+from dragoman.systems.grammar import Action
 from dragoman.systems.options import listed
 from dragoman.systems.prompts import Messages
 from dragoman.training.settings import SeedsParams
@@ -157,6 +159,46 @@ def labelled(episodes: Sequence[Episode], vocabulary: Vocabulary) -> list[Sample
             sample = sample_of(episode, node, 1.0)
             found.append(dataclasses.replace(sample, prompt_ids=ids, logprobs=(), probability=None, marks=marks))
     return found
+
+
+def taught(
+    role: Role, state: dict[str, Any], action: Action, vocabulary: Vocabulary, *, question: str, node: str
+) -> Sample:
+    """What is right for a role in a state, as a sample that no rollout has drawn.
+
+    Args:
+        state: as the role's view takes it.
+        vocabulary: of the proxy.
+        question: id of the question that the state is of.
+        node: names the state among those of the question.
+    """
+    grammar, options = role.grammar(**state), role.options(**state) if role.options else None
+    marks, completion = None, tuple[int, ...]()
+    if options is None:
+        ids = vocabulary.encode(Request(prompt=role.messages(state), max_tokens=1))
+        completion = (*vocabulary.tokenize(grammar.render(action)), min(vocabulary.eos_ids))
+    else:
+        request = Request(prompt=(("user", options.prompt),), max_tokens=1, options=options.texts)
+        ids, positions = vocabulary.encode_options(request)
+        right = options.taken(action)
+        marks = Marks(positions, options.many, right, (right,))
+    return Sample(
+        episode=question,
+        question=question,
+        node=f"{question} {node}",
+        group=f"{question}/{node}",
+        role=role.name,
+        kind=type(action).__name__,
+        depth=1,
+        forced=True,
+        prompt_ids=tuple(ids),
+        completion_ids=completion,
+        logprobs=(),
+        temperature=0.0,
+        grammar=grammar.constraint(),
+        credit=1.0,
+        marks=marks,
+    )
 
 
 def without_shots(messages: Sequence[tuple[str, str]], shots: int) -> Messages:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
@@ -31,15 +31,20 @@ CONTRAST = 1e-6
 """Credits that differ by less are equal: they are means of the same rewards, added up in another order."""
 
 
-def with_contrast(found: Sequence[Sample]) -> list[Sample]:
+def with_contrast(
+    found: Sequence[Sample], *, among: Callable[[Sample], str] = lambda sample: sample.group
+) -> list[Sample]:
     """The actions of those states in which siblings earned different credit: elsewhere any choice did as well.
 
     What a price takes off is no contrast. Siblings differ in steps nearly everywhere, and a price is small beside a reward.
+
+    Args:
+        among: what is compared, where that is not siblings.
     """
     credits: dict[str, list[float]] = defaultdict(list)
     for sample in found:
-        credits[sample.group].append(sample.raw_credit)
-    return [x for x in found if max(credits[x.group]) - min(credits[x.group]) > CONTRAST]
+        credits[among(sample)].append(sample.raw_credit)
+    return [x for x in found if max(credits[among(x)]) - min(credits[among(x)]) > CONTRAST]
 
 
 def siblings(batch: Sequence[Sample]) -> list[list[int]]:
@@ -48,6 +53,11 @@ def siblings(batch: Sequence[Sample]) -> list[list[int]]:
     for i, sample in enumerate(batch):
         places[sample.group].append(i)
     return list(places.values())
+
+
+def of_roles(found: Sequence[Sample], roles: Sequence[str]) -> list[Sample]:
+    """The actions of these roles; all where none is named."""
+    return [sample for sample in found if not roles or sample.role in roles]
 
 
 def imitable(batch: Sequence[Sample], dev: Sequence[Question], max_tokens: int) -> list[Sample]:

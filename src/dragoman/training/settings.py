@@ -32,6 +32,10 @@ def _known_reward(setting: Any) -> str:
         raise ValueError(str(e)) from None
 
 
+def _known_shaping(setting: Any) -> str | None:
+    return None if setting is None else _known_reward(setting)
+
+
 class TrainParams(Section):
     """What is trained, on what, for what: stages `seeds`, `sft` and `rl`."""
 
@@ -110,6 +114,8 @@ class SftParams(Section):
     """The learning rate of these rounds, as a share of `lr`."""
     dev_questions: int = Field(50, ge=1)
     """Greedy answers to so many dev questions choose the checkpoint."""
+    roles: tuple[str, ...] = ()
+    """Train only these, which get weights of their own; the others keep those that they have. Empty for all, in one model."""
     concurrency: int = Field(32, ge=1)
 
 
@@ -150,8 +156,10 @@ class MygoParams(Section):
 
 
 class GrpoParams(Section):
-    """What only GRPO has (Shao et al. 2024)."""
+    """What only GRPO has (Shao et al. 2024), over siblings (`grpo`) or over whole trajectories (`trajectory_grpo`)."""
 
+    group: int = Field(8, ge=1)
+    """`trajectory_grpo`: G, trajectories drawn of each question of an iteration."""
     kl_coef: float = Field(0.04, ge=0)
     """Weight of the divergence from the warm-up in the loss, where advantages have unit variance; PPO has it in the reward."""
 
@@ -166,6 +174,9 @@ class RlParams(Section):
     """MyGO draws single trajectories: of this it uses the temperature and the limits."""
     roles: tuple[str, ...] = ()
     """Train only these; empty for all."""
+    own_weights: bool = False
+    """Give `roles` weights of their own, which start as those that they shared with others. A system whose roles are each
+    trained so has a policy for each, as in MAPS; without it they stay one."""
     only_contrasts: bool = False
     """PPO; GRPO always does. Learn only where siblings earned different credit, and save the passes over prompts where any
     choice did as well (as in the dynamic sampling of DAPO: Yu et al. 2025)."""
@@ -174,6 +185,9 @@ class RlParams(Section):
     critic: Literal["separate", "head", "tree"] = "separate"
     """PPO. A model of its own, as in the paper; a head on the policy's last hidden states; or none: the tree itself tells what a
     state is worth, as the mean credit of the actions drawn in it."""
+    shaping: Annotated[str | None, BeforeValidator(_known_shaping)] = None
+    """PPO and GRPO. Rewards that are added to `train.reward`, to learn from and to choose by on the dev questions, where they are
+    known: `0.7 * gold_recall + 0.3 * gold_precision` tells far more of a decision than one answer of the LLM does."""
     price: float = Field(0.0, ge=0)
     """What each step of a trajectory (a decision, a search, a call of the LLM) takes off its reward."""
     policy_lr: float = Field(5e-7, gt=0)
@@ -226,6 +240,12 @@ class RlParams(Section):
         return values
 
     @model_validator(mode="after")
+    def _own_weights_have_an_owner(self) -> RlParams:
+        if self.own_weights and not self.roles:
+            raise ValueError("own_weights: for which roles? Name them in rl.roles")
+        return self
+
+    @model_validator(mode="after")
     def _the_policy_explores(self) -> RlParams:
         if self.exploration.oracle:
             raise ValueError(
@@ -242,6 +262,27 @@ class RlParams(Section):
         exploration = self.exploration.model_copy(update={"breadth": (1,), "force": 0})
         critic = "head" if self.critic == "tree" else self.critic
         return self.model_copy(update={"exploration": exploration, "only_contrasts": False, "critic": critic})
+
+
+class DebateParams(Section):
+    """Stage `debate`: snapshots of pools for MAPS (seed 002, section 3.2)."""
+
+    by: Literal["oracle", "llm"] = "oracle"
+    """Who debates: one who knows the gold passages, or three roles of the frozen LLM (its appendix B)."""
+    questions: int | None = Field(None, ge=1)
+    """How many training questions; None takes all."""
+    concurrency: int = Field(32, ge=1)
+
+
+class LabelParams(Section):
+    """Stage `label`: what the judge of MAPS is told of snapshots (seed 002, section 3.4)."""
+
+    draws: int = Field(16, ge=2)
+    """Answers from each pool. All right means sufficient, all wrong insufficient; the others are left out."""
+    temperature: float = Field(1.0, gt=0)
+    score: Literal["em", "cover_em"] = "cover_em"
+    """When an answer is right. The paper's answer agent is trained for `em`; an LLM answers in sentences."""
+    concurrency: int = Field(32, ge=1)
 
 
 class PairsParams(Section):

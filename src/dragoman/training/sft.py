@@ -15,7 +15,7 @@ from typing import Any
 
 from dragoman.core import files
 from dragoman.core.types import Question
-from dragoman.registry.policy import METRICS, find_policy, lineage, publish, resume
+from dragoman.registry.policy import METRICS, PolicySet, lineage, resume
 from dragoman.registry.trained_with import trained_with
 from dragoman.rollout.exploration import GREEDY
 from dragoman.rollout.samples import Sample
@@ -23,8 +23,9 @@ from dragoman.runtime import Runtime
 from dragoman.training.actor import lora_config
 from dragoman.training.export import export
 from dragoman.training.identity import run_identity
+from dragoman.training.policies import TrainedPolicy
 from dragoman.training.rollouts import Rollouts, summary
-from dragoman.training.selection import imitable
+from dragoman.training.selection import imitable, of_roles
 from dragoman.training.settings import SftParams
 
 log = logging.getLogger(__name__)
@@ -37,13 +38,13 @@ async def train(
     runtime: Runtime,
     settings: SftParams,
     *,
-    base: Path,
+    start: PolicySet,
     reward: str,
     seed: int,
     out: Path,
     data: dict[str, str],
 ) -> dict[str, Any]:
-    """Fine-tune `base` on the samples and publish the best epoch's policy in `out`.
+    """Fine-tune on the samples and publish the best epoch's policy in `out`.
 
     A run that was cut short goes on after its last finished epoch when it is called again with equal arguments.
 
@@ -51,7 +52,7 @@ async def train(
         system: whose roles the samples are of.
         batch: what is imitated.
         dev: questions whose greedy answers choose the epoch.
-        base: model folder to start from.
+        start: the policy to start from. Weights of roles that are not trained are carried over.
         reward: name of the score that chooses.
         data: hashes of what is learnt from, for the manifest.
 
@@ -61,10 +62,11 @@ async def train(
     Raises:
         UserError: nothing to learn from.
     """
+    batch = of_roles(batch, settings.roles)
     fitting = imitable(batch, dev, settings.max_tokens)
+    trained = TrainedPolicy(start, settings.roles, out, own=bool(settings.roles))
     parameters = {"reward": reward, "seed": seed, **settings.model_dump(mode="json")}
-    manifest = lineage("sft", system, base, data, parameters)
-    start = find_policy(str(base))
+    manifest = lineage("sft", system, start, data, parameters)
     played, backends = runtime.open(system, start)
     identity = run_identity(
         [__name__],
@@ -82,14 +84,14 @@ async def train(
     if finished := resume(out, identity):
         return finished
     manifest |= {"trained_with": trained_with(played)}
-    losses = _fine_tune(base, fitting, settings, seed=seed, work=out / "epochs")
+    losses = _fine_tune(trained.base, fitting, settings, seed=seed, work=out / "epochs")
     rollouts = Rollouts(system, runtime, reward, seed, settings.concurrency)
     history: list[dict[str, Any]] = []
     for epoch, checkpoint in enumerate(_checkpoints(out / "epochs"), start=1):
         folder = out / "candidates" / f"{epoch:02d}"
         if not folder.is_dir():
-            export(base, checkpoint, folder)
-        policy = find_policy(str(folder))
+            export(trained.base, checkpoint, folder)
+        policy = trained.whole(folder)
         row = summary(await rollouts.run(policy, dev, out=out / "dev" / f"{epoch:02d}"), reward)
         await runtime.release(system, policy)
         history.append({"epoch": epoch, **row})
@@ -104,7 +106,7 @@ async def train(
         "dev_questions": len(dev),
         "loss": losses[-1]["loss"] if losses else None,
     }
-    published = publish(out / "candidates" / f"{best['epoch']:02d}", out, manifest | {"metrics": metrics})
+    published = trained.publish(manifest | {"metrics": metrics}, out / "candidates" / f"{best['epoch']:02d}")
     metrics["policy"] = published.version
     files.write_csv(out / "loss.csv", losses)
     files.write_csv(out / "dev.csv", history)

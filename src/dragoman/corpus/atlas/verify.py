@@ -93,8 +93,9 @@ def _comparison(question: Question, triples: TripleIndex) -> list[str]:
 def _ways(path: tuple[Triple, ...], text: str, triples: TripleIndex) -> list[tuple[str, set[str], str]]:
     """The ways to read a path from something that the text mentions: start, all ends by these relations, the path's end."""
     ways = []
-    for start in dict.fromkeys((path[0][0], path[0][2])):
-        if not _mentions(text, triples.names(start)):
+    one, other = path[0][0], path[0][2]
+    for start, end in dict.fromkeys(((one, other), (other, one))):
+        if not _mentions(text, triples.names(start), beside=triples.names(end)):
             continue
         node, reached = start, {start}
         for subject, relation, object_ in path:
@@ -125,9 +126,14 @@ def _value(text: str) -> float:
     return -value if text.endswith("° S") else value
 
 
-def _mentions(text: str, names: Iterable[str]) -> bool:
+def _mentions(text: str, names: Iterable[str], *, beside: Iterable[str] = ()) -> bool:
+    """Whether a name occurs in the text, and not only as a part of one `beside` it: "Sierra Leone" names no leone."""
+    wanted = [f" {_words(name)} " for name in names]
     words = f" {_words(text)} "
-    return any(f" {_words(name)} " in words for name in names)
+    for longer in (f" {_words(name)} " for name in beside):
+        if longer not in wanted and any(name in longer for name in wanted):
+            words = words.replace(longer, " | ")
+    return any(name in words for name in wanted)
 
 
 def _words(text: str) -> str:

@@ -12,7 +12,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from dragoman.core.errors import RetrieverFault, UserError
-from dragoman.core.http import PASSING_STATUS, retrying
+from dragoman.core.http import PASSING_STATUS, retrying, url_fault
 from dragoman.retrieval.base import Hit, span, well_formed
 from dragoman.retrieval.http import wire
 
@@ -32,7 +32,7 @@ class HttpRetriever:
         backoff: seconds before the first retry, doubled before each later one; see `retrying`.
 
     Raises:
-        UserError: `url` is not an http(s) address.
+        UserError: `url` is not an http(s) address, or holds a secret.
         RetrieverFault: no retrieval server of dragoman answers there.
     """
 
@@ -45,8 +45,8 @@ class HttpRetriever:
         retries: int = 4,
         backoff: float = 0.5,
     ) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise UserError(f"{url}: not the address of a retriever: it must begin with http:// or https://")
+        if fault := url_fault(url):
+            raise UserError(f"not the address of a retriever: {fault}")
         self.url = url.rstrip("/")
         self._timeout = httpx.Timeout(timeout, connect=connect_timeout)
         self._retries = retries

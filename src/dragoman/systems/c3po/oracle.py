@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from dragoman.core.types import Passage
@@ -45,14 +44,5 @@ async def decide(
         new = [query for query in listed if query not in asked and any(can_say(line, query) for line in lines)]
     if not asked and whole in new:
         return [Search(whole)]
-    ranks = {query: await _rank(gold, query, settings.k, missing) for query in new}
-    least = min(ranks.values(), default=math.inf)
-    best: list[Search | Answer] = [Search(query) for query, rank in ranks.items() if rank == least < math.inf]
-    best = best or [Answer()]
-    return best if settings.decide == "marks" else best[:1]
-
-
-async def _rank(gold: Gold, query: str, k: int, missing: frozenset[str]) -> float:
-    """The place of the first missing passage among those that a query finds, from 0; infinity if it finds none."""
-    found = await gold.find(query, k)
-    return min((place for place, id in enumerate(found) if id in missing), default=math.inf)
+    best: list[Search | Answer] = [Search(query) for query in await gold.finding_first(new, settings.k, missing)]
+    return (best if settings.decide == "marks" else best[:1]) or [Answer()]

@@ -13,15 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dragoman.core.text import names, words
 from dragoman.core.types import Passage
+from dragoman.systems import names
 from dragoman.systems.c3po.settings import Settings
 from dragoman.systems.grammar import Alias, Line, Span
-from dragoman.systems.names import ITSELF, searches, unasked
+from dragoman.systems.names import ITSELF, WHOLE_RUN, copied, searches, unasked
 from dragoman.systems.prompts import one_line
 
-WHOLE_RUN = 30
-"""So many words of a question or a name are copied."""
 SPAN_RUN = 6
 """The longest run of words."""
 SPAN_WORDS = 40
@@ -30,15 +28,15 @@ SPAN_WORDS = 40
 
 def whole(settings: Settings, question: str) -> str:
     """The question as a query."""
-    return " ".join(words(question)[:WHOLE_RUN])[: settings.query_chars].rstrip()
+    return copied(question, settings.query_chars)
 
 
 def first_queries(settings: Settings, question: str) -> list[Line]:
     """The kinds of query without a plan."""
     if settings.queries == "free":
         return [Line(settings.query_chars)]
-    if settings.queries == "names" and (copied := whole(settings, question)):
-        return [Alias(settings.query_chars, name=ITSELF, stands_for=copied)]
+    if settings.queries == "names" and (query := whole(settings, question)):
+        return [Alias(settings.query_chars, name=ITSELF, stands_for=query)]
     itself = Span(settings.query_chars, ((question, WHOLE_RUN, WHOLE_RUN),))
     runs = Span(settings.query_chars, ((question, 1, SPAN_RUN),))
     return [itself, runs] if settings.queries == "phrase" else [itself]
@@ -47,9 +45,9 @@ def first_queries(settings: Settings, question: str) -> list[Line]:
 def next_queries(settings: Settings, question: str, kept: Sequence[Passage], asked: Sequence[str]) -> list[Line]:
     """The kinds of query under a plan, where `kept` has been found by the queries `asked`."""
     if settings.queries == "names":
-        copied = whole(settings, question)
-        itself = first_queries(settings, question) if copied and copied not in asked else []
-        new = [name for name in known_names(settings, question, kept) if name not in (*asked, copied)]
+        query = whole(settings, question)
+        itself = first_queries(settings, question) if query and query not in asked else []
+        new = [name for name in known_names(settings, question, kept) if name not in (*asked, query)]
         named = [Span(settings.query_chars, tuple((name, WHOLE_RUN, WHOLE_RUN) for name in new))] if new else []
         return [*itself, *named] or first_queries(settings, question)
     if settings.queries == "free" or (settings.queries == "span" and not kept):
@@ -61,11 +59,7 @@ def next_queries(settings: Settings, question: str, kept: Sequence[Passage], ask
 
 def known_names(settings: Settings, question: str, kept: Sequence[Passage]) -> list[str]:
     """The names in the question, and those in the kept passages that are not."""
-    known = {word.lower() for word in words(question)}
-    others = [name for passage in kept for name in names(one_line(passage, settings.proxy_words))]
-    new = (name for name in others if not known >= set(name.lower().split()))
-    every = dict.fromkeys([*names(question), *new])
-    return [name for name in every if len(name) <= settings.query_chars and len(name.split()) <= WHOLE_RUN]
+    return names.known_names(question, kept, passage_words=settings.proxy_words, chars=settings.query_chars)
 
 
 def candidates(settings: Settings, question: str, kept: Sequence[Passage], asked: Sequence[str]) -> list[str]:

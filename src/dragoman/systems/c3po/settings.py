@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, Self, get_args
+from typing import Literal, Self
 
 from dragoman.core.errors import UserError
+from dragoman.systems.checks import check_choices
 
 Strategy = Literal["", "NoRetrieval", "Search", "Plan"]
 QueryMode = Literal["free", "span", "phrase", "names"]
@@ -53,16 +54,7 @@ class Settings:
     answer_tokens: int = 48
 
     def __post_init__(self) -> None:
-        for name, choices in (
-            ("strategy", Strategy),
-            ("queries", QueryMode),
-            ("select", SelectMode),
-            ("decide", DecideMode),
-            ("prompts", PromptMode),
-        ):
-            if getattr(self, name) not in get_args(choices):
-                known = ", ".join(filter(None, get_args(choices)))
-                raise UserError(f"{name} {getattr(self, name)!r}: choose from {known}")
+        check_choices(self)
         if self.max_candidates < 1:
             raise UserError(f"max_candidates is {self.max_candidates}: list at least one query")
         if self.select == "titles" and self.thoughts:

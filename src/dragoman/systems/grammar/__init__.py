@@ -16,7 +16,7 @@ from dragoman.systems.grammar.base import (
 )
 from dragoman.systems.grammar.forms import Form, FreeText, OneOf
 from dragoman.systems.grammar.json_forms import JsonForm, JsonOneOf
-from dragoman.systems.grammar.lines import Alias, Line, Several, Span
+from dragoman.systems.grammar.lines import Alias, Keywords, Line, Several, Span
 from dragoman.systems.grammar.selections import Indices, Titles
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "InvalidAction",
     "JsonForm",
     "JsonOneOf",
+    "Keywords",
     "Line",
     "OneOf",
     "Several",

@@ -1,4 +1,4 @@
-"""Slots of one line of text: free, copied from given texts, called by a short name; and several of them."""
+"""Slots of one line of text: free, of a few words, copied from given texts, called by a short name; and several of them."""
 
 from __future__ import annotations
 
@@ -58,6 +58,27 @@ class Span(Line):
                     run = f"(?: {escape(word)}{run})?"
                 runs.append(escape(" ".join(spoken[start : start + fewest])) + run)
         return "(?:" + "|".join(dict.fromkeys(runs)) + ")" if runs else super().strict
+
+
+@dataclass(frozen=True)
+class Keywords(Line):
+    """A line of at most `most` words, with single spaces between them. A longer one is cut."""
+
+    most: int = 8
+
+    @property
+    def strict(self) -> str:
+        word_chars = (self.max_chars + 1) // self.most - 1  # so that the longest line still fits
+        word = rf"[^ \t\r\n\[\]]{{1,{word_chars}}}"
+        return rf"{word}(?: {word}){{0,{self.most - 1}}}"
+
+    def parse(self, text: str) -> str:
+        return super().parse(" ".join(text.split()[: self.most]))
+
+    def render(self, value: str) -> str:
+        if len(value.split()) > self.most:
+            raise InvalidAction(f"more than {self.most} words: {value!r}")
+        return super().render(value)
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ from dragoman.systems.base import Gold
 from dragoman.systems.grammar import can_say
 from dragoman.systems.mujica import queries
 from dragoman.systems.mujica.actions import Answer, Found, Nothing, Subquestions
-from dragoman.systems.mujica.queries import contains, copied
+from dragoman.systems.mujica.queries import contains
 from dragoman.systems.mujica.settings import Settings
 from dragoman.systems.mujica.state import State
+from dragoman.systems.names import copied
 from dragoman.systems.options import MOST
 
 

@@ -12,16 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from dragoman.core.text import words
 from dragoman.core.types import Passage
 from dragoman.systems.grammar import Line, Span
 from dragoman.systems.mujica.settings import Settings
 from dragoman.systems.mujica.state import State
-from dragoman.systems.names import searches, unasked
+from dragoman.systems.names import WHOLE_RUN, copied, searches, unasked
 from dragoman.systems.prompts import one_line
 
-WHOLE_RUN = 30
-"""So many words of a whole text are copied."""
 SPAN_RUN = 6
 """The longest run of words."""
 
@@ -63,11 +60,6 @@ def known_runs(settings: Settings, question: str, state: State) -> list[Source]:
     else:
         known = [one_line(passage, WHOLE_RUN) for passage in state.kept]
     return [(text, 1, SPAN_RUN) for text in (question, *known)]
-
-
-def copied(text: str, chars: int) -> str:
-    """A whole text as `span` copies it."""
-    return " ".join(words(text)[:WHOLE_RUN])[:chars].rstrip()
 
 
 def sentences(passage: Passage, max_words: int) -> list[str]:

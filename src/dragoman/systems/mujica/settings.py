@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, Self, get_args
+from typing import Literal, Self
 
 from dragoman.core.errors import UserError
+from dragoman.systems.checks import check_at_least_one, check_choices
 
 QueryMode = Literal["free", "span"]
 Answerer = Literal["llm", "planner"]
@@ -57,18 +58,8 @@ class Settings:
     answer_tokens: int = 48
 
     def __post_init__(self) -> None:
-        for name, choices in (
-            ("queries", QueryMode),
-            ("answers", Answerer),
-            ("environment", Environment),
-            ("candidates", Candidates),
-            ("decide", DecideMode),
-        ):
-            if getattr(self, name) not in get_args(choices):
-                raise UserError(f"{name} {getattr(self, name)!r}: choose {' or '.join(get_args(choices))}")
-        for name in ("max_iterations", "max_questions", "max_documents", "max_candidates"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} {getattr(self, name)}: must be at least 1")
+        check_choices(self)
+        check_at_least_one(self, "max_iterations", "max_questions", "max_documents", "max_candidates")
         if self.decide == "marks":
             for name, needed in {"queries": "span", "answers": "llm", "thoughts": False}.items():
                 if (value := getattr(self, name)) != needed:

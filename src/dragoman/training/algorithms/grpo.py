@@ -1,4 +1,4 @@
-"""GRPO on the siblings of trees (Shao et al. 2024; the reference algorithm of Mujica-MyGO, eq. 4 and section 4.3.3).
+"""GRPO on the siblings of trees (Shao et al. 2024).
 
 A group is the actions drawn at one state, which a tree has at every depth. Their rewards are their credits, so no critic
 is needed.

@@ -1,0 +1,95 @@
+"""Which model a server runs under a name. Names stay when models change, so an engine's fingerprint needs more than the name."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx
+
+from dragoman.core.errors import EngineFault, UserError
+from dragoman.core.http import PASSING_STATUS, retrying
+from dragoman.engines.settings import EngineParams
+
+_TELLING = ("root", "parent", "meta")
+"""Fields of a model's card that follow what is loaded: paths (vLLM), counts and sizes (llama.cpp)."""
+_STAMP_S = 5.0
+"""vLLM, SGLang and llama.cpp give the time of their answer as the time at which the model was made."""
+_FIRST_WAIT_S = 0.5
+_LONGEST_WAIT_S = 10.0
+
+
+def served_identity(settings: EngineParams) -> str:
+    """Names what the servers of these settings run: `settings.revision`, or a hash of what they all say of the model.
+
+    Raises:
+        EngineFault: a server does not answer.
+        UserError: one does not say what it runs, or runs something else than the first one.
+    """
+    if settings.revision:
+        return settings.revision
+    key = os.environ.get(settings.api_key_env)
+    transport = retrying(
+        httpx.HTTPTransport(), retries=settings.retries, first_wait=_FIRST_WAIT_S, longest_wait=_LONGEST_WAIT_S
+    )
+    with httpx.Client(
+        transport=transport,
+        timeout=settings.connect_timeout_s,
+        headers={"Authorization": f"Bearer {key}"} if key else {},
+    ) as client:
+        said = {url: _said(client, url, settings.model, settings.api_key_env) for url in settings.urls}
+    first = settings.urls[0]
+    for url, other in said.items():
+        if other != said[first]:
+            raise UserError(
+                f"engine openai: {first} and {url} run different models as {settings.model!r} ({said[first]} and "
+                f"{other}); give URLs of equal servers, or set `revision` where they are"
+            )
+    return hashlib.sha256(repr(said[first]).encode()).hexdigest()[:16]
+
+
+def _said(client: httpx.Client, url: str, model: str, api_key_env: str) -> list[tuple[str, Any]]:
+    """What the card of a model says of what is loaded, by field.
+
+    Raises:
+        EngineFault: the server does not answer.
+        UserError: it says nothing that would change with the model.
+    """
+    url = url.rstrip("/")
+    try:
+        response = client.get(f"{url}/models")
+    except httpx.TransportError as e:
+        raise EngineFault(f"{url}/models: {type(e).__name__} {e}; start the server, or check the URL") from None
+    if response.status_code in PASSING_STATUS:
+        raise EngineFault(f"{url}/models: HTTP {response.status_code}; wait until the server is up")
+    try:
+        cards = {card["id"]: card for card in response.raise_for_status().json()["data"]}
+    except (httpx.HTTPError, ValueError, KeyError, TypeError) as e:
+        raise UserError(
+            f"engine openai: {url}/models does not list what runs there ({e}); check the URL, which ends in /v1, and the "
+            f"key in {api_key_env}, or set the engine's `revision` to a name for what it runs"
+        ) from None
+    if model not in cards:
+        raise UserError(f"engine openai: {url} serves no {model!r}, but {', '.join(cards) or 'nothing'}; set `model`")
+    card = cards[model]
+    said = [(field, card[field]) for field in _TELLING if card.get(field) and card[field] != model]
+    if card.get("created") and not _is_stamp(card, response.headers):
+        said.append(("created", card["created"]))
+    if not said:
+        raise UserError(
+            f"engine openai: {url} does not say which model it runs as {model!r}, so answers of another one could not "
+            "be told apart; set the engine's `revision` to a name for it, and change that with the model"
+        )
+    return said
+
+
+def _is_stamp(card: Mapping[str, Any], headers: Mapping[str, str]) -> bool:
+    """Whether the server has put the time of its answer where the model's belongs."""
+    try:
+        answered = parsedate_to_datetime(headers["date"]).timestamp()
+        return abs(answered - float(card["created"])) < _STAMP_S
+    except (KeyError, ValueError, TypeError):
+        return True  # nothing to compare it with: it shows nothing

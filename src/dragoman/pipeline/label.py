@@ -1,0 +1,123 @@
+"""Stage `label`: what the judge of MAPS is to say of snapshots, by the agreement of several answers (seed 002, section 3.4).
+
+From each pool the answerer draws several answers. Where all are right, the pool is sufficient; where all are wrong, it is
+not; elsewhere nothing is learnt. Algorithm 1 has the query agent draw, section 3.4 the answer agent, as here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+from typing_extensions import Doc
+
+from dragoman.core import files
+from dragoman.core.errors import EngineFault, UserError
+from dragoman.core.progress import bar
+from dragoman.engines.base import Request
+from dragoman.engines.local import Vocabulary
+from dragoman.pipeline.debate import SNAPSHOTS, SYSTEM
+from dragoman.pipeline.inputs import InputOptions, open_inputs
+from dragoman.pipeline.project import Project
+from dragoman.rewards.answer import scores
+from dragoman.rollout.backends import Backends
+from dragoman.rollout.results import SAMPLES
+from dragoman.rollout.samples import write_samples
+from dragoman.systems.answer import answer_ask
+from dragoman.systems.maps.actions import Insufficient, Sufficient
+from dragoman.systems.maps.snapshots import Snapshot, read_snapshots
+from dragoman.systems.maps.system import MAPS
+from dragoman.training.seeds import taught
+from dragoman.training.settings import LabelParams
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(InputOptions):
+    snapshots: Annotated[Path | None, Doc("Snapshots (JSONL); results/debate/snapshots.jsonl by default.")] = None
+    policy: Annotated[
+        str | None, Doc("Whose answer agent draws: a stage or a folder; the untrained base by default.")
+    ] = None
+    out: Annotated[Path | None, Doc("Where the samples go; results/label by default.")] = None
+
+    def folder(self, project: Project) -> Path:
+        return self.out or project.results("label")
+
+
+async def run(project: Project, options: Options) -> dict[str, Any]:
+    """Label snapshots, and write a sample of the judge for each that has a label: what `sft` imitates.
+
+    Raises:
+        UserError: a bad line, no gold answers, no such policy, or no snapshot on which all answers agree.
+    """
+    params, settings, out = project.params, project.params.label, options.folder(project)
+    path = options.snapshots or project.results("debate") / SNAPSHOTS
+    found = [snapshot for snapshot in read_snapshots(path) if snapshot.question.answers]
+    inputs = open_inputs(project, options, "train", out, sources=params.train.questions, limit=1)
+    async with project.runtime(inputs.index, inputs.passages) as runtime:
+        opened, backends = runtime.open(f"{SYSTEM}@{options.policy}" if options.policy else SYSTEM)
+        maps, gate = cast(MAPS, opened), asyncio.Semaphore(settings.concurrency)
+        with bar("label", len(found)) as advance:
+
+            async def right(snapshot: Snapshot) -> int | None:
+                async with gate:
+                    count = await _right(maps, backends, snapshot, settings, params.seed)
+                advance()
+                return count
+
+            counts = await asyncio.gather(*map(right, found))
+    verdicts: dict[int | None, Sufficient | Insufficient] = {settings.draws: Sufficient(), 0: Insufficient()}
+    vocabulary = Vocabulary(Path(params.proxy.model), None)
+    samples = [
+        taught(
+            maps.judge_agent,
+            {"question": snapshot.question.question, "pool": snapshot.pool},
+            verdicts[count],
+            vocabulary,
+            question=snapshot.question.id,
+            node=f"round {snapshot.round}",
+        )
+        for snapshot, count in zip(found, counts, strict=True)
+        if count in verdicts
+    ]
+    if not samples:
+        raise UserError(
+            f"label: on none of {len(found)} snapshots of {path} with gold answers do {settings.draws} answers agree; take "
+            "more snapshots, or lower label.draws or label.temperature"
+        )
+    write_samples(out / SAMPLES, samples)
+    metrics = {
+        "snapshots": len(found),
+        "kinds": dict(sorted(Counter(sample.kind for sample in samples).items())),
+        "dropped": len(found) - len(samples) - counts.count(None),
+        "failed": counts.count(None),
+    }
+    files.write_json(out / "metrics.json", metrics)
+    project.record("label", out, metrics, settings.model_dump())
+    return metrics
+
+
+async def _right(maps: MAPS, backends: Backends, snapshot: Snapshot, settings: LabelParams, seed: int) -> int | None:
+    """How many of the answers that are drawn from a pool are right; None where the engine failed."""
+    question, pool = snapshot.question, snapshot.pool
+    drawn: dict[str, Any] = {"n": settings.draws, "temperature": settings.temperature, "seed": seed}
+    if maps.answers == "agent":
+        role, state = maps.answer_agent, {"question": question.question, "pool": pool}
+        engine = backends.engine_of(role.name, backends.proxy)
+        grammar = role.grammar(**state).constraint()
+        drawn |= {"prompt": role.messages(state), "max_tokens": role.max_tokens, "stop": role.stop, "grammar": grammar}
+    else:
+        ask, state = answer_ask(question, pool.passages, words=maps.passage_words, max_tokens=maps.answer_tokens)
+        engine = backends.llm
+        drawn |= {"prompt": ask.messages(state), "max_tokens": ask.max_tokens, "stop": ask.stop}
+    try:
+        (result,) = await engine.generate([Request(**drawn)])
+    except EngineFault as e:
+        log.warning("label: question %s, round %d: %s", question.id, snapshot.round, e)
+        return None
+    return sum(bool(scores(c.text.strip(), question.answers)[settings.score]) for c in result.completions)

@@ -1,0 +1,13 @@
+"""MAPS: a multi-agent system with individually optimized expertise (seed 002)."""
+
+from dragoman.systems.base import Ablation
+from dragoman.systems.maps.system import MAPS
+
+SYSTEM = MAPS
+ABLATIONS = {  # tables 2 and 3
+    "no-judge": Ablation("no judge: a fixed number of rounds", settings={"rounds": "fixed"}),
+    "no-extension": Ablation(
+        "no query extension: the next page of the question's search", settings={"extension": "pages"}
+    ),
+    "no-rl": Ablation("the warm-up alone", policy="sft"),
+}

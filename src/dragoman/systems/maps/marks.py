@@ -1,0 +1,31 @@
+"""What judge and query extension agent may do, listed: for a proxy that scores its options (`decide: marks`).
+
+The question comes first, since a causal model that reads passages before it cannot know what to look for in them. There are
+no instructions: a trained proxy does not need them. The answer agent has no list, so it writes.
+"""
+
+from __future__ import annotations
+
+from dragoman.systems.maps import queries
+from dragoman.systems.maps.actions import Extend, Insufficient, Sufficient
+from dragoman.systems.maps.pool import Pool
+from dragoman.systems.maps.settings import Settings
+from dragoman.systems.options import Choice, as_line, known
+
+
+def judge(settings: Settings, question: str, pool: Pool) -> Choice:
+    """The two verdicts."""
+    return Choice(
+        f"{_known(settings, question, pool)}Verdict:\n",
+        (("sufficient", Sufficient()), ("insufficient", Insufficient())),
+    )
+
+
+def extend(settings: Settings, question: str, pool: Pool) -> Choice:
+    """The queries that may come next: the names and entities that were found, and those of the question."""
+    listed = {as_line(name): Extend(query) for name, query in queries.candidates(settings, question, pool).items()}
+    return Choice(f"{_known(settings, question, pool)}Next:\n", tuple(listed.items()))
+
+
+def _known(settings: Settings, question: str, pool: Pool) -> str:
+    return f"Question: {as_line(question)}\nKnown:\n{known(pool.passages, settings.proxy_words)}"

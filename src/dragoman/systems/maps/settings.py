@@ -1,0 +1,64 @@
+"""The settings of MAPS."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+from dragoman.core.errors import UserError
+from dragoman.systems.checks import check_at_least_one, check_choices
+
+Answerer = Literal["llm", "agent"]
+Rounds = Literal["judged", "fixed"]
+Extension = Literal["agent", "pages"]
+DecideMode = Literal["text", "marks"]
+QueryMode = Literal["free", "span"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    k: int = 5
+    """Passages per search."""
+    max_rounds: int = 3
+    """Searches after the one for the question (section 4.2, table 3)."""
+    max_documents: int = 20
+    """Passages in the pool (section 4.1)."""
+    answers: Answerer = "llm"
+    """Who answers. With `llm` the frozen LLM does, from the pool, so a gain over other systems is that of the passages found.
+    `agent` is the paper's: a third policy, which is trained to answer."""
+    rounds: Rounds = "judged"
+    """`fixed` has no judge: all rounds are taken (table 3)."""
+    extension: Extension = "agent"
+    """`pages` has no query extension agent: a further round takes the next page of the search for the question."""
+    decide: DecideMode = "text"
+    """Whether judge and query extension agent write, as in the paper, or score what they may do, listed: see `marks.py`."""
+    queries: QueryMode = "free"
+    """What is written: see `queries.py`."""
+    query_words: int = 8
+    """Most keywords of a `free` query (appendix A.1)."""
+    query_chars: int = 160
+    """Most characters of a query that is copied or listed."""
+    max_candidates: int = 14
+    """Queries to choose from, where they are listed."""
+    shots: int = 0
+    """In-context examples per role."""
+    passage_words: int = 100
+    """Each passage is cut to this many words in the LLM's prompt."""
+    proxy_words: int = 100
+    """And to this many in the agents'."""
+    query_tokens: int = 48
+    answer_chars: int = 160
+    """Most characters of the answer agent's answer."""
+    answer_tokens: int = 48
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check_at_least_one(self, "k", "max_rounds", "max_documents", "max_candidates", "query_words")
+        if self.k > self.max_documents:
+            raise UserError(
+                f"k {self.k}: one search finds more than the pool may hold; raise max_documents ({self.max_documents}), "
+                "or lower k"
+            )
+
+    def with_shots(self, shots: int) -> Self:
+        return replace(self, shots=shots)

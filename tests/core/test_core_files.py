@@ -1,0 +1,98 @@
+"""Files that a process writes are whole, and a folder has one writer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dragoman.core import files
+from dragoman.core.errors import UserError
+
+HOLD = (
+    "import sys; from pathlib import Path; from dragoman.core import files; lock = files.only_writer(Path(sys.argv[1]))"
+)
+HOLD += "; lock.__enter__(); print('held', flush=True); sys.stdin.read()"
+
+
+@contextmanager
+def another_writer(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", HOLD, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_second_writer_of_a_folder_is_refused_with_the_process_of_the_first(tmp_path: Path) -> None:
+    with another_writer(tmp_path / "out") as other:
+        with (
+            pytest.raises(UserError, match=f"out: process {other.pid} is writing there"),
+            files.only_writer(tmp_path / "out"),
+        ):
+            pass
+        with files.only_writer(tmp_path / "beside"):
+            pass
+
+
+def test_the_lock_of_a_process_that_was_killed_keeps_nobody_out(tmp_path: Path) -> None:
+    with another_writer(tmp_path / "out") as other:
+        os.kill(other.pid, signal.SIGKILL)
+        other.wait()
+    assert (tmp_path / ".out.lock").read_text() == str(other.pid)
+    with files.only_writer(tmp_path / "out"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_its_writer_empties_stays_locked(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with files.only_writer(out):
+        out.mkdir()
+        out.rmdir()
+        with pytest.raises(UserError, match="is writing there"), files.only_writer(out):
+            pass
+
+
+@pytest.mark.parametrize("whole", [b"", b"one\n", b"one\n" + b"x" * 200_000 + b"\n"])
+@pytest.mark.parametrize("torn", [b"", b"two", b"y" * 200_000])
+def test_of_a_file_that_is_appended_to_the_torn_line_alone_is_cut_off(
+    tmp_path: Path, whole: bytes, torn: bytes
+) -> None:
+    path = tmp_path / "rows"
+    path.write_bytes(whole + torn)
+    files.cut_torn_line(path)
+    assert path.read_bytes() == whole
+
+
+def test_content_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[tuple[Path, bool]] = []
+    folder, target = tmp_path / "new", tmp_path / "model"
+    monkeypatch.setattr(files, "sync", lambda path: synced.append((path, target.exists())))
+    files.write_text(tmp_path / "row", "1")
+    (written, _), (names, _) = synced
+    assert written.name.startswith(".row.") and names == tmp_path
+    synced.clear()
+    folder.mkdir()
+    (folder / "weights").write_text("1")
+    files.rename_folder(folder, target)
+    assert synced == [(folder / "weights", False), (folder, False), (tmp_path, True)]
+
+
+def test_two_writers_of_one_file_with_equal_process_ids_do_not_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getpid", lambda: 7)  # containers on one checkout each have a process 7
+    with files.replacing(tmp_path / "row") as first, files.replacing(tmp_path / "row") as second:
+        assert first != second
+        first.write_text("1")
+        second.write_text("2")
+    assert [path.name for path in tmp_path.iterdir()] == ["row"]

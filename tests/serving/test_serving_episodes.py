@@ -1,0 +1,64 @@
+"""The file of what was asked and answered: whole lines, for its owner alone, and not without end."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from dragoman.core.errors import UserError
+from dragoman.rollout.record import Episode
+from dragoman.rollout.store import read_episodes
+from dragoman.serving.episodes import episode_writer
+
+MIB = 1 << 20
+
+
+def episode(key: str) -> Episode:
+    empty: dict[str, list] = {"calls": [], "nodes": [], "trajectories": []}
+    return Episode(key=key, question={"id": key}, system="standard", config={}, started=0, seconds=0, **empty)
+
+
+def keys(path: Path) -> list[str]:
+    return [episode.key for episode in read_episodes(path)]
+
+
+def test_a_line_that_a_killed_server_left_torn_does_not_spoil_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.jsonl"
+    with episode_writer(tmp_path, MIB) as keep:
+        keep(episode("first"))
+    with path.open("a") as file:
+        file.write('{"key": "torn')
+    with episode_writer(tmp_path, MIB) as keep:
+        keep(episode("second"))
+    assert keys(path) == ["first", "second"]
+
+
+def test_kept_episodes_are_for_their_owner_alone_also_those_of_before(tmp_path: Path) -> None:
+    path = tmp_path / "kept" / "episodes.jsonl"
+    for readable in (False, True):
+        with episode_writer(path.parent, MIB):
+            pass
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        if not readable:
+            path.chmod(0o644)
+
+
+def test_a_full_file_is_put_aside_in_place_of_the_one_before(tmp_path: Path) -> None:
+    most = 2 * len(episode("0").model_dump_json()) + 50
+    with episode_writer(tmp_path, most) as keep:
+        for number in range(7):
+            keep(episode(str(number)))
+    assert {path.name for path in tmp_path.iterdir()} == {"episodes.jsonl", "episodes.1.jsonl"}
+    assert keys(tmp_path / "episodes.jsonl")[-1] == "6"
+    assert all(path.stat().st_size <= most for path in tmp_path.iterdir())
+
+
+def test_a_second_server_on_one_folder_is_refused(tmp_path: Path) -> None:
+    with (
+        episode_writer(tmp_path, MIB),
+        pytest.raises(UserError, match="is writing there"),
+        episode_writer(tmp_path, MIB),
+    ):
+        pass

@@ -1,0 +1,187 @@
+"""MAPS under the commands: with a small model, a real index and a server of an LLM that knows what stands in the prompt."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command import run
+from fastapi import FastAPI
+from openai_stub import serving
+
+from dragoman.core import files
+from dragoman.registry.policy import find_policy
+from dragoman.rollout.store import read_episodes
+
+BROOKS = ("Alder", "Birk", "Cole", "Dun", "Esk", "Fal", "Gill", "Holm", "Irt")
+PARAMS = """
+datasets: [towns]
+corpus: {{towns: {{source: corpus.jsonl}}}}
+train: {{system: maps, dataset: towns, algorithm: grpo}}
+systems: {{maps: {{decide: marks, k: 2, max_rounds: 1, proxy_words: 12}}}}
+llm: {{engine: openai, model: m, urls: ["{url}"], structured: none}}
+proxy: {{engine: transformers, model: "{model}", max_model_len: 1024}}
+seeds: {{questions: 3, exploration: {{oracle: true, noise: 0.2, answers: false}}}}
+sft: {{adapter: {{rank: 4, alpha: 8}}, batch_size: 4, epochs: 1, rounds: 1, visits: 2, dev_questions: 2}}
+rl:
+  iterations: 1
+  questions: 2
+  exploration: {{breadth: [2], force: 1}}
+  adapter: {{rank: 4, alpha: 8}}
+  batch_size: 4
+  bf16: false
+  dev_questions: 2
+  dev_every: 1
+  guards: {{max_kl: 10}}
+evaluate: {{limit: 3, bootstrap: 100, traces: 1}}
+"""
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[str]:
+    app = FastAPI()
+
+    @app.get("/v1/models")
+    async def models() -> dict:
+        return {"data": [{"id": "m", "root": "/m"}]}
+
+    @app.post("/v1/chat/completions")
+    async def chat(body: dict) -> dict:
+        river = re.search(r"flows into (River \d+)", body["messages"][-1]["content"])
+        message = {"role": "assistant", "content": river[1] if river else "I do not know"}
+        n = body.get("n") or 1
+        choices = [{"index": i, "message": message, "finish_reason": "stop"} for i in range(n)]
+        usage = {"prompt_tokens": 7, "completion_tokens": 2}
+        return {"model": "m", "choices": choices, "usage": usage}
+
+    with serving(app) as url:
+        yield url
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch, llm, tiny_model) -> Path:
+    """Towns on brooks that flow into rivers: two hops."""
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "cpu.yaml").write_text("{}")
+    (tmp_path / "params.yaml").write_text(PARAMS.format(url=llm, model=tiny_model))
+    passages = [
+        passage
+        for i, brook in enumerate(BROOKS)
+        for passage in (
+            {"id": f"t{i}", "title": f"Town {i}", "text": f"The town lies on {brook}."},
+            {"id": f"b{i}", "title": brook, "text": f"It flows into River {i + 70}."},
+        )
+    ]
+    files.write(tmp_path / "data/towns/corpus.jsonl", passages)
+    asked = [
+        {"id": f"q{i}", "question": f"Where does the water of Town {i} go?", "answers": [f"River {i + 70}"]}
+        | {"supporting_ids": [f"t{i}", f"b{i}"]}
+        for i in range(9)
+    ]
+    for i, split in enumerate(("train", "dev", "test")):
+        files.write(tmp_path / f"data/towns/{split}.jsonl", asked[3 * i : 3 * i + 3])
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_maps_is_asked_trained_evaluated_and_taken_apart(project, capsys):
+    def dragoman(*arguments: str) -> str:
+        code, out, err = run(capsys, *arguments)
+        assert code == 0, err
+        return out
+
+    dragoman("index", "--dataset", "towns")
+    shown = dragoman("ask", "Where does the water of Town 4 go?", "--system", "maps", "--dataset", "towns", "--trace")
+    assert "judge decides" in shown and "sufficient" in shown and "search (" in shown
+    dragoman("seeds", "--no-track")
+    judged = [n for e in read_episodes(project / "results/seeds/episodes.jsonl") for n in e.nodes if n.role == "judge"]
+    assert judged and all(node.marked.right for node in judged)
+    dragoman("sft", "--no-track")
+    dragoman("rl", "--no-track")
+    names = "maps,maps@sft,maps@rl,maps@oracle"
+    dragoman("evaluate", "--dataset", "towns", "--systems", names, "--out", "results/it", "--no-track")
+    scores = json.loads((project / "results/it/metrics.json").read_text())["systems"]
+    assert scores["maps@oracle"]["recall"]["mean"] == scores["maps@oracle"]["cover_em"]["mean"] == 1.0
+    dragoman("ablate", "no-judge", "--no-track")
+
+
+@pytest.mark.slow
+def test_each_role_gets_a_policy_of_its_own_stage_by_stage(project, capsys, tiny_model):
+    def dragoman(*arguments: str) -> None:
+        code, _, err = run(capsys, *arguments, "--no-track")
+        assert code == 0, err
+
+    agent = ("--set", "maps.answers=agent", "--set", "maps.queries=span")
+    run(capsys, "index", "--dataset", "towns")
+    start = str(tiny_model)
+    for role in ("answer", "query"):
+        own = ("--set", f"rl.roles=[{role}]", "--set", "rl.own_weights=true", "--set", "train.reward=delta_f1(first=2)")
+        dragoman("rl", *agent, *own, "--policy", start, "--out", f"results/{role}")
+        start = f"results/{role}"
+    dragoman("seeds", *agent, "--out", "results/seeds")
+    dragoman("sft", *agent, "--out", "results/shared")  # what is scored and what is written, in one model
+    assert set(find_policy("results/shared").weights) == {"*"}
+    judged = ("--set", "sft.roles=[judge]", "--samples", "results/seeds/samples.parquet", "--policy", start)
+    dragoman("sft", *agent, *judged, "--out", "results/judge")
+    policy = find_policy("results/judge")
+    assert set(policy.weights) == {"*", "answer", "query", "judge"}
+    dragoman("evaluate", *agent, "--dataset", "towns", "--systems", "maps@results/judge", "--out", "results/chain")
+    scores = json.loads((project / "results/chain/metrics.json").read_text())["systems"]["maps@results/judge"]
+    assert scores["failed"] == 0
+
+
+def test_a_policy_set_without_one_of_the_roles_is_refused(project, capsys, tiny_model):
+    """What is missing is said, and where to add it."""
+    (project / "half").mkdir()
+    (project / "half" / "policy.json").write_text(json.dumps({"version": "v", "roles": {"judge": str(tiny_model)}}))
+    code, _, err = run(capsys, "ask", "?", "--system", "maps@half", "--dataset", "towns")
+    assert code == 2 and "maps@half: policy v: no weights for query, only for judge; add it to `roles`" in err
+
+
+def test_a_debate_is_validated_labelled_and_imitated_by_the_judge(project, capsys):
+    def dragoman(*arguments: str) -> str:
+        code, out, err = run(capsys, *arguments)
+        assert code == 0, err
+        return out
+
+    dragoman("index", "--dataset", "towns")
+    said = dragoman("debate", "--no-track")
+    assert "3 questions, 6 snapshots: 3 of round 0, 3 of round 1" in said
+    dragoman("validate", "results/debate", "--out", "results/validate/debate", "--no-track")
+    said = dragoman("label", "--set", "label.draws=2", "--no-track")
+    assert "6 snapshots: 3 Insufficient, 3 Sufficient, 0 on which answers differ" in said
+    agent = ("--set", "maps.answers=agent", "--set", "maps.queries=span", "--set", "label.draws=2")
+    said = dragoman("label", *agent, "--out", "results/label-agent", "--no-track")
+    assert "6 snapshots: " in said and "Insufficient" in said  # a model that knows nothing is seldom right
+    judged = ("--set", "sft.roles=[judge]", "--set", "sft.rounds=0", "--samples", "results/label/samples.parquet")
+    dragoman("sft", *judged, "--out", "results/judge", "--no-track")
+    assert set(find_policy("results/judge").weights) == {"*", "judge"}
+    assert json.loads((project / "results/judge/metrics.json").read_text())["roles"] == {"judge": 6}
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["debate"], "debate: no question has supporting_ids, so no oracle can debate; set debate.by: llm"),
+        (["debate", "--set", "debate.by=me"], "debate.by"),
+        (["label"], "results/debate/snapshots.jsonl: no such file"),
+        (["label", "--set", "label.draws=1"], "label.draws"),
+    ],
+)
+def test_what_debate_and_label_cannot_use_is_said(project, capsys, command, message):
+    files.write(project / "data/towns/train.jsonl", [{"id": "q", "question": "Where?", "answers": ["x"]}])
+    code, _, err = run(capsys, *command, "--no-track")
+    assert code == 2 and message in err
+
+
+def test_labels_on_which_no_answers_agree_are_said(project, capsys):
+    dragoman = [run(capsys, *line)[0] for line in (["index", "--dataset", "towns"], ["debate", "--no-track"])]
+    assert dragoman == [0, 0]
+    path = project / "results/debate/snapshots.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    files.write(path, [{**row, "question": {**row["question"], "answers": []}} for row in rows])
+    code, _, err = run(capsys, "label", "--no-track")
+    assert code == 2 and "on none of 0 snapshots of results/debate/snapshots.jsonl with gold answers do 16" in err
