@@ -30,6 +30,9 @@ class StopReason(StrEnum):
     DOCUMENT_LIMIT = "document_limit"  # answered with what there was, because no more passages were allowed
     CIRCULAR_PLAN = "circular_plan"  # answered with what there was, because only that was asked again
     REPEATED_QUERY = "repeated_query"  # answered with what there was, because the next search was an old one
+    REPEATED_CALL = (
+        "repeated_call"  # answered with what there was, because an agent was called again and again for the same
+    )
     EMPTY_POOL = "empty_pool"  # answered from memory, because no search found anything
 
     INVALID_ACTION = "invalid_action"  # the policy's text is no action
@@ -54,6 +57,7 @@ class StopReason(StrEnum):
             StopReason.DOCUMENT_LIMIT,
             StopReason.CIRCULAR_PLAN,
             StopReason.REPEATED_QUERY,
+            StopReason.REPEATED_CALL,
             StopReason.EMPTY_POOL,
         )
 

@@ -15,7 +15,7 @@ from dragoman.systems.grammar.base import (
     can_say,
 )
 from dragoman.systems.grammar.forms import Form, FreeText, OneOf
-from dragoman.systems.grammar.json_forms import JsonForm, JsonOneOf
+from dragoman.systems.grammar.json_forms import JsonForm, JsonOneOf, plain, text_of, tuple_of
 from dragoman.systems.grammar.lines import Alias, Keywords, Line, Several, Span
 from dragoman.systems.grammar.selections import Indices, Titles
 
@@ -38,4 +38,7 @@ __all__ = [
     "Span",
     "Titles",
     "can_say",
+    "plain",
+    "text_of",
+    "tuple_of",
 ]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields
-from typing import Any, Literal, get_type_hints
+from functools import partial
+from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.json_schema import GenerateJsonSchema
 
 from dragoman.engines.base import Grammar as Constraint
@@ -17,6 +18,7 @@ from dragoman.systems.grammar.forms import OneOf
 
 KIND = "action"
 """The key that tells kinds of action apart."""
+_CONTROL = re.compile(r"[\x00-\x1f]+")
 _FENCE = re.compile(r"\s*(?:```(?:json)?\s)?(.*?)(?:```)?\s*", re.DOTALL)  # which models like to write around JSON
 
 
@@ -24,7 +26,8 @@ class JsonForm:
     """One kind of action as a JSON object with a key for each field of the dataclass `cls`.
 
     Types of fields are those of the class, with pydantic's constraints where they are `Annotated`. A type in `types` takes
-    a field's place, for what depends on the state. With `kind`, the object says first which kind of action it is.
+    a field's place, for what depends on the state. With `kind`, the object says first, under the key `tag`, which kind of
+    action it is. Fields in `without` have no key: an action that is read has their defaults, and one that has others no text.
 
     >>> @dataclass(frozen=True)
     ... class Search:
@@ -34,16 +37,19 @@ class JsonForm:
     '{"action": "search", "query": "capital of Bhutan"}'
     """
 
-    def __init__(self, cls: type, *, kind: str = "", **types: Any) -> None:
+    def __init__(
+        self, cls: type, *, kind: str = "", tag: str = KIND, without: Collection[str] = (), **types: Any
+    ) -> None:
         hints = {field.name: types.get(field.name, hint) for field, hint in _hints(cls)}
-        if unknown := sorted(set(types) - set(hints)):
+        if unknown := sorted({*types, *without} - set(hints)):
             raise ValueError(f"{cls.__name__} has no field {unknown[0]!r}; it has {sorted(hints)}")
-        if kind and KIND in hints:
-            raise ValueError(f"{cls.__name__}: a kind stands under {KIND!r}, which is a field already")
-        tag = {KIND: (Literal[kind], ...)} if kind else {}
-        keys: dict[str, Any] = {**tag, **{name: (hint, ...) for name, hint in hints.items()}}
+        if kind and tag in hints:
+            raise ValueError(f"{cls.__name__}: a kind stands under {tag!r}, which is a field already")
+        hints = {name: hint for name, hint in hints.items() if name not in without}
+        kinds = {tag: (Literal[kind], ...)} if kind else {}
+        keys: dict[str, Any] = {**kinds, **{name: (hint, ...) for name, hint in hints.items()}}
         config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-        self.cls, self.kind, self._names = cls, kind, list(hints)
+        self.cls, self.kind, self.tag, self._names = cls, kind, tag, list(hints)
         self.model: type[BaseModel] = create_model(cls.__name__, __config__=config, **keys)
 
     def constraint(self) -> Constraint:
@@ -54,8 +60,10 @@ class JsonForm:
 
     def parse(self, text: str) -> Action:
         match = _FENCE.fullmatch(text)
+        # No JSON has control characters but between its parts. Under `maxLength` xgrammar 0.2 lets a sampler say them in a text.
+        written = _CONTROL.sub(" ", match[1] if match else text)
         try:
-            said = self.model.model_validate_json(match[1] if match else text)
+            said = self.model.model_validate_json(written)
         except ValidationError as e:
             error = e.errors()[0]
             where = ".".join(map(str, error["loc"]))
@@ -64,7 +72,8 @@ class JsonForm:
 
     def render(self, action: Action) -> str:
         values = TypeAdapter(self.cls).dump_python(action, mode="json", warnings=False)
-        text = json.dumps(({KIND: self.kind} if self.kind else {}) | values, ensure_ascii=False)
+        said = {name: values[name] for name in self._names}
+        text = json.dumps(({self.tag: self.kind} if self.kind else {}) | said, ensure_ascii=False)
         if self.parse(text) != action:
             raise InvalidAction(f"{self.cls.__name__}: does not survive as JSON: {action!r}"[:200])
         return text
@@ -79,6 +88,28 @@ class JsonOneOf(OneOf):
 
     def constraint(self) -> Constraint:
         return _constraint(*self._models)
+
+
+def text_of(chars: int) -> Any:
+    """The type of a field that is one plain line of at most `chars` characters, or empty.
+
+    The sampler can say no quotation mark and no backslash. The parser makes any text `plain`, and cuts a longer one.
+    """
+    return Annotated[str, Field(max_length=chars), BeforeValidator(partial(_plain, chars=chars))]
+
+
+def tuple_of(item: Any, most: int, fewest: int = 0) -> Any:
+    """The type of a field that is a tuple of `fewest` to `most` items of a type."""
+    return Annotated[tuple.__class_getitem__((item, ...)), Field(min_length=fewest, max_length=most)]
+
+
+def plain(text: str, chars: int) -> str:
+    """A text as a field of the type `text_of(chars)` has it: single quotation marks, single spaces, no backslash."""
+    return " ".join(_CONTROL.sub(" ", text.replace("\\", " ")).split()).replace('"', "'")[:chars].rstrip()
+
+
+def _plain(value: Any, chars: int) -> Any:
+    return plain(value, chars) if isinstance(value, str) else value
 
 
 def _hints(cls: type) -> list[tuple[Any, Any]]:

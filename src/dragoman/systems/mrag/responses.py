@@ -1,0 +1,51 @@
+"""Answerer and reviser of mRAG (seed 004, section 3.1.7): the frozen LLM, in one dialogue."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dragoman.core.types import Question
+from dragoman.systems.answer import answer_ask
+from dragoman.systems.base import Ask, Context
+from dragoman.systems.mrag.actions import Answer, Revise
+from dragoman.systems.mrag.settings import Settings
+from dragoman.systems.mrag.state import State
+from dragoman.systems.prompts import load
+
+
+async def respond(settings: Settings, ctx: Context, question: Question, state: State, call: Answer) -> State:
+    """The state with a new response. It is not the end of the trajectory: the coordinator is to see it."""
+    ask, slots = answer_ask(question, state.documents, words=settings.passage_words, max_tokens=settings.answer_tokens)
+    if settings.answers == "guided":
+        ask, slots = _guided(settings), {"question": question.question, "state": state, "call": call}
+    text = (await ctx.ask(replace(ask, final=False), **slots)).strip()
+    return state.responded(text, (*ask.messages(slots), ("assistant", text)))
+
+
+async def revise(settings: Settings, ctx: Context, state: State, call: Revise) -> State:
+    """The state with its response written anew, in the dialogue that it came of."""
+    ask = Ask(
+        "revise",
+        load(__package__, "reviser"),
+        view=lambda suggestion: {"suggestion": suggestion},
+        max_tokens=settings.answer_tokens,
+        stop=("\n",) if settings.answers == "plain" else (),
+    )
+    slots = {"suggestion": call.suggestion or "(none)"}
+    text = (await ctx.ask(ask, history=state.dialogue, **slots)).strip()
+    return state.responded(text, (*ask.messages(slots, state.dialogue), ("assistant", text)))
+
+
+def _guided(settings: Settings) -> Ask:
+    return Ask(
+        "answer",
+        load(__package__, "answerer"),
+        view=lambda question, state, call: {
+            "question": question,
+            "information": state.gathered(settings.passage_words),
+            "plan": "; ".join(state.plan) or "(none)",
+            "guidance": call.guidance or "(none)",
+            "important": call.important or "(none)",
+        },
+        max_tokens=settings.answer_tokens,
+    )
