@@ -92,7 +92,9 @@ def test_settings_that_the_pages_name_exist():
     named, of_systems = set(), set()
     for page in PAGES.values():
         named |= set(re.findall(rf"(?:`|--set\s+\"?)((?:{stages})(?:\.(?!jsonl)[a-z_]+)+)(?=[`:=])", page))
-        of_systems |= set(re.findall(r"(?:`|--set\s+\"?)(?:systems\.)?(c3po|maps|mujica)\.([a-z_]+)(?=[`:=])", page))
+        of_systems |= set(
+            re.findall(r"(?:`|--set\s+\"?)(?:systems\.)?(c3po|maps|mrag|mujica)\.([a-z_]+)(?=[`:=])", page)
+        )
     assert {"serve.champion_poll_s", "seeds.exploration.breadth"} <= named and ("c3po", "decide") in of_systems
     for setting in named:
         section, *keys = setting.split(".")

@@ -41,7 +41,7 @@ def install(tmp_path, monkeypatch):
 
 
 def test_the_folders_are_the_systems():
-    assert {"c3po", "direct", "maps", "mujica", "standard"} <= set(system_names())
+    assert {"c3po", "direct", "maps", "mrag", "mujica", "standard"} <= set(system_names())
     assert not {"grammar", "prompts"} & set(system_names())
 
 

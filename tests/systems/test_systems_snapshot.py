@@ -53,6 +53,12 @@ VARIANTS = {
         {"rounds": "fixed", "queries": "span"},
         {"extension": "pages"},
     ],
+    "mrag": [
+        {"answers": "guided", "information_chars": 40, "reason_chars": 20},
+        {"agents": "single"},
+        {"agents": "single", "decide": "marks", "max_reads": 1},
+        {"k": 1, "max_items": 2, "line_chars": 30, "validator": False},
+    ],
     "mujica": [
         {"queries": "span", "answers": "planner", "shots": 1},
         {"queries": "span", "environment": "graph", "candidates": "gold"},
@@ -74,12 +80,11 @@ class FollowsOracles:
 
     async def act(self, role: Any, *, history: Any = (), **state: Any) -> Any:
         grammar = role.grammar(**state)
-        constraint = grammar.constraint()
-        kinds = [kind.constraint().regex for kind in grammar.alternatives()]
+        kinds = [_allowed(kind) for kind in grammar.alternatives()]
         told = await role.oracle(
             Gold(frozenset(QUESTION.supporting_ids), self.find, ("Perth",), QUESTION.triples), **state
         )
-        shown = [role.messages(state, history), constraint.regex, kinds, role.max_tokens, role.stop, repr(told)]
+        shown = [role.messages(state, history), _allowed(grammar), kinds, role.max_tokens, role.stop, repr(told)]
         self.seen[role.name].append(shown)
         first, self.first = self.first, None
         if first is not None:
@@ -104,6 +109,11 @@ class FollowsOracles:
 
     async def parallel(self, branches: Mapping[str, Callable[[Any], Awaitable[Any]]]) -> dict[str, Any]:
         return {name: await branch(self) for name, branch in branches.items()}
+
+
+def _allowed(grammar: Any) -> str | None:
+    constraint = grammar.constraint()
+    return constraint.regex or constraint.json_schema
 
 
 def fingerprints(name: str, case: str | dict[str, Any]) -> dict[str, str]:

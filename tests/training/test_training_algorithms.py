@@ -235,10 +235,12 @@ async def test_an_algorithm_of_one_file_is_found_by_its_name_and_trains(tiny_mod
     assert late_reward(run) > 0.8 > run.history[0]["reward"]
 
 
+SPAN = {"queries": "span"}
 SYSTEMS = {
-    "c3po": {"max_depth": 3, "action_tokens": 48},
-    "maps": {"max_rounds": 1, "query_tokens": 24},
-    "mujica": {"max_iterations": 1, "max_questions": 2, "question_tokens": 24, "sentence_tokens": 24},
+    "c3po": {**SPAN, "max_depth": 3, "action_tokens": 48},
+    "maps": {**SPAN, "max_rounds": 1, "query_tokens": 24},
+    "mrag": {"max_calls": 2, "max_reads": 1, "max_items": 1, "line_chars": 6, "validator": False, "reviser": False},
+    "mujica": {**SPAN, "max_iterations": 1, "max_questions": 2, "question_tokens": 24, "sentence_tokens": 24},
 }
 ASKED = [Question(f"q{i}", f"Which town is number {i}?", ("yes",)) for i in range(4)]
 PASSAGES = [Passage(f"p{i}", f"Town {i}", f"town {i} is number {i}.") for i in range(6)]
@@ -250,7 +252,7 @@ PAIRS = [(s, a) for s in SYSTEMS for a in ("ppo", *OTHERS) if (s, a) != ("mujica
 
 @pytest.mark.parametrize(("system", "name"), PAIRS)
 async def test_every_system_can_be_trained_by_every_algorithm(tiny_model, tmp_path, system, name):
-    settings = {"k": 2, "queries": "span", "proxy_words": 10, **SYSTEMS[system]}
+    settings = {"k": 2, "proxy_words": 10, **SYSTEMS[system]}
     answers = ScriptedEngine(lambda prompt, rng: rng.choice(["yes", "no"]))  # what is shown decides
     runtime = ToyRuntime(build(system, settings), answers, PASSAGES)
     exploration = Exploration(breadth=(2, 2, 1), force=1)
@@ -326,7 +328,7 @@ async def test_at_marks_a_whole_tree_is_learnt_with_exact_shares(tiny_model, tmp
 
 @pytest.mark.parametrize("system", SYSTEMS)
 async def test_every_system_can_be_warmed_up_by_rejection(tiny_model, tmp_path, system):
-    settings = {"k": 2, "queries": "span", "proxy_words": 10, **SYSTEMS[system]}
+    settings = {"k": 2, "proxy_words": 10, **SYSTEMS[system]}
     answers = ScriptedEngine(lambda prompt, rng: rng.choice(["yes", "no"]))
     runtime = ToyRuntime(build(system, settings), answers, PASSAGES)
     chosen = SeedsParams(min_credit=0, exploration=Exploration(breadth=(2, 2, 1), force=1))

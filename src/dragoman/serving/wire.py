@@ -106,8 +106,8 @@ class Extension(BaseModel):
     citations: list[Citation]
     """The passages that the LLM saw."""
     stop: str
-    """Why it ended there: `answered`, `depth_limit`, `document_limit`, `circular_plan`, `repeated_query`, `empty_pool`,
-    `empty_answer`."""
+    """Why it ended there: `answered`, `depth_limit`, `document_limit`, `circular_plan`, `repeated_query`, `repeated_call`,
+    `empty_pool`, `empty_answer`."""
     strategy: str | None = None
     """The proxy's first decision, such as `Search`."""
     decisions: int
