@@ -156,6 +156,34 @@ async def test_a_plan_of_parallel_subquestions_is_drawn_as_a_graph(tmp_path):
 
 @pytest.mark.browser
 @needs_chromium
+async def test_the_calls_of_a_coordinator_are_drawn_as_lanes(tmp_path):
+    said = iter([
+        '{"agent": "searcher", "suggestions": []}',
+        '{"query": "currency of Bhutan"}',
+        '{"next": "end", "relevant": [true, false]}',
+        '{"agent": "answerer"}',
+        '{"agent": "finisher"}',
+    ])  # fmt: skip
+    backends = Backends(
+        llm=ScriptedEngine(llm), proxy=ScriptedEngine(lambda prompt, rng: next(said)), retriever=ListRetriever(PASSAGES)
+    )
+    led = await Tree(QUESTION, build("mrag"), backends).grow()
+    write_tree(led, "cover_em", tmp_path / "tree.html")
+    dom = browse(tmp_path / "tree.html", "trajectory-1", "--dump-dom")
+    (drawing,) = re.findall(r'<svg class="graph lanes".*?</svg>', dom, flags=re.S)
+    assert re.findall(r"<text[^>]*>([^<]+)<", drawing) == ["coordinator", "searcher", "search", "ask answer"]
+    boxes = re.findall(r'<g(?: data-id="(\w+)")?>.*?<rect x="([\d.]+)" y="([\d.]+)"', drawing, flags=re.S)
+    assert len(boxes) == len(led.trajectories[0].steps) == 7
+    assert [float(x) for _, x, _ in boxes] == sorted(
+        {float(x) for _, x, _ in boxes}
+    )  # each step to the right of the last
+    rows = {id: y for id, _, y in boxes if id}
+    assert {rows[node.id] for node in led.nodes if node.role == "coordinator"} == {boxes[0][2]}
+    assert {node.id for node in led.nodes} == set(rows)
+
+
+@pytest.mark.browser
+@needs_chromium
 @pytest.mark.parametrize("width", [400, 1600])
 def test_the_picture_is_not_blank(page, width):
     browse(page, "", f"--screenshot={page.parent / 'tree.png'}", f"--window-size={width},1000")
