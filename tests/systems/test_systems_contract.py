@@ -16,7 +16,7 @@ QUESTIONS = [Question(f"q{i}", f"On which river lies town {i}?", (f"river {i * 7
 SMALL = {
     "c3po": {"max_depth": 5, "k": 3, "query_chars": 12, "action_tokens": 40, "roadmap_tokens": 6, "answer_tokens": 4},
     "maps": {"max_rounds": 2, "k": 2, "queries": "span", "answer_tokens": 4},
-    "mrag": {"max_calls": 2, "max_reads": 1, "max_items": 1, "line_chars": 8, "summary_chars": 8, "answer_tokens": 4},
+    "mrag": {"max_calls": 2, "max_reads": 1, "max_items": 1, "line_chars": 6, "validator": False, "answer_tokens": 4},
     "mujica": {"max_iterations": 2, "max_questions": 2, "k": 2, "queries": "span", "answer_tokens": 4},
 }
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import Field
 from xgrammar.testing import _is_grammar_accept_string
 
-from dragoman.systems.grammar import InvalidAction, JsonForm, JsonOneOf
+from dragoman.systems.grammar import InvalidAction, JsonForm, JsonOneOf, plain, text_of, tuple_of
 
 
 @dataclass(frozen=True)
@@ -106,3 +106,36 @@ def test_a_form_that_does_not_fit_its_dataclass_is_refused():
     with pytest.raises(ValueError, match="'action', which is a field already"):
         JsonForm(Act, kind="act")
     assert JsonForm(Act).parse('{"action": "go"}') == Act("go")
+
+
+SHORT = JsonForm(Step, kind="step", tag="call", agent=text_of(8), query=text_of(5))
+
+
+@given(texts, st.integers(1, 20))
+def test_a_plain_text_is_short_stays_as_it_is_and_is_sayable(text, chars):
+    made = plain(text, chars)
+    assert len(made) <= chars and plain(made, chars) == made and not set('"\\\n\t') & set(made)
+    form = JsonForm(Step, agent=text_of(chars), without=["query"])
+    assert form.parse(form.render(Step(made))) == Step(made)
+
+
+def test_a_field_of_a_length_is_cut_and_made_plain_when_read():
+    assert SHORT.render(Step("a 'b'", "x")) == '{"call": "step", "agent": "a \'b\'", "query": "x"}'
+    read = SHORT.parse('{"call": "step", "agent": " a \\"b\\"\\n\x01c d", "query": "123456"}')
+    assert read == Step("a 'b' c", "12345")
+    for action in (Step('"'), Step("a", "123456"), Step("a  b")):
+        with pytest.raises(InvalidAction):
+            SHORT.render(action)
+
+
+def test_a_field_that_is_left_out_has_its_default_and_no_key():
+    form = JsonForm(Keep, kind="keep", without=["thought"], ids=tuple_of(int, 2, 1))
+    assert form.render(Keep((1,))) == '{"action": "keep", "ids": [1]}'
+    assert form.parse('{"action": "keep", "ids": [1, 2]}') == Keep((1, 2))
+    for text in ('{"action": "keep", "ids": [1], "thought": ""}', '{"action": "keep", "ids": []}'):
+        with pytest.raises(InvalidAction):
+            form.parse(text)
+    with pytest.raises(InvalidAction, match="does not survive"):
+        form.render(Keep((1,), "why"))
+    with pytest.raises(ValueError, match="Keep has no field 'reason'"):
+        JsonForm(Keep, without=["reason"])

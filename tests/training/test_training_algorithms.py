@@ -247,7 +247,12 @@ PASSAGES = [Passage(f"p{i}", f"Town {i}", f"town {i} is number {i}.") for i in r
 
 
 # The tiny planner of Mujica ends at once unless it is forced, so single trajectories of it teach nothing.
-PAIRS = [(s, a) for s in SYSTEMS for a in ("ppo", *OTHERS) if (s, a) != ("mujica", "trajectory_grpo")]
+PAIRS = [
+    pytest.param(s, a, marks=[pytest.mark.slow] if s == "mrag" and a != "grpo" else [])  # its trees are large
+    for s in SYSTEMS
+    for a in ("ppo", *OTHERS)
+    if (s, a) != ("mujica", "trajectory_grpo")
+]
 
 
 @pytest.mark.parametrize(("system", "name"), PAIRS)
@@ -326,7 +331,7 @@ async def test_at_marks_a_whole_tree_is_learnt_with_exact_shares(tiny_model, tmp
     assert row["engine_difference"] < 1e-3 and row["entropy"] > 0.1
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", [s if s != "mrag" else pytest.param(s, marks=pytest.mark.slow) for s in SYSTEMS])
 async def test_every_system_can_be_warmed_up_by_rejection(tiny_model, tmp_path, system):
     settings = {"k": 2, "proxy_words": 10, **SYSTEMS[system]}
     answers = ScriptedEngine(lambda prompt, rng: rng.choice(["yes", "no"]))
