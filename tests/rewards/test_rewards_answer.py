@@ -1,10 +1,15 @@
 """The scores, on cases worked out by hand with SQuAD's and HotpotQA's evaluation rules."""
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dragoman.core.types import Question
+from dragoman.rewards import Reward
 from dragoman.rewards.answer import cover_exact_match, exact_match, normalize, precision_f1, scores
+from dragoman.systems.base import StopReason
 
 
 @pytest.mark.parametrize(
@@ -45,6 +50,36 @@ def test_by_hand(answer, gold, em, cover, precision, f1):
 
 def test_the_best_acceptable_answer_counts():
     assert scores("UK", ("United Kingdom", "UK"))["em"] == 1
+
+
+PARTS = (("251,000", "251 thousand"), (".is",))
+
+
+@pytest.mark.parametrize(
+    ("answer", "cover"),
+    [
+        ("251,000 people, under .is", 1),
+        (".is, and 251 thousand", 1),  # in any order, by any name
+        ("251,000", 0),  # half of it
+        ("about 251,000 and .se", 0),
+        ("", 0),
+    ],
+)
+def test_cover_em_asks_for_each_part_of_an_answer(answer, cover):
+    assert scores(answer, ("251,000 and .is",), PARTS)["cover_em"] == cover
+
+
+def test_the_other_scores_compare_with_whole_answers():
+    found = scores("251,000", ("251,000 and .is",), PARTS)
+    assert (found["em"], found["precision"]) == (0, 1)
+    assert found["f1"] == pytest.approx(2 * 1 * (1 / 3) / (1 + 1 / 3))
+
+
+async def test_the_reward_asks_for_each_part_too():
+    question = Question("q", "?", ("251,000 and .is",), parts=PARTS)
+    half, whole = (SimpleNamespace(answer=text, stop=StopReason.ANSWERED) for text in ("251,000", ".is and 251,000"))
+    for trajectory, value in ((half, 0), (whole, 1)):
+        assert (await Reward.of("cover_em").score(question, trajectory, []))["cover_em"] == value
 
 
 words = st.text(alphabet="abcxyz ", min_size=1, max_size=20)

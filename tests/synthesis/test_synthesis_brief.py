@@ -49,6 +49,7 @@ def test_chance_depends_on_slot_attempt_seed_and_purpose_alone():
         supporting_ids=words,
         turns=words,
         triples=st.lists(st.tuples(st.text(), st.text(), st.text()), max_size=3).map(tuple),
+        parts=st.lists(words, max_size=2).map(tuple),
         writer=st.text(),
     )
 )
@@ -73,9 +74,21 @@ def test_a_row_is_a_question_that_the_loader_reads(tmp_path):
     }
     write(tmp_path / "train.jsonl", [row])
     assert load_questions(tmp_path / "train.jsonl") == [
-        Question("train-0001", DRAFT.question, ("Thimphu",), "single-doc", ("bt",), DRAFT.triples)
-    ]
+        Question(
+            "train-0001", DRAFT.question, ("Thimphu",), "single-doc", ("bt",), DRAFT.triples,
+            nuggets=DRAFT.nuggets, reference="It is Thimphu.",
+        )
+    ]  # fmt: skip
     assert DRAFT.row("x", {})["type"] == "synthetic"
+
+
+def test_the_parts_of_an_answer_are_read_again(tmp_path):
+    parts = (("Thimphu",), ("ngultrum", "Bhutanese ngultrum"))
+    draft = replace(DRAFT, answers=("Thimphu and ngultrum", "Thimphu and Bhutanese ngultrum"), parts=parts)
+    write(tmp_path / "train.jsonl", [draft.row("a", {})])
+    (question,) = load_questions(tmp_path / "train.jsonl")
+    assert question.parts == parts
+    assert Question.from_json(json.loads(json.dumps(question.to_json()))) == question
 
 
 def test_a_digest_tells_values_apart():

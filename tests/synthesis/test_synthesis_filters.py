@@ -77,6 +77,13 @@ async def test_grounded(answers, supporting, fits):
     assert said == ("" if fits else "its passages do not say it")
 
 
+async def test_every_part_of_an_answer_must_stand_there_and_none_may_leak():
+    draft = replace(DRAFT, answers=("Thimphu and Kathmandu",), parts=(("Thimphu",), ("Kathmandu", "Katmandu")))
+    assert await grounded(replace(draft, supporting_ids=("bt", "np")), THREE) == ""
+    assert await grounded(replace(draft, supporting_ids=("bt",)), THREE) == "its passages do not say it"
+    assert await leakage(replace(draft, question="Is Katmandu one of two?"), THREE) == "it says 'Katmandu'"
+
+
 @pytest.mark.parametrize(
     ("evidence", "supporting", "said"),
     [

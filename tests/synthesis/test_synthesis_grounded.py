@@ -188,8 +188,9 @@ def test_several_aspects_are_two_different_ones():
         }
         assert " Bhutan and the " in draft.question
         assert set(draft.reference.split(" and ")) == {"Thimphu", "ngultrum"}
-        first = "Thimphu" if draft.question.index("capital") < draft.question.index("money") else "ngultrum"
-        assert draft.answers == (first,)
+        first, second = ("Thimphu", "ngultrum")[:: 1 if "capital" in draft.question.split(" Bhutan and ")[0] else -1]
+        assert draft.answers == (f"{first} and {second}",)
+        assert draft.parts == ((first,), (second,))
 
 
 def test_of_two_documents_one_thing_from_each():
@@ -219,7 +220,8 @@ def test_a_single_aspect_of_two_documents_is_asked_for_through_the_one_of_the_ot
             assert "Paro" in draft.turns[0] and "Bhutan" not in draft.question
             assert draft.supporting_ids == ("pa", "bt")
             assert [t[:2] for t in draft.triples] == [("Paro", "country"), ("Bhutan", draft.triples[1][1])]
-            assert draft.nuggets[0] == "the country of Paro: Bhutan"
+            (nugget,) = draft.nuggets  # what is asked for, not the step on the way
+            assert nugget.endswith(f" the country of Paro: {draft.answers[0]}") and not draft.parts
     # Bhutan's capital is Thimphu, but the passage of Thimphu would tell that alone
     assert {d.reason for d in written(ATLAS, BHUTAN, THIMPHU, number_of_documents="multi-doc")} == {"nothing to ask"}
 
@@ -244,10 +246,11 @@ def test_a_question_about_one_document():
 def test_a_question_of_two_turns_about_two_documents():
     expected = Draft(
         question="I teach this subject. Let us talk of Nepal. So what is its legal tender and the legal tender of Bhutan?",
-        answers=("Nepalese rupee", "rupee of Nepal"),
+        answers=("Nepalese rupee and ngultrum", "rupee of Nepal and ngultrum"),
         reference="The sources say that the money that is used in Nepal is Nepalese rupee and the money that is used in "
         "Bhutan is ngultrum.",
         nuggets=("the money that is used in Nepal: Nepalese rupee", "the money that is used in Bhutan: ngultrum"),
+        parts=(("Nepalese rupee", "rupee of Nepal"), ("ngultrum",)),
         supporting_ids=("np", "bt"),
         turns=(
             "I teach this subject. Let us talk of Nepal.",
@@ -400,10 +403,13 @@ def test_whatever_is_written_holds_to_its_passages():
             texts = {p.id: f"{p.title} {p.text}" for p in chosen}
             assert set(draft.supporting_ids) == set(texts)
             assert draft.question.strip() and draft.reference.strip() and "{" not in draft.question + draft.reference
-            if draft.answers[0] not in ("yes", "no"):
-                assert any(has(text, draft.answers[0]) for text in texts.values())
-            for nugget in draft.nuggets:
-                assert any(has(text, nugget.rpartition(": ")[2]) for text in texts.values())
+            for names in draft.parts or (draft.answers,):
+                if names[0] not in ("yes", "no"):
+                    assert any(has(text, names[0]) for text in texts.values())
+            assert len(draft.nuggets) == len(draft.parts or (1,))
+            for nugget, names in zip(draft.nuggets, draft.parts or (draft.answers,), strict=True):
+                assert nugget.endswith(f": {names[0]}")
+            assert all(all(has(answer, names[0]) for names in draft.parts) for answer in draft.answers[:1])
             assert bool(draft.turns) == (categories["interaction_type"] == "two-turn")
             assert not draft.turns or draft.question.endswith(" ".join(draft.turns))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,9 @@ class Question:
 
     `supporting_ids` are the gold passages (empty where no gold is known); `type` is the data set's own label;
     `triples` is the path of facts behind the answer, (subject, relation, object) each, where it is known.
+
+    Where several things are asked for, `parts` has the acceptable names of each, and `answers` are whole answers. `nuggets` are
+    what a complete answer says, a sentence or phrase each, and `reference` is one such answer. All three may be unknown.
     """
 
     id: str
@@ -32,8 +36,17 @@ class Question:
     type: str = ""
     supporting_ids: tuple[str, ...] = ()
     triples: tuple[Triple, ...] = field(default=())
+    parts: tuple[tuple[str, ...], ...] = ()
+    nuggets: tuple[str, ...] = ()
+    reference: str = ""
 
     def to_json(self) -> dict[str, Any]:
+        """A line of a question file. What few questions have is left out of the others."""
+        more = {
+            "parts": [list(names) for names in self.parts],
+            "nuggets": list(self.nuggets),
+            "reference": self.reference,
+        }
         return {
             "id": self.id,
             "question": self.question,
@@ -41,4 +54,13 @@ class Question:
             "type": self.type,
             "supporting_ids": list(self.supporting_ids),
             "triples": [list(t) for t in self.triples],
-        }
+        } | {name: value for name, value in more.items() if value}
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Question:
+        """What `to_json` gave."""
+        return cls(**{name: _tuples(value) for name, value in row.items()})
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

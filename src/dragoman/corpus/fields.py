@@ -42,6 +42,17 @@ def _texts_of(row: Row, key: str, faults: Faults, line: int) -> tuple[str, ...] 
     return tuple(value)
 
 
+def _parts_of(row: Row, faults: Faults, line: int) -> tuple[tuple[str, ...], ...] | None:
+    value = row.get("parts")
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(names, list) and names for names in value):
+        faults.add("'parts' must be a list of lists: of each thing that is asked for, its names", line)
+        return None
+    found = [_texts_of({"parts": names}, "parts", faults, line) for names in value]
+    return None if None in found else tuple(names for names in found if names is not None)
+
+
 def _triples_of(row: Row, faults: Faults, line: int) -> tuple[tuple[str, str, str], ...] | None:
     value = row.get("triples")
     if value is None:
@@ -61,6 +72,9 @@ def question_of(identity: str, row: Row, require_answers: bool, faults: Faults, 
     answers = _texts_of(row, "answers", faults, line)
     supporting = _texts_of(row, "supporting_ids", faults, line)
     triples = _triples_of(row, faults, line)
+    parts = _parts_of(row, faults, line)
+    nuggets = _texts_of(row, "nuggets", faults, line)
+    reference = text_of(row, ("reference",), faults, line, optional=True)
     kind = row.get("type")
     if kind is not None and not isinstance(kind, str):
         faults.add(f"'type' must be a string, found {type(kind).__name__}", line)
@@ -68,4 +82,6 @@ def question_of(identity: str, row: Row, require_answers: bool, faults: Faults, 
         faults.add("'answers' is missing or empty", line)
     if faults.total > before or text is None or answers is None or supporting is None or triples is None:
         return None
-    return Question(identity, text, answers, kind or "", supporting, triples)
+    return Question(
+        identity, text, answers, kind or "", supporting, triples, parts or (), nuggets or (), reference or ""
+    )

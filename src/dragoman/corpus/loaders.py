@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -74,8 +75,8 @@ def load_questions(path: str | Path, *, limit: int | None = None, require_answer
     """Read questions.
 
     Args:
-        path: a JSONL file (id, question, answers, and optionally type, supporting_ids, triples; other keys are ignored);
-            or a BEIR folder with `queries.jsonl`, whose `qrels/*.tsv` become the supporting ids; or one file of those
+        path: a JSONL file (id, question, answers, and optionally type, supporting_ids, triples, parts, nuggets, reference;
+            other keys are ignored); or a BEIR folder with `queries.jsonl`, whose `qrels/*.tsv` become the supporting ids; or one file of those
             qrels, for one split. With qrels, the queries without a relevant passage are left out, as BEIR does.
         limit: read only so many questions, the first ones. Faults behind them are not looked for.
         require_answers: refuse a question without answers. BEIR has none, so pass False for it.
@@ -127,7 +128,7 @@ def load_questions(path: str | Path, *, limit: int | None = None, require_answer
 
 
 def _with_support(question: Question, ids: list[str]) -> Question:
-    return Question(question.id, question.question, question.answers, question.type, tuple(ids), question.triples)
+    return replace(question, supporting_ids=tuple(ids))
 
 
 def _is_new(identity: str, lines: dict[str, int], line: int, faults: Faults) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dragoman.core.stats import bootstrap_interval, smallest_detectable
+from dragoman.core.types import Question
 from dragoman.rewards.answer import scores
 from dragoman.rollout.figures import busy_seconds
 from dragoman.rollout.record import Episode
@@ -29,18 +30,18 @@ def prediction(episode: Episode, system: str) -> dict[str, Any]:
     visited = [nodes[i] for i in trajectory.nodes]
     calls = [c for c in episode.calls if c.id in set(trajectory.steps)]
     asks = [c for c in calls if c.kind == "ask"]
-    question = episode.question
+    question = Question.from_json(episode.question)
     scored: dict[str, float | None] = dict.fromkeys(ANSWER_SCORES)
-    if trajectory.answer is not None and question["answers"]:
-        scored = scores(trajectory.answer, question["answers"])
+    if trajectory.answer is not None and question.answers:
+        scored = scores(trajectory.answer, question.answers, question.parts)
     return {
-        "id": question["id"],
+        "id": question.id,
         "system": system,
-        "type": question["type"],
-        "question": question["question"],
+        "type": question.type,
+        "question": question.question,
         "answer": trajectory.answer,
-        "answers": question["answers"],
-        "scores": scored | retrieval_scores(trajectory.passages, question["supporting_ids"], trajectory.stop.is_fault),
+        "answers": list(question.answers),
+        "scores": scored | retrieval_scores(trajectory.passages, question.supporting_ids, trajectory.stop.is_fault),
         "passages": trajectory.passages,
         "strategy": (visited[0].kind or None) if visited else None,
         "depth": len(visited),

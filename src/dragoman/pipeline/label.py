@@ -120,4 +120,6 @@ async def _right(maps: MAPS, backends: Backends, snapshot: Snapshot, settings: L
     except EngineFault as e:
         log.warning("label: question %s, round %d: %s", question.id, snapshot.round, e)
         return None
-    return sum(bool(scores(c.text.strip(), question.answers)[settings.score]) for c in result.completions)
+    return sum(
+        bool(scores(c.text.strip(), question.answers, question.parts)[settings.score]) for c in result.completions
+    )

@@ -1,7 +1,7 @@
 """How well an answer matches the gold ones: the scores of SQuAD and HotpotQA, and containment.
 
 Answers are compared after SQuAD's normalisation (lower case, no punctuation, no articles, single spaces), and the best
-score over all acceptable answers counts.
+score over all acceptable answers counts. Where a question asks for several things, cover-EM asks for each of them.
 """
 
 from __future__ import annotations
@@ -57,20 +57,31 @@ SCORES: dict[str, Callable[[str, str], float]] = {
 }
 
 
-def scores(answer: str, golds: Sequence[str]) -> dict[str, float | None]:
-    """Every score of an answer, each the best over the acceptable answers."""
-    return {name: max(score(answer, gold) for gold in golds) for name, score in SCORES.items()}
+def scores(answer: str, golds: Sequence[str], parts: Sequence[Sequence[str]] = ()) -> dict[str, float | None]:
+    """Every score of an answer, each the best over the acceptable answers.
+
+    Args:
+        golds: acceptable answers, at least one.
+        parts: of each thing that is asked for its names, where it is several: cover-EM is 1 when the answer has all of them.
+    """
+    best: dict[str, float | None] = {name: max(score(answer, g) for g in golds) for name, score in SCORES.items()}
+    return best | ({"cover_em": float(all(_covers(answer, names) for names in parts))} if parts else {})
 
 
-def _register(name: str, score: Callable[[str, str], float]) -> None:
-    """Make a score a reward: the best over the acceptable answers; None without one, or without an answer."""
+def _covers(answer: str, names: Sequence[str]) -> bool:
+    return any(cover_exact_match(answer, name) for name in names)
+
+
+def _register(name: str) -> None:
+    """Make a score a reward: None without an acceptable answer, or without an answer."""
 
     def best(question: Question, trajectory: Trajectory, passages: Sequence[Passage]) -> float | None:
-        answer = trajectory.answer
-        return None if answer is None else max((score(answer, gold) for gold in question.answers), default=None)
+        if trajectory.answer is None or not question.answers:
+            return None
+        return scores(trajectory.answer, question.answers, question.parts)[name]
 
     reward(bounds=(0, 1), name=name)(best)
 
 
-for _name, _score in SCORES.items():
-    _register(_name, _score)
+for _name in SCORES:
+    _register(_name)

@@ -34,12 +34,14 @@ class Draft:
     question: str
     """Understood without more: a question of two turns has both."""
     answers: tuple[str, ...]
-    """What counts as a match: the names of the first thing that is asked for."""
+    """What counts as a match: the names of what is asked for or, of several things, whole answers."""
     reference: str
     """A whole answer, in the phrasing of the plan."""
     nuggets: tuple[str, ...]
-    """Everything that a complete answer says."""
+    """Everything that a complete answer says: each thing that is asked for, with its name."""
     supporting_ids: tuple[str, ...]
+    parts: tuple[tuple[str, ...], ...] = ()
+    """Where several things are asked for, the names of each."""
     turns: tuple[str, ...] = ()
     triples: tuple[Triple, ...] = ()
     evidence: tuple[str, ...] = ()
@@ -55,11 +57,12 @@ class Draft:
     def row(self, id: str, categories: Mapping[str, str]) -> dict[str, Any]:
         """The line of a question file; what a question has no field for stands beside it."""
         kind = categories.get("number_of_documents", "synthetic")
-        question = Question(id, self.question, self.answers, kind, self.supporting_ids, self.triples)
+        question = Question(
+            id, self.question, self.answers, kind, self.supporting_ids, self.triples,
+            parts=self.parts, nuggets=self.nuggets, reference=self.reference,
+        )  # fmt: skip
         return question.to_json() | {
             "categories": dict(categories),
-            "reference": self.reference,
-            "nuggets": list(self.nuggets),
             "turns": list(self.turns),
             "writer": self.writer,
         }

@@ -47,17 +47,17 @@ async def rate(
     gate = asyncio.Semaphore(concurrency)
 
     async def one(row: dict[str, Any]) -> dict[str, Any]:
-        text, answers = row["question"], row["answers"]
+        text, answers, parts = row["question"], row["answers"], row.get("parts", [])
         gold = [passages[id] for id in row["supporting_ids"]]
 
         async def rates() -> dict[str, float]:
             (hits,) = await retriever.search([text], k)
             found = [hit.passage for hit in hits]
             ways: dict[str, list[Passage]] = {"direct": [], "standard": found, "gold": gold}
-            shares = await asyncio.gather(*(reader.success(text, answers, read) for read in ways.values()))
+            shares = await asyncio.gather(*(reader.success(text, answers, read, parts) for read in ways.values()))
             return dict(zip(ways, shares, strict=True))
 
-        key = digest(reader.fingerprint, retriever.fingerprint, k, text, answers, gold)
+        key = digest(reader.fingerprint, retriever.fingerprint, k, text, answers, gold, *([parts] if parts else []))
         async with gate:
             try:
                 known = await journal.get(key, rates)

@@ -44,18 +44,21 @@ async def language(draft: Draft, passages: Sequence[Passage]) -> str:
 
 
 async def leakage(draft: Draft, passages: Sequence[Passage]) -> str:
-    """The question does not say its answer. A yes is no answer to leak."""
-    said = [a for a in draft.answers if a.lower() not in YES_OR_NO and has(draft.question, a)]
+    """The question does not say its answer, or a part of it. A yes is no answer to leak."""
+    names = [*draft.answers, *(name for part in draft.parts for name in part)]
+    said = [a for a in names if a.lower() not in YES_OR_NO and has(draft.question, a)]
     return f"it says {said[0]!r}" if said else ""
 
 
 async def grounded(draft: Draft, passages: Sequence[Passage]) -> str:
-    """The answer stands in the passages that are named for it; of a yes or a no, what it rests on."""
+    """Every part of the answer stands in the passages that are named for it; of a yes or a no, what it rests on."""
     texts = [f"{p.title} {p.text}" for p in passages if p.id in draft.supporting_ids]
     if {a.lower() for a in draft.answers} & YES_OR_NO:
         unsaid = [fact for fact in draft.evidence if not any(has(text, fact) for text in texts)]
         return f"its passages do not say {unsaid[0]!r}" if unsaid else ""
-    return "" if any(has(text, answer) for text in texts for answer in draft.answers) else "its passages do not say it"
+    parts = draft.parts or (draft.answers,)
+    unsaid = [part for part in parts if not any(has(text, name) for text in texts for name in part)]
+    return "its passages do not say it" if unsaid else ""
 
 
 def retrievable(retriever: Retriever, k: int) -> Filter:
@@ -73,9 +76,10 @@ def answerable(reader: Reader) -> Filter:
 
     async def check(draft: Draft, passages: Sequence[Passage]) -> str:
         named = [p for p in passages if p.id in draft.supporting_ids]
-        if await reader.success(draft.question, draft.answers, named) < HALF:
+        if await reader.success(draft.question, draft.answers, named, draft.parts) < HALF:
             return "not answered with its passages"
-        return "answered from memory" if await reader.success(draft.question, draft.answers, ()) >= HALF else ""
+        known = await reader.success(draft.question, draft.answers, (), draft.parts)
+        return "answered from memory" if known >= HALF else ""
 
     return check
 

@@ -9,6 +9,7 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ PHRASINGS = Path(__file__).with_name("phrasings.yaml")
 LIES = 0.5  # share of the questions of yes or no that are to be answered with no
 NAMING = ("verbose and natural",)  # phrasings that name the subject
 SHORT_QUERY, LONG_QUERY = 6, 8  # most and least keywords
+MOST_ANSWERS = 12  # ways to say several things at once, of all their names
 STOPWORDS = frozenset(re.findall(r"\w+", """
     a an and are as at be by does for from has have how in is it its of on or that the their there these this to was were
     what when where which who whose will with
@@ -41,7 +43,7 @@ class GroundedWriter:
 
     def __init__(self, facts: Mapping[str, Sequence[Fact]]) -> None:
         self.facts = facts
-        self.fingerprint = f"grounded {sha256_of([PHRASINGS])[:12]} {digest(sorted(facts.items()))}"
+        self.fingerprint = f"grounded 2 {sha256_of([PHRASINGS])[:12]} {digest(sorted(facts.items()))}"
         self._others: dict[str, list[str]] = {}  # the answers to each aspect, for what is likely but wrong
         for fact in (fact for known in facts.values() for fact in known):
             self._others.setdefault(fact.aspect, []).append(fact.answers[0])
@@ -96,7 +98,8 @@ class GroundedWriter:
         if intent == "comparison" and len(asked) < 2:
             return Rejected("nothing to compare", phrases[0])
         said = [fact.answers[0] for fact in asked]
-        answers, claims = first.answers, ""
+        answers, claims = whole_answers(asked), ""
+        nuggets = [f"{phrase(f, 'plain')}: {f.answers[0]}" for f in asked]
         if intent == "yes-no":
             guesses = list(said)
             if rng.random() < LIES:
@@ -106,6 +109,7 @@ class GroundedWriter:
                     return Rejected("nothing to mistake it for", phrases[lie])
             answers = ("yes",) if guesses == said else ("no",)
             claims = " and that ".join(f"{guess} is {x}" for guess, x in zip(guesses, phrases, strict=True))
+            nuggets = [f"{claims}: {answers[0]}"]
         compared = intent == "comparison"
         kernels = words["kernels"] | (words["distant_kernels"] if wording == "distant" else {})
         kernel = rng.choice(kernels[intent]).format(
@@ -138,7 +142,8 @@ class GroundedWriter:
             question=text,
             answers=answers,
             reference=reference,
-            nuggets=tuple(f"{x}: {answer}" for x, answer in known),
+            nuggets=tuple(nuggets),
+            parts=tuple(f.answers for f in asked) if len(asked) > 1 and intent != "yes-no" else (),
             supporting_ids=tuple(dict.fromkeys(f.passage for f in needed)),
             turns=turns,
             triples=tuple(f.triple for f in needed if f.triple),
@@ -187,6 +192,12 @@ class GroundedWriter:
     def _wrong(self, fact: Fact, rng: random.Random) -> str:
         others = [answer for answer in self._others[fact.aspect] if answer not in fact.answers]
         return rng.choice(others) if others else ""
+
+
+def whole_answers(asked: Sequence[Fact]) -> tuple[str, ...]:
+    """The names of a fact; of several facts one name of each, in their order, in every way up to `MOST_ANSWERS`."""
+    ways = product(*(fact.answers for fact in asked))
+    return tuple(" and ".join(names) for names in islice(ways, MOST_ANSWERS))
 
 
 def _leads(first: Fact, second: Fact) -> bool:

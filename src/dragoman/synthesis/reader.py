@@ -22,8 +22,10 @@ class Reader:
     """Answers to a question: one is greedy, more are drawn at temperature 1."""
     seed: int = 0
 
-    async def success(self, question: str, answers: Sequence[str], passages: Sequence[Passage]) -> float:
-        """The share of draws that contain an acceptable answer (cover-EM)."""
+    async def success(
+        self, question: str, answers: Sequence[str], passages: Sequence[Passage], parts: Sequence[Sequence[str]] = ()
+    ) -> float:
+        """The share of draws that contain an acceptable answer or, where it has parts, each of them (cover-EM)."""
         prompt = load("dragoman.systems", "answer" if passages else "answer_from_memory")
         request = Request(
             prompt.messages({"question": question, "passages": number(passages, self.passage_words)}),
@@ -34,7 +36,8 @@ class Reader:
             seed=self.seed,
         )
         (result,) = await self.llm.generate([request])
-        return sum(scores(c.text, answers)["cover_em"] or 0.0 for c in result.completions) / len(result.completions)
+        right = [scores(c.text, answers, parts)["cover_em"] or 0.0 for c in result.completions]
+        return sum(right) / len(right)
 
     @property
     def fingerprint(self) -> str:
