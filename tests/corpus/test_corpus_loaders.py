@@ -175,6 +175,11 @@ def test_questions(tmp_path):
         ({"type": 3}, "'type' must be a string"),
         ({"supporting_ids": "a"}, "'supporting_ids' must be a list of strings"),
         ({"triples": [["a", "b"]]}, "'triples' must be a list of"),
+        ({"parts": [["a"], []]}, "'parts' must be a list of lists"),
+        ({"parts": [["a"], "b"]}, "'parts' must be a list of lists"),
+        ({"parts": [["a"], [" "]]}, "'parts' holds an empty string"),
+        ({"nuggets": "one"}, "'nuggets' must be a list of strings"),
+        ({"reference": ["one"]}, "'reference' must be a string"),
     ],
 )
 def test_question_faults(tmp_path, change, complaint):

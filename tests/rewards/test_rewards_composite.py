@@ -69,7 +69,7 @@ def test_a_setting_has_one_canonical_form_which_is_a_setting_itself(setting, nam
     [
         (
             "cover",
-            "unknown reward 'cover': choose from cover_em, delta_f1, em, f1, gold_precision, gold_recall, judge, length_penalty, precision, precision_ratio; did you mean 'cover_em'?",
+            "unknown reward 'cover': choose from answer_words, citation_precision, citation_recall, cover_em, delta_f1, em, f1, faithfulness, gold_precision, gold_recall, judge, length_penalty, lexical_faithfulness, lexical_nuggets, nuggets, precision, precision_ratio; did you mean 'cover_em'?",
         ),
         ("em * f1", "write a reward as"),
         ("em +", "write a reward as"),

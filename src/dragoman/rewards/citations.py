@@ -1,0 +1,70 @@
+"""What an answer rests on, beside what was kept: citations, by words alone, and how long the answer is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from dragoman.core.types import Passage, Question
+from dragoman.rewards.base import Trajectory, reward
+from dragoman.rewards.claims import claims, says
+
+
+@reward(bounds=(0, 1))
+def citation_precision(question: Question, trajectory: Trajectory, passages: Sequence[Passage]) -> float | None:
+    """Of the passages that the answer rests on (`cited`) the share that is gold.
+
+    Returns:
+        0 where it rests on none; None where no gold is known, or there is no answer.
+    """
+    known = _cited_and_gold(question, trajectory, passages)
+    if known is None:
+        return None
+    cited, gold = known
+    return sum(gold_id(id, gold) is not None for id in cited) / max(1, len(cited))
+
+
+@reward(bounds=(0, 1))
+def citation_recall(question: Question, trajectory: Trajectory, passages: Sequence[Passage]) -> float | None:
+    """Of the gold passages the share that the answer rests on (`cited`); None as for `citation_precision`."""
+    known = _cited_and_gold(question, trajectory, passages)
+    if known is None:
+        return None
+    cited, gold = known
+    return len({gold_id(id, gold) for id in cited} - {None}) / len(gold)
+
+
+@reward(bounds=(0, math.inf))
+def answer_words(question: Question, trajectory: Trajectory, passages: Sequence[Passage]) -> float | None:
+    """How many words an answer has; None without one. Nuggets are easier to find in long answers (seed 004, section 4.0.3)."""
+    return None if trajectory.answer is None else float(len(trajectory.answer.split()))
+
+
+def cited(question: str, answer: str, passages: Sequence[Passage]) -> list[str]:
+    """The ids of those passages that an answer rests on: each has something that the answer adds to the question.
+
+    That is one of the names and numbers of a claim (see `claims`) or, of one that has none, half of its words.
+    """
+    added = claims(answer, question) if answer.strip() else []
+
+    def rests_on(passage: Passage) -> bool:
+        for parts, hard in added:
+            said = sum(says([passage], part) for part in parts)
+            if said >= (1 if hard else len(parts) / 2):
+                return True
+        return False
+
+    return [passage.id for passage in passages if rests_on(passage)]
+
+
+def gold_id(id: str, gold: Sequence[str]) -> str | None:
+    """The gold passage that an id names: itself or, of a chunk `ID#N`, the passage it was cut from. None where it is not gold."""
+    return next((name for name in (id, id.partition("#")[0]) if name in gold), None)
+
+
+def _cited_and_gold(
+    question: Question, trajectory: Trajectory, passages: Sequence[Passage]
+) -> tuple[list[str], tuple[str, ...]] | None:
+    if not question.supporting_ids or trajectory.answer is None:
+        return None
+    return cited(question.question, trajectory.answer, passages), question.supporting_ids
