@@ -57,6 +57,16 @@ def test_sampling_from_less_than_the_whole_distribution_is_refused_with_a_reason
         ({"rl": {"mygo": {"threshold": 0}}}, "rl.mygo.threshold: "),
         ({"rl": {"mygo": {"attempts": 0}}}, "rl.mygo.attempts: "),
         ({"rl": {"grpo": {"clip": 0.2}}}, "rl.grpo.clip: unknown key"),
+        ({"rl": {"selftrain": {"most": 0}}}, "rl.selftrain.most: "),
+        ({"rl": {"by_algorithm": {"dpo": {}}}}, "unknown algorithm 'dpo'"),
+        (
+            {"rl": {"by_algorithm": {"mygo": {"policy_rl": 1}}}},
+            "by_algorithm.mygo: policy_rl: unknown key (near: policy_lr",
+        ),
+        (
+            {"rl": {"by_algorithm": {"mygo": {"by_algorithm": {}}}}},
+            "by_algorithm.mygo: by_algorithm: it cannot hold itself",
+        ),
     ],
 )
 def test_what_is_refused_is_named_in_full(section, message):
@@ -118,6 +128,24 @@ def test_the_paper_s_profile_has_the_paper_s_numbers():
     assert (params.sft.lr, params.sft.batch_size, params.sft.epochs) == (4e-5, 512, 3)  # table 6
     assert (params.rl.policy_lr, params.rl.value_lr, params.rl.kl_coef) == (5e-7, 5e-6, 0.005)  # table 7
     assert (params.rl.adapter, params.rl.critic, params.rl.clip) == (None, "separate", 0.2)
+
+
+def test_under_one_algorithm_its_own_values_hold():
+    over = {"selftrain": {"policy_lr": 0.1, "adapter": {"rank": 2}, "exploration": {"temperature": 0.7}}}
+    rl = RlParams(by_algorithm=over, exploration=Exploration(max_nodes=9))
+    assert rl.under("ppo") == RlParams(exploration=Exploration(max_nodes=9))
+    own = rl.under("selftrain")
+    assert (own.policy_lr, own.adapter.rank, own.by_algorithm) == (0.1, 2, {})
+    assert (own.exploration.temperature, own.exploration.max_nodes) == (0.7, 9)
+
+
+def test_the_paper_s_profile_has_the_numbers_of_self_training():
+    rl = load_params(ROOT / "params.yaml", profile="paper").rl
+    own = rl.under("selftrain")  # mRAG, section 3.2 and appendix D.2
+    assert (own.selftrain.trajectories, own.selftrain.most, own.exploration.temperature) == (8, 3, 0.7)
+    assert (own.adapter.rank, own.policy_lr, own.max_grad_norm, own.batch_size) == (16, 1e-4, 1.0, 128)
+    assert (own.max_steps, own.warmup_steps, own.schedule, own.max_tokens) == (5000, 50, "linear", 16000)
+    assert rl.under("ppo").policy_lr == 5e-7
 
 
 def test_the_defaults_load_without_a_file():

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from dragoman.core.errors import UserError
-from dragoman.core.settings import keys, near, parse_section, read_yaml
+from dragoman.core.settings import keys, merged, near, parse_section, read_yaml
 from dragoman.corpus.settings import CorpusParams
 from dragoman.engines.settings import ModelParams
 from dragoman.evaluation.settings import EvaluateParams, PromoteParams
@@ -122,7 +122,7 @@ class Params(RuntimeParams):
                 raise UserError(f"{origin}: {key}: unknown key{near(key, [*keys(Params), *systems])}")
             for part in reversed([first, *rest]):
                 value = {part: value}
-            values = _merge(values, value)
+            values = merged(values, value)
         return parse_params(values, origin=origin)
 
 
@@ -141,17 +141,9 @@ def load_params(path: Path | str = "params.yaml", *, profile: str | None = None)
         known = ", ".join(sorted(p.stem for p in conf.glob("*.yaml"))) or "none"
         raise UserError(f"{path}: profile {name!r} has no file {profile_path}; there are: {known}")
     systems = {"systems": {system: profile_settings(system, name) for system in system_names()}}
-    merged = _merge(_merge(systems, read_yaml(profile_path)), own) | {"profile": name}
-    return parse_params(merged, origin=f"{path} (profile {name})")
+    values = merged(merged(systems, read_yaml(profile_path)), own) | {"profile": name}
+    return parse_params(values, origin=f"{path} (profile {name})")
 
 
 def parse_params(values: dict[str, Any], *, origin: str) -> Params:
     return parse_section(Params, values, origin=origin)
-
-
-def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in over.items():
-        old = merged.get(key)
-        merged[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return merged

@@ -83,7 +83,7 @@ EVALUATE = ["evaluate", "--corpus", "corpus.jsonl", "--questions", "questions.js
         (["warm-up", "c4po"], "unknown system 'c4po'"),
         (
             ["pair", "mujica", "magic"],
-            "train.algorithm: unknown algorithm 'magic': choose from grpo, mygo, ppo, trajectory_grpo",
+            "train.algorithm: unknown algorithm 'magic': choose from grpo, mygo, ppo, selftrain, trajectory_grpo",
         ),
         (["pair", "mujica", "mygo"], "results/pairs/mujica-warm-up/sft"),
         (["rl", "--set", "mujica.split"], "--set mujica.split: expected KEY=VALUE"),

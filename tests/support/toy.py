@@ -149,6 +149,7 @@ SETTINGS = RlParams(
     dev_every=2,
     kl_coef=0.005,
     guards={"max_kl": 10},
+    selftrain={"trajectories": 4},
 )
 
 

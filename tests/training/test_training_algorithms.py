@@ -23,12 +23,15 @@ from dragoman.training.learner import Learner
 from dragoman.training.selection import better
 from dragoman.training.settings import AdapterParams, SeedsParams, SftParams, TrainParams
 
-OTHERS = ["mygo", "grpo", "trajectory_grpo"]  # what PPO does is in a file of its own
+OTHERS = ["mygo", "grpo", "trajectory_grpo", "selftrain"]  # what PPO does is in a file of its own
+LIKELIHOOD = {"mygo", "selftrain"}  # these have neither a ratio nor a reference
 TIMED = {"rollout_seconds", "learn_seconds"}
 
 
 def test_an_unknown_algorithm_is_named():
-    with pytest.raises(UserError, match="unknown algorithm 'dpo': choose from grpo, mygo, ppo, trajectory_grpo"):
+    with pytest.raises(
+        UserError, match="unknown algorithm 'dpo': choose from grpo, mygo, ppo, selftrain, trajectory_grpo"
+    ):
         algorithms.find("dpo")
 
 
@@ -49,7 +52,7 @@ async def test_it_finds_the_better_of_two_arms(tiny_model, runtime, tmp_path, na
     assert late_reward(run) > 0.8 > run.history[0]["reward"]
     assert run.dev_history[-1]["dev_reward"] == 1.0
     assert run.dev_history[-1]["share_Right"] == 1.0
-    if name != "mygo":  # it got there in spite of the pull to the warm-up
+    if name not in LIKELIHOOD:  # it got there in spite of the pull to the warm-up
         assert run.settings.grpo.kl_coef > 0 and max(row.get("kl", 0) for row in run.history) > 0.01
 
 
@@ -88,7 +91,7 @@ def test_the_mean_step_of_an_epoch_has_the_gradient_of_the_iteration(tiny_model,
     for one, other in zip(whole, mean, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
     assert in_steps.keys() == at_once.keys()
-    figure = "nll" if name == "mygo" else "policy_loss"
+    figure = "nll" if name in LIKELIHOOD else "policy_loss"
     assert in_steps[figure] == pytest.approx(at_once[figure], abs=1e-4)
 
 
@@ -114,7 +117,7 @@ def test_all_that_is_trainable_changes_and_nothing_else(tiny_model, toy_samples,
     own.learn(batch, experience, shuffle=random.Random(0))
     changed = {n: not torch.equal(before[n], p) for n, p in own.actor.named_parameters()}
     assert changed == {n: p.requires_grad for n, p in own.actor.named_parameters()} and sum(changed.values()) > 4
-    assert (own.reference is not None) == (name != "mygo" and adapter is None)
+    assert (own.reference is not None) == (name not in LIKELIHOOD and adapter is None)
     if own.reference is not None:
         assert all(p.grad is None for p in own.reference.parameters())
 
@@ -134,6 +137,7 @@ def test_mygo_makes_what_it_learns_likelier(tiny_model, toy_samples):
     [
         *((name, {"iterations": 2}, at) for name in ("mygo", "grpo") for at in ("roll_out", "release", "learn")),
         ("trajectory_grpo", {"iterations": 2}, "learn"),
+        ("selftrain", {"iterations": 2, "max_steps": 3, "warmup_steps": 2}, "learn"),
         ("ppo", {"critic": "head"}, "release"),
         ("ppo", {"critic": "tree"}, "learn"),
     ],

@@ -78,7 +78,11 @@ def test_what_changed_is_said(tmp_path, caplog):
     ("trainer", "own", "others"),
     [
         (["sft"], {"sft", "actor"}, {"loop", "ppo", "grpo", "mygo"}),
-        (["loop", "algorithms.grpo"], {"grpo", "loop", "learner"}, {"sft", "ppo", "mygo", "trajectory_grpo"}),
+        (
+            ["loop", "algorithms.grpo"],
+            {"grpo", "loop", "learner"},
+            {"sft", "ppo", "mygo", "trajectory_grpo", "selftrain"},
+        ),
         (["loop", "algorithms.mygo"], {"mygo", "loop", "learner"}, {"sft", "ppo", "grpo"}),
     ],
     ids=lambda case: case[-1] if isinstance(case, list) else "",

@@ -45,6 +45,15 @@ def keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
                 yield from keys(inner, f"{key}.")
 
 
+def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Values with those of `over` in their place, section by section."""
+    values = dict(base)
+    for name, value in over.items():
+        old = values.get(name)
+        values[name] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return values
+
+
 def near(name: str, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: those that look like it, if any do."""
     similar = difflib.get_close_matches(name, list(known))

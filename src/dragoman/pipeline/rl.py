@@ -40,7 +40,8 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     name = params.train.system
     project.check_systems(name)
     warm_up = project.policy(options.policy)
-    settings = params.rl.single() if options.single else params.rl
+    settings = params.rl.under(params.train.algorithm)
+    settings = settings.single() if options.single else settings
     sources = params.train.questions
     inputs = open_inputs(project, options, "train", out, sources=sources)
     choosing = replace(options, questions=options.dev, corpus=None, index=inputs.index)

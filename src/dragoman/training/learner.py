@@ -47,6 +47,7 @@ class Learner:
         self.reference: Actor | None = None
         if self.needs_reference and not self.actor.has_adapter:  # an adapter can be put aside instead
             self.reference = Actor(warm_up, None, device, bf16=settings.bf16).requires_grad_(False)
+        self.steps, self.progress = 0, 0.0
         self.optimizer = torch.optim.AdamW(
             [{"params": weights, "lr": rate, "initial_lr": rate} for weights, rate in groups],
             betas=(0.9, 0.95),
@@ -69,6 +70,8 @@ class Learner:
                 shuffle.shuffle(groups)  # siblings stay together: they share their prompt
                 steps = _mini_batches(groups, s.batch_size)
                 for mini in steps:
+                    if self.exhausted:
+                        break
                     indices = [i for row in mini for i in row.actions]
                     step = self.step(batch, indices, experience, steps=len(steps), tokens=tokens)
                     for name, value in step.items():
@@ -147,13 +150,28 @@ class Learner:
         # apart: a critic's gradients are far larger at first, and would scale the policy's down with them
         groups = self.optimizer.param_groups
         norms = [torch.nn.utils.clip_grad_norm_(group["params"], self.settings.max_grad_norm) for group in groups]
+        self._set_rates()
+        self.steps += 1
         if all(map(torch.isfinite, norms)):  # a bad batch must not destroy the weights; a guard sees it
             self.optimizer.step()
         return float(norms[0])
 
+    @property
+    def exhausted(self) -> bool:
+        """There were as many steps as there may be."""
+        return self.settings.max_steps is not None and self.steps >= self.settings.max_steps
+
     def set_progress(self, progress: float) -> None:
-        """Cosine decay of all learning rates, `progress` from 0 to 1."""
-        factor = 0.5 * (1 + math.cos(math.pi * progress))
+        """Say how much of the iterations is over, from 0 to 1: learning rates decay by it."""
+        self.progress = progress
+
+    def _set_rates(self) -> None:
+        """Those of the next step; see `rate`."""
+        s = self.settings
+        progress = self.progress
+        if s.max_steps is not None:
+            progress = max(0, self.steps - s.warmup_steps) / max(1, s.max_steps - s.warmup_steps)
+        factor = rate(s.schedule, progress) * min(1.0, (self.steps + 1) / max(1, s.warmup_steps))
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * factor
 
@@ -164,6 +182,7 @@ class Learner:
             "critic": None if self.critic is None else self.critic.state(),
             "optimizer": self.optimizer.state_dict(),
             "random": torch.get_rng_state(),
+            "steps": self.steps,
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -172,6 +191,12 @@ class Learner:
             self.critic.load_state(state["critic"])
         self.optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["random"])
+        self.steps = state["steps"]
+
+
+def rate(schedule: str, progress: float) -> float:
+    """The share of its first value that a learning rate has when so much is over, from 0 to 1."""
+    return 1 - progress if schedule == "linear" else 0.5 * (1 + math.cos(math.pi * progress))
 
 
 def _part(experience: Any, micro: Batch | MarkedBatch, device: torch.device) -> Any:

@@ -121,7 +121,7 @@ class Loop:
         stopped = self.settings.guards.broken_by(self.history[-1]) if self.history else ""
         with bar(f"rl {self.system}", self.settings.iterations) as advance:
             advance(steps=self.iteration)
-            while self.iteration < self.settings.iterations and not stopped:
+            while self.iteration < self.settings.iterations and not (stopped or self.learner.exhausted):
                 if self.iteration % self.settings.dev_every == 0:
                     await self._evaluate()
                 row = await self._iterate()

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from dragoman.core.errors import UserError
-from dragoman.core.settings import Section
+from dragoman.core.settings import Section, merged, parse_section
 from dragoman.corpus.settings import Source
 from dragoman.engines.settings import EngineParams
 from dragoman.rewards import expression
@@ -42,7 +42,7 @@ class TrainParams(Section):
     system: str = "c3po"
     dataset: str = "atlas"
     algorithm: AlgorithmName = "ppo"
-    """What stage rl does: multi-agent PPO (C-3PO), MyGO (Mujica-MyGO), or GRPO."""
+    """What stage rl does: multi-agent PPO (C-3PO), MyGO (Mujica-MyGO), GRPO, or self-training (mRAG)."""
     reward: Annotated[str, BeforeValidator(_known_reward)] = "cover_em"
     """A reward by its name, or a weighted sum: `cover_em + 0.5 * f1`, or a mapping of names to weights and parameters."""
     questions: Annotated[tuple[Source, ...], Field(min_length=1)] = ("gold",)
@@ -164,14 +164,28 @@ class GrpoParams(Section):
     """Weight of the divergence from the warm-up in the loss, where advantages have unit variance; PPO has it in the reward."""
 
 
+class SelftrainParams(Section):
+    """What only self-training has (mRAG: seed 004, section 3.2 and appendix D.2)."""
+
+    trajectories: int = Field(8, ge=1)
+    """T, trajectories drawn of each question."""
+    most: int = Field(3, ge=1)
+    """Of trajectories that earned the same, so many are kept."""
+    above: float = 0.0
+    """The best must have earned more than this, else its question teaches nothing. The paper has no such bound."""
+    redraw: bool = True
+    """Each iteration draws anew, from the policy that the one before it left. The paper draws once, before it learns."""
+
+
 class RlParams(Section):
-    """Stage `rl`: multi-agent PPO (C-3PO table 7), MyGO or GRPO, by `train.algorithm`. What not all use says who does."""
+    """Stage `rl`: multi-agent PPO (C-3PO table 7), MyGO, GRPO or self-training, by `train.algorithm`. What not all use says who
+    does."""
 
     iterations: int = Field(100, ge=1)
     questions: int = Field(64, ge=1)
-    """In an iteration, a tree for each, or with MyGO its attempts."""
+    """In an iteration, a tree for each, or with MyGO its attempts, with self-training its trajectories."""
     exploration: Exploration = Exploration()
-    """MyGO draws single trajectories: of this it uses the temperature and the limits."""
+    """MyGO and self-training draw single trajectories: of this they use the temperature and the limits."""
     roles: tuple[str, ...] = ()
     """Train only these; empty for all."""
     own_weights: bool = False
@@ -186,7 +200,7 @@ class RlParams(Section):
     """PPO. A model of its own, as in the paper; a head on the policy's last hidden states; or none: the tree itself tells what a
     state is worth, as the mean credit of the actions drawn in it."""
     shaping: Annotated[str | None, BeforeValidator(_known_shaping)] = None
-    """PPO and GRPO. Rewards that are added to `train.reward`, to learn from and to choose by on the dev questions, where they are
+    """PPO, GRPO and self-training. Rewards that are added to `train.reward`, to learn from and to choose by on the dev questions, where they are
     known: `0.7 * gold_recall + 0.3 * gold_precision` tells far more of a decision than one answer of the LLM does."""
     price: float = Field(0.0, ge=0)
     """What each step of a trajectory (a decision, a search, a call of the LLM) takes off its reward."""
@@ -196,6 +210,12 @@ class RlParams(Section):
     batch_size: int = Field(1024, ge=1)
     """Actions in an optimizer step."""
     epochs: int = Field(1, ge=1)
+    schedule: Literal["cosine", "linear"] = "cosine"
+    """How learning rates fall to 0 over the iterations, or over `max_steps` where that is set."""
+    warmup_steps: int = Field(0, ge=0)
+    """Optimizer steps over which learning rates rise from 0."""
+    max_steps: int | None = Field(None, ge=1)
+    """Most optimizer steps in all, whatever `iterations` and `epochs` would come to."""
     kl_coef: float = Field(0.005, ge=0)
     """PPO: what leaving the warm-up takes off a token's reward."""
     loss: Literal["clip", "gspo", "cispo"] = "clip"
@@ -231,6 +251,9 @@ class RlParams(Section):
     guards: GuardParams = GuardParams()
     mygo: MygoParams = MygoParams()
     grpo: GrpoParams = GrpoParams()
+    selftrain: SelftrainParams = SelftrainParams()
+    by_algorithm: dict[AlgorithmName, dict[str, Any]] = Field({})
+    """Values of this section that hold in place of those above under one algorithm: `{selftrain: {policy_lr: 0.0001}}`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -256,6 +279,27 @@ class RlParams(Section):
         if self.critic == "tree" and max(self.exploration.breadth) == 1 and not self.exploration.force:
             raise ValueError("critic: the tree can only be the critic where states have several actions; use head")
         return self
+
+    @model_validator(mode="after")
+    def _every_algorithm_has_settings(self) -> RlParams:
+        try:
+            for name in self.by_algorithm:
+                self.under(name)
+        except UserError as e:
+            raise ValueError(str(e)) from None
+        return self
+
+    def under(self, algorithm: str) -> RlParams:
+        """These settings with what `by_algorithm` has for an algorithm.
+
+        Raises:
+            UserError: a key or a value that is refused.
+        """
+        over = self.by_algorithm.get(algorithm, {})
+        if "by_algorithm" in over:
+            raise UserError(f"by_algorithm.{algorithm}: by_algorithm: it cannot hold itself; leave it out")
+        values = merged(self.model_dump(), over) | {"by_algorithm": {}}
+        return parse_section(RlParams, values, origin=f"by_algorithm.{algorithm}")
 
     def single(self) -> RlParams:
         """Single trajectories of the policy's own choice: no siblings to compare, or to tell what a state is worth."""

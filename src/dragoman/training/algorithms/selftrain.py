@@ -1,0 +1,106 @@
+"""Self-training: imitate one's own best trajectories (mRAG: seed 004, section 3.2 and appendix D.2; Singh et al. 2024).
+
+1. Draw several trajectories of each question.
+2. Keep those of each question that earned the most, and a few of them where several earned the same.
+3. Maximize the likelihood of the actions that the trained roles took in them.
+
+A kept trajectory counts 1 and any other 0, so what is left of the policy gradient is maximum likelihood, as in `mygo`. There a
+threshold says what passes, for all questions alike. Here each question has its own: its best.
+
+The paper chooses the checkpoint on its test set. Here the dev questions do, as with every algorithm.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from dragoman.core.types import Question
+from dragoman.rollout.record import Episode
+from dragoman.rollout.store import read_episodes
+from dragoman.training.algorithm import Algorithm, Collected
+from dragoman.training.algorithms.mygo import loss, prepare
+from dragoman.training.selection import CONTRAST, questions_of, worth
+
+if TYPE_CHECKING:
+    from dragoman.training.loop import Loop
+
+
+async def collect(loop: Loop, questions: Sequence[Question]) -> Collected:
+    """The actions of all trained roles in the best trajectories of each question."""
+    s = loop.settings
+    # 1.
+    drawn = await _draw(loop, questions) if s.selftrain.redraw or not loop.iteration else _first_drawn(loop)
+    # 2.
+    kept = best_of_each(drawn, loop.shaped, s.price, most=s.selftrain.most, above=s.selftrain.above)
+    found = loop.samples(kept)
+    batch = loop.fitting(found)
+    answers = [e.trajectories[0].answer or "" for e in kept]
+    figures = {
+        "too_long": len(found) - len(batch),
+        "kept": len(kept),
+        "unlearnt": len({e.question["id"] for e in drawn} - {e.question["id"] for e in kept}),
+        "kept_words": fmean(len(answer.split()) for answer in answers) if answers else 0.0,
+    }
+    return Collected(drawn, batch, figures)
+
+
+async def _draw(loop: Loop, questions: Sequence[Question]) -> list[Episode]:
+    """Single trajectories: one draw of all questions after the other."""
+    episodes = list[Episode]()
+    for draw in range(loop.settings.selftrain.trajectories):
+        episodes += await loop.roll_out(
+            questions,
+            exploration=loop.settings.single().exploration,
+            seed=loop.seed + loop.iteration * loop.settings.selftrain.trajectories + draw,
+            part=f"{draw:02d}",
+        )
+    return episodes
+
+
+def _first_drawn(loop: Loop) -> list[Episode]:
+    """What the first iteration drew, in the same order."""
+    asked = questions_of(0, loop.questions, loop.settings.questions, loop.seed, loop.ranks)
+    episodes = list[Episode]()
+    for draw in range(loop.settings.selftrain.trajectories):
+        path = loop.out / "rollouts" / "0000" / f"{draw:02d}" / "episodes.jsonl"
+        by_id = {episode.question["id"]: episode for episode in read_episodes(path)}  # of one tried again the last
+        episodes += [by_id[question.id] for question in asked if question.id in by_id]
+    return episodes
+
+
+def best_of_each(episodes: Sequence[Episode], reward: str, price: float, *, most: int, above: float) -> list[Episode]:
+    """Of each question the single trajectories that earned the most, in the order in which they were drawn.
+
+    Args:
+        episodes: a trajectory each.
+        price: of a step, which is taken off the reward.
+        most: so many at most where several earned the same, so that easy questions do not count for more (section 3.2).
+        above: the best must have earned more.
+    """
+    by_question: dict[str, list[Episode]] = defaultdict(list)
+    for episode in episodes:
+        by_question[str(episode.question["id"])].append(episode)
+    kept = list[Episode]()
+    for drawn in by_question.values():
+        places = best([worth(episode, reward, price) for episode in drawn], most=most, above=above)
+        kept += [drawn[place] for place in places]
+    return kept
+
+
+def best(earned: Sequence[float | None], *, most: int, above: float) -> list[int]:
+    """The places of the largest, the first `most` where several are equal; none where it is not above the bound.
+
+    Args:
+        earned: None where it is not known.
+    """
+    top = max((x for x in earned if x is not None), default=above)
+    if top <= above:
+        return []
+    return [place for place, x in enumerate(earned) if x is not None and top - x <= CONTRAST][:most]
+
+
+# 3.
+ALGORITHM = Algorithm("selftrain", collect, prepare, loss)
