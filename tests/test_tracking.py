@@ -92,3 +92,7 @@ def test_a_training_run_with_its_curves_and_trees(tmp_path):
     assert [(m.step, m.value) for m in client.get_metric_history(run_id, "kl")] == [(0, 0.0), (1, 0.02)]
     assert run.data.metrics["final.dev_reward"] == 0.5 and "share_Plan" not in run.data.metrics
     assert [a.path for a in client.list_artifacts(run_id, "trees")] == ["trees/q1.html"]
+
+
+def test_a_score_that_is_an_expression_has_a_name_that_mlflow_takes():
+    assert tracking._metric_name("0.8 * nuggets + 0.2 * judge(n=1).mean") == "0.8 _ nuggets _ 0.2 _ judge_n_1_.mean"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -68,7 +69,7 @@ def log_evaluation(
     with mlflow.start_run(run_name=f"evaluate {dataset} {system}") as run:
         mlflow.set_tags({"stage": "evaluate", "dataset": dataset, "system": system, "git.revision": git_revision()})
         mlflow.log_params({key: str(value)[:6000] for key, value in flatten(parameters).items()})
-        mlflow.log_metrics({key: float(value) for key, value in flatten(summary).items() if _is_number(value)})
+        mlflow.log_metrics({_metric_name(name): float(v) for name, v in flatten(summary).items() if _is_number(v)})
         columns = ("id", "type", "question", "answers", "answer", "stop", "calls", "tokens", "seconds")
         table: dict[str, list[Any]] = {c: [str(row[c]) for row in predictions] for c in columns}
         table["cover_em"] = [row["scores"]["cover_em"] for row in predictions]
@@ -321,6 +322,11 @@ def _quiet() -> None:
     noisy = ("alembic", "mlflow.store", "mlflow.tracking.fluent", "mlflow.tracing.export.async_export_queue")
     for name in noisy:
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _metric_name(name: str) -> str:
+    """As MLflow takes it: a score may be an expression, such as `0.8 * nuggets`."""
+    return re.sub(r"[^\w\-. /]+", "_", name)
 
 
 def _is_number(value: Any) -> bool:

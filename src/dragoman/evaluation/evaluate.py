@@ -15,6 +15,7 @@ from dragoman.core.text import folder_name
 from dragoman.core.types import Question
 from dragoman.evaluation.metrics import prediction, summarize
 from dragoman.evaluation.report import write_report
+from dragoman.evaluation.scoring import add_scores
 from dragoman.evaluation.settings import EvaluateParams
 from dragoman.rewards import Reward
 from dragoman.rewards.judge import judge_predictions
@@ -79,6 +80,8 @@ async def evaluate(
         rows = [prediction(episode, name) for episode in episodes[name]]
         if settings.judge:
             await judge_predictions(backends.llm, rows)
+        if settings.scores:
+            await add_scores(settings.scores, episodes[name], rows, backends)
         predictions += rows
         log.info("%s: %d questions, %d failed", name, len(rows), sum(r["scores"]["cover_em"] is None for r in rows))
     files.write(out / "predictions.jsonl", predictions)

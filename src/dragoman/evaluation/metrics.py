@@ -16,6 +16,7 @@ from dragoman.rollout.record import Episode
 
 ANSWER_SCORES = ("cover_em", "em", "f1", "precision")
 RETRIEVAL_SCORES = ("recall", "all_gold_recall")
+USUAL = (*ANSWER_SCORES, *RETRIEVAL_SCORES, "judge")
 COSTS = ("calls", "searches", "tokens")
 
 
@@ -78,12 +79,14 @@ def summarize(
 
     `paired` holds, for every two systems in the order in which they come, the later one minus the earlier one over the
     questions that both have a score for. `detectable` is the smallest difference that so many questions would have shown.
+    `scores` names the scores that were asked for beside the usual ones, and is there where some were.
     """
     by_system: dict[str, dict[str, dict[str, Any]]] = {}
     for row in predictions:
         by_system.setdefault(row["system"], {})[row["id"]] = row
     names = list(by_system)
-    systems = {name: _system(list(by_system[name].values()), resamples, seed) for name in names}
+    more = list(dict.fromkeys(score for row in predictions for score in row["scores"] if score not in USUAL))
+    systems = {name: _system(list(by_system[name].values()), more, resamples, seed) for name in names}
     paired = {}
     for i, earlier in enumerate(names):
         for later in names[i + 1 :]:
@@ -94,7 +97,7 @@ def summarize(
                     for q in a
                     if q in b and None not in (a[q]["scores"].get(score), b[q]["scores"].get(score))
                 ]
-                for score in (*ANSWER_SCORES, *RETRIEVAL_SCORES, "judge")
+                for score in (*USUAL, *more)
             }
             paired[f"{later} - {earlier}"] = {
                 score: _difference(values, resamples, seed) for score, values in differences.items() if values
@@ -105,7 +108,7 @@ def summarize(
         "seed": seed,
         "systems": systems,
         "paired": paired,
-    }
+    } | ({"scores": more} if more else {})
 
 
 def _difference(values: Sequence[float], resamples: int, seed: int) -> dict[str, float]:
@@ -113,9 +116,9 @@ def _difference(values: Sequence[float], resamples: int, seed: int) -> dict[str,
     return interval | ({"detectable": round(smallest_detectable(values), 4)} if len(values) > 1 else {})
 
 
-def _system(rows: list[dict[str, Any]], resamples: int, seed: int) -> dict[str, Any]:
+def _system(rows: list[dict[str, Any]], more: Sequence[str], resamples: int, seed: int) -> dict[str, Any]:
     summary: dict[str, Any] = {}
-    for score in (*ANSWER_SCORES, *RETRIEVAL_SCORES, "judge"):
+    for score in (*USUAL, *more):
         values = [v for row in rows if (v := row["scores"].get(score)) is not None]
         if values:
             summary[score] = bootstrap_interval(values, resamples=resamples, seed=seed)
@@ -126,6 +129,9 @@ def _system(rows: list[dict[str, Any]], resamples: int, seed: int) -> dict[str, 
     summary["llm_hits"] = sum(row.get("llm_hits", 0) for row in rows)
     summary["failed"] = sum(row["scores"]["cover_em"] is None for row in rows)
     summary["unjudged"] = sum("judge" in row["scores"] and row["scores"]["judge"] is None for row in rows)
+    if more:
+        answered = [row["scores"] for row in rows if row.get("answer") is not None]
+        summary["unscored"] = {score: sum(s.get(score) is None for s in answered) for score in more}
     summary["stops"] = dict(sorted(Counter(row["stop"] for row in rows).items()))
     summary["strategies"] = dict(sorted(Counter(row["strategy"] for row in rows if row["strategy"]).items()))
     summary["depths"] = {str(d): c for d, c in sorted(Counter(row["depth"] for row in rows).items())}

@@ -42,6 +42,7 @@ def markdown(metrics: dict[str, Any]) -> str:
                 detectable = f"{d['detectable']:.2f}" if "detectable" in d else "–"
                 lines.append(f"| {pair} | {_interval(d, sign=True)} | {detectable} |")
         lines += ["", "*detectable*: the smallest true difference that so many questions show four times out of five."]
+    lines += _more_scores(metrics)
     return "\n".join(lines) + "\n"
 
 
@@ -82,6 +83,24 @@ def write_plots(all_metrics: Sequence[dict[str, Any]], folder: Path) -> None:
         files.write_text(folder / f"{name}.csv", text.getvalue())
     for metrics in all_metrics:
         _write_pictures(metrics, folder / metrics["dataset"] if len(all_metrics) > 1 else folder)
+
+
+def _more_scores(metrics: dict[str, Any]) -> list[str]:
+    """A table of the scores that were asked for beside the usual ones, and of their paired differences; else nothing."""
+    scores = metrics.get("scores", [])
+    rows = [(name, s, False) for name, s in metrics["systems"].items()]
+    rows += [(pair, differences, True) for pair, differences in metrics["paired"].items()]
+    shown = [(name, s, sign) for name, s, sign in rows if any(score in s for score in scores)]
+    if not shown:
+        return []
+    lines = ["", "| | " + " | ".join(scores) + " |", "|---" * (len(scores) + 1) + "|"]
+    for name, s, sign in shown:
+        cells = [_interval(s[score], sign=sign) if score in s else "–" for score in scores]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    for name, s in metrics["systems"].items():
+        if missing := [f"{count} of {score}" for score, count in s.get("unscored", {}).items() if count]:
+            lines += ["", f"{name}: answers without a score, which no mean counts: {', '.join(missing)}."]
+    return lines
 
 
 def _sources_table(sources: dict[str, dict[str, Any]]) -> str:

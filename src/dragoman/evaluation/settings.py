@@ -8,6 +8,7 @@ from pydantic import Field
 
 from dragoman.core.settings import Section
 from dragoman.corpus.settings import Source
+from dragoman.rewards.settings import RewardSetting
 
 
 class EvaluateParams(Section):
@@ -26,6 +27,8 @@ class EvaluateParams(Section):
     """Questions whose trace goes to MLflow."""
     judge: bool = False
     """Also let the LLM judge each answer (C-3PO appendix D.2)."""
+    scores: tuple[RewardSetting, ...] = ()
+    """Rewards that each answer is scored by too: `[nuggets, faithfulness, citation_precision, citation_recall, answer_words]`."""
     cache: bool = False
     """Take the LLM's answers from `llm_cache` where they are known. Seconds are then not comparable with any others."""
 

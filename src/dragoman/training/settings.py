@@ -11,7 +11,7 @@ from dragoman.core.errors import UserError
 from dragoman.core.settings import Section, merged, parse_section
 from dragoman.corpus.settings import Source
 from dragoman.engines.settings import EngineParams
-from dragoman.rewards import expression
+from dragoman.rewards.settings import RewardSetting, known_reward
 from dragoman.rollout.exploration import Exploration
 from dragoman.training import algorithms
 
@@ -25,15 +25,8 @@ def _known(name: str) -> str:
 AlgorithmName = Annotated[str, AfterValidator(_known)]
 
 
-def _known_reward(setting: Any) -> str:
-    try:
-        return expression(setting)
-    except UserError as e:  # as pydantic wants it, to put the name of the setting before it
-        raise ValueError(str(e)) from None
-
-
 def _known_shaping(setting: Any) -> str | None:
-    return None if setting is None else _known_reward(setting)
+    return None if setting is None else known_reward(setting)
 
 
 class TrainParams(Section):
@@ -43,7 +36,7 @@ class TrainParams(Section):
     dataset: str = "atlas"
     algorithm: AlgorithmName = "ppo"
     """What stage rl does: multi-agent PPO (C-3PO), MyGO (Mujica-MyGO), GRPO, or self-training (mRAG)."""
-    reward: Annotated[str, BeforeValidator(_known_reward)] = "cover_em"
+    reward: RewardSetting = "cover_em"
     """A reward by its name, or a weighted sum: `cover_em + 0.5 * f1`, or a mapping of names to weights and parameters."""
     questions: Annotated[tuple[Source, ...], Field(min_length=1)] = ("gold",)
     """Those of the dataset, those of stage `synthesize`, or both mixed."""

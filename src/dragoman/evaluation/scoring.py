@@ -1,0 +1,64 @@
+"""Scores that are asked for beside the usual ones: any reward, of answers that are there already.
+
+They are given once all questions are answered, so that a judge takes no time from what is measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from dragoman.core.errors import RetrieverFault
+from dragoman.core.types import Passage, Question
+from dragoman.retrieval.base import Retriever
+from dragoman.rewards import Reward
+from dragoman.rollout.backends import Backends
+from dragoman.rollout.record import Episode
+
+
+async def add_scores(
+    names: Sequence[str], episodes: Sequence[Episode], rows: Sequence[dict[str, Any]], backends: Backends
+) -> None:
+    """Add the value of each reward to the `scores` of each prediction; None where it has none.
+
+    Args:
+        names: rewards, as expressions.
+        episodes: a trajectory each.
+        rows: their predictions, in the same order.
+        backends: of the episodes. The LLM is for the rewards that ask one, and the retriever is asked once more for the texts of
+            the passages that were kept.
+    """
+    rewards = [Reward.of(name, backends.llm) for name in names]
+
+    async def one(episode: Episode, row: dict[str, Any]) -> None:
+        row["scores"] |= dict.fromkeys(names)
+        (trajectory,) = episode.trajectories
+        if trajectory.answer is None:
+            return
+        question = Question.from_json(episode.question)
+        try:
+            passages = await kept_passages(episode, backends.retriever_of(question))
+        except RetrieverFault:
+            return
+        found = await asyncio.gather(*(reward.score(question, trajectory, passages) for reward in rewards))
+        row["scores"] |= {name: scores[r.name] for name, r, scores in zip(names, rewards, found, strict=True)}
+
+    await asyncio.gather(*map(one, episodes, rows))
+
+
+async def kept_passages(episode: Episode, retriever: Retriever) -> list[Passage]:
+    """The passages that an episode's trajectory kept, with their texts, by the searches that found them.
+
+    Raises:
+        RetrieverFault: the retriever failed, or finds some of them no more.
+    """
+    (trajectory,) = episode.trajectories
+    wanted, found = set(trajectory.passages), dict[str, Passage]()
+    for call in episode.calls:
+        if call.kind == "search" and isinstance(call.input, dict) and wanted & set(call.output) - found.keys():
+            (hits,) = await retriever.search([call.input["query"]], call.input["k"], call.input["page"])
+            found |= {hit.passage.id: hit.passage for hit in hits}
+    if missing := sorted(wanted - found.keys()):
+        raise RetrieverFault(f"question {episode.question['id']}: the passage {missing[0]} is found no more")
+    return [found[id] for id in trajectory.passages]

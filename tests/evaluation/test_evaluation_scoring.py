@@ -1,0 +1,127 @@
+"""Scores that are asked for beside the usual ones, from the setting to the table."""
+
+import json
+import random
+
+import pytest
+from fakes import ListRetriever, ScriptedEngine
+
+from dragoman.core.errors import EngineFault, UserError
+from dragoman.core.settings import parse_section
+from dragoman.core.types import Passage, Question
+from dragoman.evaluation.metrics import prediction, summarize
+from dragoman.evaluation.report import markdown
+from dragoman.evaluation.scoring import add_scores, kept_passages
+from dragoman.evaluation.settings import EvaluateParams
+from dragoman.rollout.backends import Backends
+from dragoman.rollout.tree import Tree
+from dragoman.systems import build
+
+PASSAGES = [
+    Passage("bt", "Bhutan", "the capital of Bhutan is Thimphu"),
+    Passage("np", "Nepal", "the capital of Nepal is Kathmandu"),
+    Passage("x", "Else", "nothing of that"),
+]
+QUESTION = Question("q", "the capital of Bhutan", ("Thimphu",), supporting_ids=("bt",))
+NAMES = ("0.8 * lexical_nuggets + 0.2 * lexical_faithfulness", "citation_precision", "answer_words")
+
+
+def backends(script) -> Backends:
+    engine = ScriptedEngine(script)
+    return Backends(llm=engine, proxy=engine, retriever=ListRetriever(PASSAGES))
+
+
+async def answered(opened: Backends, question: Question = QUESTION):
+    system = build("standard", {"k": 2})
+    return await Tree(question, system, opened).grow(system_name="standard")
+
+
+async def scored(opened: Backends, names, question: Question = QUESTION) -> dict:
+    episode = await answered(opened, question)
+    row = prediction(episode, "standard")
+    await add_scores(names, [episode], [row], opened)
+    return row
+
+
+async def test_each_answer_is_scored_by_the_rewards_that_are_named():
+    row = await scored(backends(lambda prompt, rng: "Thimphu"), NAMES)
+    assert {name: row["scores"][name] for name in NAMES} == {NAMES[0]: 1, NAMES[1]: 1, NAMES[2]: 1}
+    row = await scored(backends(lambda prompt, rng: "Thimphu or Kathmandu"), NAMES)
+    # stated, beside another name: 2/3; both are in the passages: 1; one of two cited passages is gold
+    assert row["scores"][NAMES[0]] == pytest.approx(0.8 * 2 / 3 + 0.2)
+    assert (row["scores"][NAMES[1]], row["scores"][NAMES[2]]) == (0.5, 3)
+
+
+async def test_a_judge_is_asked_with_the_passages_that_were_kept_and_may_fail():
+    def script(prompt: str, rng: random.Random):
+        if prompt.startswith("{"):
+            return json.dumps({"aspects": ["it is Thimphu"]})
+        return ("1" if "Kathmandu" in prompt else "0") if "claims: it is Thimphu" in prompt else "Thimphu"
+
+    assert (await scored(backends(script), ["faithfulness"]))["scores"]["faithfulness"] == 1
+
+    def broken(prompt: str, rng: random.Random):
+        return EngineFault("down") if prompt.startswith("{") else "Thimphu"
+
+    row = await scored(backends(broken), ["faithfulness"])
+    assert row["scores"]["faithfulness"] is None and row["scores"]["cover_em"] == 1
+
+
+async def test_the_texts_of_kept_passages_come_from_the_same_searches():
+    opened = backends(lambda prompt, rng: "Thimphu")
+    episode = await answered(opened)
+    assert await kept_passages(episode, opened.retriever) == PASSAGES[:2]
+    other = Backends(llm=opened.llm, proxy=opened.llm, retriever=ListRetriever(PASSAGES[2:]))
+    row = prediction(episode, "standard")
+    await add_scores(["answer_words"], [episode], [row], other)  # of an index that was built anew
+    assert row["scores"]["answer_words"] is None
+
+
+async def test_what_has_no_answer_has_no_score():
+    row = await scored(backends(lambda prompt, rng: EngineFault("down")), ["answer_words"])
+    assert row["answer"] is None and row["scores"]["answer_words"] is None
+
+
+async def test_of_a_question_about_two_things_the_whole_answer_counts():
+    question = Question(
+        "q", "capitals of Bhutan and Nepal", ("Thimphu and Kathmandu",), parts=(("Thimphu",), ("Kathmandu",))
+    )
+    half = await scored(backends(lambda prompt, rng: "Thimphu"), [], question)
+    whole = await scored(backends(lambda prompt, rng: "Kathmandu, Thimphu"), [], question)
+    assert (half["scores"]["cover_em"], whole["scores"]["cover_em"]) == (0, 1)
+
+
+async def test_they_are_in_the_metrics_and_in_a_table_of_their_own():
+    rows = []
+    for name, said in (("one", "Thimphu"), ("two", "Thimphu or Kathmandu")):
+        for i in range(3):
+            opened = backends(lambda prompt, rng, said=said: said)
+            row = await scored(opened, ["lexical_nuggets", "answer_words"])
+            rows.append(row | {"id": f"q{i}", "system": name})
+    rows[-1]["scores"]["lexical_nuggets"] = None
+    metrics = summarize(rows, dataset="d", seed=0, resamples=100)
+    assert metrics["scores"] == ["lexical_nuggets", "answer_words"]
+    assert metrics["systems"]["two"]["lexical_nuggets"] == {"mean": 0.6667, "low": 0.6667, "high": 0.6667}
+    assert metrics["systems"]["two"]["unscored"] == {"lexical_nuggets": 1, "answer_words": 0}
+    assert metrics["paired"]["two - one"]["answer_words"]["mean"] == 2
+    table = markdown(metrics)
+    assert (
+        "| | lexical_nuggets | answer_words |" in table and "| two | 0.67 [0.67, 0.67] | 3.00 [3.00, 3.00] |" in table
+    )
+    assert "| two - one | -0.33 [-0.33, -0.33] | +2.00 [+2.00, +2.00] |" in table
+    assert "two: answers without a score, which no mean counts: 1 of lexical_nuggets." in table
+    head = next(line for line in table.splitlines() if line.startswith("| system"))
+    assert "lexical" not in head  # the table that everybody reads is as wide as it was
+
+
+async def test_without_the_setting_nothing_is_added():
+    rows = [await scored(backends(lambda prompt, rng: "Thimphu"), [])]
+    metrics = summarize(rows, dataset="d", seed=0, resamples=100)
+    assert "scores" not in metrics and "unscored" not in metrics["systems"]["standard"]
+    assert markdown(metrics).count("|---") == markdown(metrics).splitlines()[3].count("|---")
+
+
+def test_an_unknown_reward_is_refused_and_an_expression_kept_in_its_canonical_form():
+    with pytest.raises(UserError, match=r"scores.0: unknown reward 'nugets'.*did you mean 'nuggets'"):
+        parse_section(EvaluateParams, {"scores": ["nugets"]}, origin="params.yaml")
+    assert EvaluateParams(scores=("0.8*nuggets+0.2*faithfulness",)).scores == ("0.8 * nuggets + 0.2 * faithfulness",)
