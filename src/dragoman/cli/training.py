@@ -74,7 +74,7 @@ async def rl(project: Project, options: rl_stage.Options) -> None:
 
     ppo: multi-agent PPO on tree rollouts. mygo: sample until the reward passes a rising threshold, then maximum likelihood.
     grpo: siblings of trees compared with each other. trajectory_grpo: whole trajectories compared, as in Mujica-MyGO's paper.
-    Any of them trains any system.
+    selftrain: the best of several trajectories of each question, imitated, as in mRAG's. Any of them trains any system.
 
     Example: dragoman rl
     Example: dragoman rl --system mujica --algorithm mygo --policy results/mujica-sft --out results/mujica-mygo
