@@ -9,6 +9,7 @@ from fakes import ScriptedEngine
 
 from dragoman.core.errors import EngineFault
 from dragoman.core.types import Passage, Question
+from dragoman.engines.transformers import TransformersEngine
 from dragoman.rewards import Reward
 from dragoman.rewards.nuggets import CORRECT, SUPPORTED, faithfulness, find_aspects, nuggets
 from dragoman.systems.base import StopReason
@@ -100,6 +101,15 @@ async def test_what_needs_no_judge_asks_none():
     assert await faithfulness(QUESTION, said(None), PASSAGES, llm=engine) is None
     assert await nuggets(Question("q", "?"), said("x"), PASSAGES, llm=engine) is None
     assert engine.requests == []
+
+
+async def test_a_real_engine_is_held_to_the_scale_and_to_the_schema(tiny_model):
+    engine = TransformersEngine(tiny_model, dtype="float32", threads=1)
+    try:
+        assert 0 <= await nuggets(QUESTION, said("Thimphu"), PASSAGES, llm=engine, draws=2) <= 1
+        assert len(await find_aspects(engine, "Capital?", "Thimphu, a town.", 1)) <= 1  # or cut off, which is none
+    finally:
+        await engine.close()
 
 
 async def test_the_paper_s_reward_is_an_expression():

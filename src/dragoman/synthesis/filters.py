@@ -57,8 +57,8 @@ async def grounded(draft: Draft, passages: Sequence[Passage]) -> str:
         unsaid = [fact for fact in draft.evidence if not any(has(text, fact) for text in texts)]
         return f"its passages do not say {unsaid[0]!r}" if unsaid else ""
     parts = draft.parts or (draft.answers,)
-    unsaid = [part for part in parts if not any(has(text, name) for text in texts for name in part)]
-    return "its passages do not say it" if unsaid else ""
+    missing = [part for part in parts if not any(has(text, name) for text in texts for name in part)]
+    return "its passages do not say it" if missing else ""
 
 
 def retrievable(retriever: Retriever, k: int) -> Filter:
