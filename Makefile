@@ -76,6 +76,7 @@ down: setup  ## end what `make up` has started, and nothing else
 	@$(BIN)/python tools/services.py down
 
 ui: setup  ## open the runs in the MLflow UI
+	@$(BIN)/python -c 'from dragoman import tracking; tracking.follow_folder()'
 	$(BIN)/mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db --default-artifact-root mlruns/artifacts --host 127.0.0.1 --port 5000
 
 lock: setup  ## resolve the locks again

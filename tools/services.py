@@ -23,6 +23,8 @@ from pathlib import Path
 
 import psutil
 
+from dragoman import tracking
+
 BIN = Path(sys.executable).parent
 HOST = "127.0.0.1"
 POOL = "dragoman"
@@ -68,6 +70,7 @@ class Services:
             "--port",
             str(self.prefect_port),
         )
+        tracking.follow_folder(self.project / "mlruns")
         store = f"sqlite:///{self.project / 'mlruns/mlflow.db'}"
         artifacts = (self.project / "mlruns/artifacts").as_uri()
         self._serve(

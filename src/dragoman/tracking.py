@@ -6,19 +6,27 @@ import json
 import logging
 import os
 import re
+import sqlite3
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dragoman.core.errors import UserError
 from dragoman.rollout.record import Call, Episode, Node
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 EXPERIMENT = "dragoman"
+_PLACES = (
+    ("experiments", "artifact_location"), ("runs", "artifact_uri"), ("logged_models", "artifact_location"),
+    ("trace_tags", "value"),
+)  # fmt: skip
+"""Where MLflow's store has paths of artifacts."""
 SPAN_TYPES = {"ask": "CHAT_MODEL", "search": "RETRIEVER"}
 
 
@@ -44,10 +52,23 @@ def start(folder: Path | str = "mlruns") -> None:
     _quiet()
     Path(folder).mkdir(parents=True, exist_ok=True)
     mlflow.set_tracking_uri(store_uri(folder))
-    if mlflow.get_experiment_by_name(EXPERIMENT) is None:
-        location = None if server() else (Path(folder).resolve() / "artifacts").as_uri()
-        mlflow.create_experiment(EXPERIMENT, artifact_location=location)
-    mlflow.set_experiment(EXPERIMENT)
+    mlflow.set_experiment(experiment_id=_experiment(folder))
+
+
+def follow_folder(folder: Path | str = "mlruns") -> None:
+    """Let the store name its artifacts where its folder is now. MLflow keeps absolute paths, and a checkout may be moved."""
+    database, here = Path(folder).resolve() / "mlflow.db", (Path(folder).resolve() / "artifacts").as_uri()
+    if server() or not database.is_file():
+        return
+    with closing(sqlite3.connect(database, timeout=60)) as store, store:
+        found = store.execute("SELECT artifact_location FROM experiments WHERE name = ?", [EXPERIMENT]).fetchone()
+        if found is None or found[0] == here or not found[0].startswith("file:"):  # elsewhere is where somebody put it
+            return
+        for table, column in _PLACES:
+            store.execute(
+                f"UPDATE {table} SET {column} = ? || substr({column}, ?) WHERE substr({column}, 1, ?) = ?",
+                [here, len(found[0]) + 1, len(found[0]), found[0]],
+            )
 
 
 def log_evaluation(
@@ -290,6 +311,29 @@ def tag_version(model: str, number: int, tags: Mapping[str, str], folder: Path |
         client.set_model_version_tag(model, str(number), key, value)
 
 
+def keep_folder(kept: Path, name: str, folder: Path | str = "mlruns") -> str:
+    """Put a copy of a folder among the artifacts of the store, in a run of its own. Returns the run's id."""
+    client = _client(folder)
+    run = client.create_run(_experiment(folder), run_name=name).info.run_id
+    client.log_artifacts(run, str(kept), "files")
+    client.set_terminated(run)
+    return str(run)
+
+
+def fetch_folder(run: str, target: Path, folder: Path | str = "mlruns") -> Path:
+    """Get what `keep_folder` has kept, below the folder `target`. Returns where it lies.
+
+    Raises:
+        UserError: the store does not have it.
+    """
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return Path(_client(folder).download_artifacts(run, "files", str(target)))
+    except (MlflowException, OSError) as e:
+        raise UserError(f"{store_uri(folder)}: the files of run {run} cannot be had: {e}") from None
+
+
 def git_revision() -> str:
     """The commit of the working folder, with `-dirty` when it has changes; empty outside a repository."""
     git = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
@@ -309,11 +353,21 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def _experiment(folder: Path | str) -> str:
+    """The id of our experiment in the store, which is made if need be."""
+    client = _client(folder)
+    if found := client.get_experiment_by_name(EXPERIMENT):
+        return str(found.experiment_id)
+    location = None if server() else (Path(folder).resolve() / "artifacts").as_uri()
+    return client.create_experiment(EXPERIMENT, artifact_location=location)
+
+
 def _client(folder: Path | str) -> MlflowClient:
     """A client of the server or of the store in `folder`, whatever store the runs of this process go to."""
     from mlflow import MlflowClient
 
     _quiet()
+    follow_folder(folder)
     return MlflowClient(tracking_uri=store_uri(folder), registry_uri=store_uri(folder))
 
 

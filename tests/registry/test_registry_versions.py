@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import socket
@@ -30,6 +31,7 @@ def project(tmp_path, monkeypatch, empty_store):
 
 
 registry = Registry()
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_version_tells_where_it_comes_from(project):
@@ -99,6 +101,57 @@ def test_a_version_outlives_its_stage_and_the_folder_of_results(project):
     shutil.rmtree("mlruns/policies")
     with pytest.raises(UserError, match=r"v1: its weights are not in mlruns/policies/\w+; .*`dragoman register`"):
         registry.open(first)
+
+
+def test_a_version_without_files_here_gets_those_of_the_store(project):
+    version = registry.register(trained(project, "rl", b"one"))
+    run = tracking.keep_folder(Path("mlruns/policies", version.content[:12]), "weights")
+    tracking.tag_version(MODEL, 1, {"run": run})
+    shutil.rmtree("mlruns/policies")
+    assert (registry.policy("v1").of("filter") / "model.safetensors").read_bytes() == b"one"
+    (there,) = Path("mlruns/artifacts").rglob("model.safetensors")
+    there.write_bytes(b"tampered")
+    shutil.rmtree("mlruns/policies")
+    with pytest.raises(UserError, match="are not those that were registered"):
+        registry.policy("v1")
+    assert not list(Path("mlruns/policies").iterdir())
+    for other, said in (("../../data", "which is no run of MLflow"), ("0" * 32, "cannot be had")):
+        tracking.tag_version(MODEL, 1, {"run": other})
+        with pytest.raises(UserError, match=said):
+            registry.policy("v1")
+
+
+def shell(heading: str, folder: Path, *, leave_out: str = "^$") -> None:
+    """Run the first block of commands below a line of the guide that begins with `heading`."""
+    guide = (ROOT / "docs" / "operations.md").read_text()
+    lines = guide[guide.index(f"\n{heading}") :].split("```sh\n")[1].split("```")[0].splitlines()
+    script = "\n".join(line for line in lines if not re.search(leave_out, line))
+    subprocess.run(["bash", "-ec", script], cwd=folder, check=True, capture_output=True)
+
+
+def test_the_backup_of_the_guide_restores_the_champion_elsewhere_after_a_clean(project, monkeypatch):
+    (project / ".dvc/cache").mkdir(parents=True)
+    tracking.start()
+    (project / "table.md").write_text("| a table |")
+    tracking.log_decision("x", {}, [project / "table.md"], tags={}, parameters={}, metrics={})
+    registry.promote(registry.register(trained(project, "rl", b"one")), None)
+    subprocess.run(["make", "--file", ROOT / "Makefile", "clean"], cwd=project, check=True, capture_output=True)
+    (project / ".venv").symlink_to(Path(sys.executable).parents[1])
+    shell("## Backup", project)
+
+    restored = project / "elsewhere"
+    restored.mkdir()
+    shutil.move(project / "backup", restored)
+    shutil.rmtree("mlruns")
+    shell("To restore", restored, leave_out=r"^make|^\.venv")
+    monkeypatch.chdir(restored)
+    tracking.start()
+    import mlflow
+
+    (run,) = mlflow.MlflowClient().search_runs(["1"], "attributes.run_name = 'x'")
+    table = mlflow.artifacts.download_artifacts(run_id=run.info.run_id, artifact_path="table.md")
+    assert Path(table).read_text() == "| a table |" and str(restored) in run.info.artifact_uri
+    assert (registry.policy("champion").of("filter") / "model.safetensors").read_bytes() == b"one"
 
 
 def test_a_version_that_lost_its_files_is_whole_again_once_it_is_registered_again(project):
@@ -284,6 +337,9 @@ def test_versions_and_runs_are_those_of_the_server_that_is_named(project, server
     registry.promote(second, registry.find("champion"))
     assert registry.policy("champion").version == second.policy
     assert [v.name for v in registry.rollback()] == ["v1", "v2"]
+    shutil.rmtree("mlruns/policies")
+    shutil.rmtree("results")
+    assert (registry.policy("champion").of("filter") / "model.safetensors").read_bytes() == b"warm"
 
     (project / "table.md").write_text("| a table |")
     tracking.start()

@@ -27,6 +27,8 @@ class Version:
     content: str
     """SHA-256 of all files but manifests: weights, tokenizer, chat template, configuration. Empty for a version of before
     the registry kept copies."""
+    run: str
+    """The run of an MLflow server that has a copy of the files; empty where the store is a folder, which has them itself."""
     folder: Path
     """Where the stage had left it when it was registered."""
     stage: str
@@ -86,6 +88,7 @@ def from_tags(stored: tracking.StoredVersion) -> Version:
         policy=tags["policy"],
         sha256=tags["sha256"],
         content=tags.get("content", ""),
+        run=tags.get("run", ""),
         folder=Path(tags["folder"]),
         stage=tags["stage"],
         system=tags["system"],

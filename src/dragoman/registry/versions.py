@@ -1,8 +1,9 @@
 """The registry: versions of the proxy, where each came from, and which one is served.
 
 Every trained policy can be a version of one registered model in MLflow, with its lineage as tags. The weights lie beside the
-store, in `policies/`: a copy of the registry's own, which no later run of a stage and no cleaning up takes away. Whoever opens
-a version gets a folder whose files have been hashed again. Three aliases name versions:
+store, in `policies/`: a copy of the registry's own, which no later run of a stage and no cleaning up takes away. Where MLflow
+is a server it has a copy too, which other machines fetch. Whoever opens a version gets a folder whose files have been hashed
+again. Three aliases name versions:
 
 - `challenger` was trained last and wants to be served;
 - `champion` is served;
@@ -17,6 +18,7 @@ import hashlib
 import logging
 import re
 import shutil
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -26,6 +28,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from dragoman import tracking
+from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.hashing import sha256_of_state
 from dragoman.engines.fetch import MANIFEST, weights_sha256
@@ -82,15 +85,18 @@ class Registry:
                 publish({}, kept, manifest, carried=policy.weights)
                 log.info("%s: kept in %s", policy.folder, kept)
             for version in self.history():
-                if version.content == content:
-                    return version
-                if not version.content and version.sha256 == found:  # made before the registry kept copies
-                    tracking.tag_version(MODEL, version.number, {"content": content}, self.store)
+                older = not version.content and version.sha256 == found  # made before the registry kept copies
+                if older or version.content == content:
+                    missing = {"content": content} if older else {}
+                    missing |= {} if version.run else self._sent(kept)
+                    if missing:
+                        tracking.tag_version(MODEL, version.number, missing, self.store)
                     return self.find(version.name)
             source = f"dragoman:/{POLICIES}/{kept.name}"
             where, project = policy.folder.resolve(), self.results.resolve().parent
             left_in = where.relative_to(project) if where.is_relative_to(project) else where
-            number = tracking.create_version(MODEL, source, to_tags(policy, content, left_in), self.store)
+            tags = to_tags(policy, content, left_in) | self._sent(kept)
+            number = tracking.create_version(MODEL, source, tags, self.store)
             log.info("%s v%d: policy %s of %s", MODEL, number, policy.version, manifest.get("stage") or "no stage")
             return self.find(f"v{number}")
 
@@ -130,6 +136,8 @@ class Registry:
             UserError: they are gone, or not the same.
         """
         folder = self._kept(version.content)
+        if not (folder / POINTER).is_file() and version.run:
+            self._fetch(version, folder)
         if not (folder / POINTER).is_file():
             raise UserError(
                 f"{MODEL} {version.name}: its weights are not in {folder}; where {version.folder} still has them, "
@@ -221,6 +229,28 @@ class Registry:
             raise UserError(
                 f"{path}: another process is at it; wait until it is done and run the command again"
             ) from None
+
+    def _sent(self, kept: Path) -> dict[str, str]:
+        """A tag with the run of the MLflow server to which the files were sent; none where the store is a folder."""
+        return {"run": tracking.keep_folder(kept, f"weights {kept.name}", self.store)} if tracking.server() else {}
+
+    def _fetch(self, version: Version, folder: Path) -> None:
+        """Get the files of a version from the store, and give them their name once they have the right hash.
+
+        Raises:
+            UserError: the store does not have them, or they are not those that were registered.
+        """
+        if not re.fullmatch(r"[0-9a-f]{32}", version.run):
+            raise UserError(f"{MODEL} {version.name}: its tag `run` is {version.run!r}, which is no run of MLflow")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetched.") as scratch:
+            fetched = tracking.fetch_folder(version.run, Path(scratch), self.store)
+            if not (fetched / POINTER).is_file() or not _holds(fetched, version.content):
+                raise UserError(
+                    f"{MODEL} {version.name}: the files in run {version.run} are not those that were registered"
+                )
+            if not folder.exists():
+                files.rename_folder(fetched, folder)
 
     def _kept(self, content: str) -> Path:
         """Where the files with this hash are kept. A tag comes from the store, which others may write to."""
