@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from dragoman.core.errors import EngineFault
 from dragoman.engines.base import Completion, Engine, Grammar, Request, Result
+from dragoman.engines.local import LocalEngine
 
 if TYPE_CHECKING:
     import torch
@@ -202,6 +204,23 @@ async def test_a_caller_that_gives_up_leaves_the_engine_working(engine: Engine) 
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(engine.generate([replace(SAMPLE, n=4, max_tokens=150)]), 0.05)
     assert len((await one(engine, SAMPLE)).completions) == 1
+
+
+async def test_work_that_was_given_up_is_not_done(engine: Engine) -> None:
+    if not isinstance(engine, LocalEngine):
+        pytest.skip("a server sees the connection close")
+    long = replace(SAMPLE, max_tokens=450, n=2)
+    callers = [asyncio.ensure_future(engine.generate([replace(long, seed=seed)])) for seed in range(40)]
+    while len(engine._pending) < 40:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.2)  # some have begun
+    for caller in callers:
+        caller.cancel()
+    await asyncio.gather(*callers, return_exceptions=True)
+    started = time.monotonic()
+    await one(engine, SAMPLE)
+    assert time.monotonic() - started < 3, "the next caller waits for a step of the others, not for their 36,000 tokens"
+    assert not engine._pending
 
 
 def test_one_engine_serves_several_event_loops(engine: Engine) -> None:

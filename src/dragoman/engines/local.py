@@ -208,6 +208,8 @@ class Job:
     marks: tuple[int, ...] = ()
     """Of a request with options: where in the prompt each is read."""
     future: Future[Result] = field(default_factory=Future)
+    given_up: bool = False
+    """Its caller has gone, so what it would give reaches nobody. The engine's thread sees it at its next step."""
 
     @property
     def drawn(self) -> int:
@@ -218,6 +220,11 @@ class Job:
         if self.drawn < self.request.n:
             result = replace(result, completions=result.completions * self.request.n)
         self.future.set_result(result)
+
+    def drop(self) -> None:
+        """End a job that was given up."""
+        if not self.future.done():
+            self.fail("the caller has given up")
 
     def fail(self, reason: str, cause: BaseException | None = None) -> None:
         self.future.set_exception(_fault(reason, cause))
@@ -332,9 +339,10 @@ class LocalEngine(ABC):
         futures = [asyncio.wrap_future(job.future) for job in jobs]
         try:
             return await asyncio.gather(*futures)
-        finally:
-            for future in futures:
-                future.cancel()  # after a fault or when the caller is cancelled: the others have nobody to go to
+        finally:  # after a fault or when the caller is cancelled: what is not done has nobody to go to
+            for job, future in zip(jobs, futures, strict=True):
+                job.given_up = True
+                future.cancel()  # which a job that has begun does not notice
 
     def _job(self, request: Request) -> Job:
         if not request.options:

@@ -133,6 +133,7 @@ class TransformersEngine(LocalEngine):
                 return
             self._reload_waiting()
             self._score_all([job for job in jobs if job.marks])
+            waiting = self._wanted(waiting)
             written = [job for job in jobs if not job.marks]
             waiting.extend(Row(job, i, self._vocabulary) for job in written for i in range(job.drawn))
             if not waiting:
@@ -146,10 +147,18 @@ class TransformersEngine(LocalEngine):
                 completions[row.index] = Completion(
                     row.text, tuple(row.token_ids), tuple(row.logprobs), row.finish_reason or "length"
                 )
-                if len(completions) == row.job.drawn:
+                if len(completions) == row.job.drawn and not row.job.future.done():
                     self._finish(row.job, done.pop(row.job))
-            waiting = [row for row in waiting if row not in batch and not row.job.future.done()]
+            waiting = self._wanted([row for row in waiting if row not in batch])
             done = {job: completions for job, completions in done.items() if not job.future.done()}
+
+    @staticmethod
+    def _wanted(rows: Sequence[Row]) -> list[Row]:
+        """The rows without those whose callers have gone, or whose jobs have failed with another row."""
+        for row in rows:
+            if row.job.given_up:
+                row.job.drop()
+        return [row for row in rows if not row.job.future.done()]
 
     def _score_all(self, jobs: Sequence[Job]) -> None:
         """Score the options of every job, in batches of similar length."""
@@ -158,6 +167,9 @@ class TransformersEngine(LocalEngine):
         most = self._max_batch_tokens if torch.cuda.is_available() else min(self._max_batch_tokens, _SCORED_AT_ONCE)
         batch: list[Job] = []
         for job in sorted(jobs, key=lambda job: -len(job.prompt_ids)):
+            if job.given_up:
+                job.drop()
+                continue
             if batch and (len(batch) + 1) * len(batch[0].prompt_ids) > most:
                 self._score(batch)
                 batch = []
@@ -247,7 +259,8 @@ class TransformersEngine(LocalEngine):
 
         def finished(input_ids: torch.Tensor, scores: torch.Tensor, **_: Any) -> torch.Tensor:
             closing = self._closing.is_set()
-            return torch.tensor([closing or row.finish_reason is not None for row in rows], device=device)
+            ended = [closing or row.finish_reason is not None or row.job.given_up for row in rows]
+            return torch.tensor(ended, device=device)
 
         with TURNS, torch.inference_mode():
             self._model.generate(

@@ -216,6 +216,7 @@ class VllmEngine(LocalEngine):
                 return
             for job in jobs:
                 self._admit(str(next(numbers)), job)
+            self._abort([id for id, job in self._running.items() if job.given_up])
             if not self._running:
                 continue
             with TURNS:
@@ -233,6 +234,15 @@ class VllmEngine(LocalEngine):
             job.fail(f"vllm refused a request: {e}", e)
         else:
             self._running[request_id] = job
+
+    def _abort(self, request_ids: list[str]) -> None:
+        """Take requests out of the running batch."""
+        if not request_ids:
+            return
+        with TURNS:
+            self._engine.abort_request(request_ids)
+        for id in request_ids:
+            self._running.pop(id).drop()
 
     def _parameters(self, job: Job) -> vllm.SamplingParams:
         from vllm import SamplingParams
