@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dragoman.core.errors import EngineFault
+from dragoman.core.errors import EngineFault, PromptTooLong
 from dragoman.engines.base import Completion, Engine, Grammar, Request, Result
 from dragoman.engines.local import LocalEngine
 
@@ -195,6 +195,7 @@ async def test_a_bad_request_is_its_own_fault_alone(engine: Engine, change: dict
     good = engine.generate([SAMPLE])
     fault, (result,) = await asyncio.gather(bad, good, return_exceptions=True)
     assert isinstance(fault, EngineFault)
+    assert isinstance(fault, PromptTooLong) == ("tokens" in said or "new" in said)
     assert said in str(fault)
     assert len(result.completions[0].token_ids) == 12
     assert ids(await one(engine, SAMPLE)) == ids(result)

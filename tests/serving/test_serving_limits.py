@@ -7,8 +7,10 @@ import asyncio
 import httpx
 import pytest
 from fakes import ListRetriever
-from serving_parts import PASSAGES, QUESTION, Model, Parts, answering, ask, eventually, searching
+from serving_parts import PASSAGES, QUESTION, Model, Parts, answering, ask, chat, eventually, searching
 
+from dragoman.core.errors import PromptTooLong
+from dragoman.core.types import Passage
 from dragoman.serving.errors import ApiError
 from dragoman.serving.gate import Gate
 from dragoman.serving.keys import Keys, make_key
@@ -111,6 +113,25 @@ async def test_retry_after_grows_with_the_queue():
     assert gate.retry_after_s == 20
     gate.waiting = 10_000
     assert gate.retry_after_s == 60
+
+
+async def test_a_prompt_that_is_too_long_is_no_fault_of_the_llm():
+    parts = Parts(llm=Model(lambda *_: PromptTooLong("900 tokens exceed the context of 512")))
+    earlier = [{"role": "user", "content": "Hello"}, {"role": "user", "content": QUESTION}]
+    async with parts.client() as client:
+        parts.service._note_llm(False)
+        for request in (chat(model="standard"), chat() | {"messages": earlier}):
+            response = await client.post("/v1/chat/completions", json=request)
+            assert code(response) == (400, "prompt_too_long")
+        assert (await client.get("/readyz")).status_code == 200
+
+
+async def test_a_poisoned_passage_is_cut_and_the_question_answered(tiny_engine):
+    passages = [Passage("a", "Brisa " + "t" * 30_000, "The capital of Brisa."), Passage("b", "Brisa", "capital" * 3000)]
+    parts = Parts(llm=tiny_engine, retriever=ListRetriever(passages))
+    async with parts.client() as client:
+        response = await ask(client, model="standard")
+        assert response.status_code == 200 and len(response.json()["dragoman"]["citations"]) == 2
 
 
 async def test_a_client_that_goes_away_ends_the_work():

@@ -1,11 +1,16 @@
 from pathlib import Path
 
 import pytest
+from fakes import ListRetriever, ScriptedEngine
 
 import dragoman.rewards
 import dragoman.systems
-from dragoman.core.types import Passage
-from dragoman.systems.prompts import Prompt, load, number
+from dragoman.core.errors import PromptTooLong
+from dragoman.core.types import Passage, Question
+from dragoman.rollout.backends import Backends
+from dragoman.rollout.tree import Tree
+from dragoman.systems import build
+from dragoman.systems.prompts import Prompt, load, number, one_line
 
 FOLDERS = [Path(m.__file__).parent for m in (dragoman.systems, dragoman.rewards)]
 FILES = sorted(p for folder in FOLDERS for p in folder.rglob("prompts/*.txt"))
@@ -55,3 +60,28 @@ def test_passages_are_numbered_and_cut():
     passages = [Passage("1", "T", "one two three"), Passage("2", "", "four")]
     assert number(passages, 2) == "[1] T: one two ...\n[2] four"
     assert number([], 2) == "(none)"
+
+
+@pytest.mark.parametrize("letter", ["a", "-", "京", "ก", "🙂", "я"])
+def test_a_passage_without_spaces_or_with_an_endless_title_is_cut_too(letter):
+    line = number([Passage("1", "T" * 30_000, letter * 20_000)], 40)
+    assert len(line) <= 2 * 40 * 20 + 20 and line.endswith(" ...") and "T" * 60 in line and letter * 60 in line
+    assert one_line(Passage("1", "", "東京は日本の首都"), 3) == "東京は日本の ..."
+
+
+async def test_passages_that_a_model_cannot_read_are_cut_until_it_can(tmp_path):
+    def short_sighted(prompt, random):
+        return PromptTooLong("exceeds the context") if len(prompt) > 450 else "so it is"
+
+    def tree(script):
+        passages = [Passage(str(i), f"t{i}", "river " * 500) for i in range(3)]
+        engine = ScriptedEngine(script)
+        backends = Backends(llm=engine, proxy=engine, retriever=ListRetriever(passages))
+        return Tree(Question("q", "Which river?"), build("standard"), backends)
+
+    (end,) = (await tree(short_sighted).grow(key="k", system_name="standard")).trajectories
+    assert (end.answer, end.stop) == ("so it is", "answered")
+    episode = await tree(lambda *_: PromptTooLong("never")).grow(key="k", system_name="standard")
+    (end,) = episode.trajectories
+    assert (end.answer, end.stop, end.error) == (None, "prompt_too_long", "never")
+    assert not episode.faulty, "the next run would ask again, in vain"

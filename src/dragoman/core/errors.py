@@ -17,5 +17,9 @@ class EngineFault(Fault):
     """The engine (or the server behind it) gave no usable completion."""
 
 
+class PromptTooLong(EngineFault):
+    """What the model would have to read does not fit into its context. The engine is well, and asking again is no use."""
+
+
 class RetrieverFault(Fault):
     """The retriever (or the server behind it) gave no usable passages."""

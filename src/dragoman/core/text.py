@@ -65,6 +65,28 @@ def words(text: str) -> list[str]:
     return [word for word in bare if word and not set("[]") & set(word)]
 
 
+_WORD_CHARS = 20
+_WITHOUT_SPACES = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf\uf900-\ufaff\U0001f000-\U0003ffff"  # Thai to emoji
+)
+_PIECE = re.compile(rf"[{_WITHOUT_SPACES}]{{1,2}}|[^\s{_WITHOUT_SPACES}]{{1,{_WORD_CHARS}}}")
+
+
+def clip(text: str, most: int, more: str = " ...") -> str:
+    """The first `most` words of a text, on one line, with `more` after them where there are others.
+
+    A model reads tokens, and a text may have thousands of them without a blank. So a run of 20 characters is a word here,
+    and two characters of a script that is written without spaces: a word has seldom more than four tokens.
+    """
+    line = " ".join(text.split())
+    if len(line) <= most:  # no word is shorter than a character
+        return line
+    for count, piece in enumerate(_PIECE.finditer(line)):
+        if count == most:
+            return line[: piece.start()].rstrip() + more
+    return line
+
+
 def folder_name(text: str) -> str:
     """The name of a system or a question as the name of a file: `c3po@results/sft` has a slash."""
     return re.sub(r"[^A-Za-z0-9@._-]+", "-", text)

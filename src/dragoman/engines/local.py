@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragoman.core.errors import EngineFault, UserError
+from dragoman.core.errors import EngineFault, PromptTooLong, UserError
 from dragoman.engines.base import CannotScore, Grammar, Request, Result
 from dragoman.engines.fetch import weights_sha256
 from dragoman.engines.marks import encode_options
@@ -139,7 +139,7 @@ class Vocabulary:
         if not 0 <= min(ids) <= max(ids) < self.size:
             raise EngineFault(f"the prompt has token ids outside the vocabulary of {self.size}")
         if len(ids) + request.max_tokens > self.context:
-            raise EngineFault(
+            raise PromptTooLong(
                 f"a prompt of {len(ids)} tokens and {request.max_tokens} new ones exceed the context of {self.context}"
             )
         return tuple(ids)
@@ -154,7 +154,7 @@ class Vocabulary:
         ids, marks = encode_options(self.tokenize, prompt, request.options)
         if len(ids) > self.context:
             longest = max(request.options, key=len)
-            raise EngineFault(
+            raise PromptTooLong(
                 f"{len(request.options)} options and their prompt have {len(ids)} tokens, and the context is of "
                 f"{self.context}: show fewer, or fewer words of each (the longest begins {longest[:40]!r})"
             )

@@ -6,13 +6,14 @@ import asyncio
 import itertools
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 import httpx
 
-from dragoman.core.errors import EngineFault, UserError
+from dragoman.core.errors import EngineFault, PromptTooLong, UserError
 from dragoman.core.http import PASSING_STATUS, retrying, url_fault
 from dragoman.engines.base import CannotScore, Completion, Request, Result
 from dragoman.engines.local import seed_of
@@ -22,6 +23,10 @@ Structured = Literal["vllm", "response_format", "none"]
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 60.0
 _EXCERPT = 120
+_TOO_LONG = re.compile(
+    r"context[ _](?:length|size|window)|exceeds? the context|prompt is too long|too many tokens", re.I
+)
+"""What servers say of a prompt that is: OpenAI and vLLM (context length), llama.cpp (context size), others."""
 
 
 class _Servers(httpx.AsyncHTTPTransport):
@@ -202,7 +207,8 @@ class OpenAIEngine:
         if status in PASSING_STATUS:
             raise EngineFault(f"{url}: HTTP {status} {self._excerpt(response)}, {tries}")
         if status >= 400:
-            raise EngineFault(f"{url}: HTTP {status}: {self._refusal(response)}")
+            kind = PromptTooLong if status in (400, 413, 422) and _TOO_LONG.search(response.text) else EngineFault
+            raise kind(f"{url}: HTTP {status}: {self._refusal(response)}")
         if status != 200:
             raise EngineFault(f"{url}: HTTP {status} is no answer; it began with {self._excerpt(response)}")
         return response

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from dragoman.core.errors import EngineFault, RetrieverFault, UserError
+from dragoman.core.errors import EngineFault, PromptTooLong, RetrieverFault, UserError
 from dragoman.core.types import Passage, Question
 from dragoman.rewards import Reward
 from dragoman.rollout.backends import Backends
@@ -110,6 +110,8 @@ class Tree:
             outcome = await self.system.run(self.question, ctx)
         except TrajectoryEnded as e:
             outcome, error = Outcome("", stop=e.reason), str(e)
+        except PromptTooLong as e:
+            outcome, error = Outcome("", stop=StopReason.PROMPT_TOO_LONG), str(e)
         except EngineFault as e:
             outcome, error = Outcome("", stop=StopReason.ENGINE_FAULT), str(e)
         except RetrieverFault as e:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from dragoman.core.errors import EngineFault
+from dragoman.core.errors import EngineFault, PromptTooLong
 from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Engine, Request, Result, control_marks
 from dragoman.retrieval.base import well_formed
@@ -167,6 +167,8 @@ class Service:
                     degraded, result = str(result.stop), None
         if result is None:
             result = await self._run_system(request, self.models.fallback, question)
+        if result.stop is StopReason.PROMPT_TOO_LONG:
+            raise self._too_long
         if not _is_served(result.stop):
             raise RuntimeError(f"{request.model}: {result.stop}")
         policy = model.version if degraded is None else None
@@ -177,6 +179,8 @@ class Service:
             question, call = await request.conversation.stand_alone(
                 self._llm, max_question_chars=self.settings.max_question_chars
             )
+        except PromptTooLong:
+            raise self._too_long from None
         except EngineFault as e:
             raise self._llm_unavailable(request, str(e)) from e
         if call is not None:
@@ -210,6 +214,10 @@ class Service:
             raise ApiError(503, "retriever_unavailable", "the search engine does not answer", retry_after=5)
         passages = tuple(tree.passages[id] for id in end.passages)
         return _SystemResult(end.stop, well_formed(end.answer or ""), passages, end.error)
+
+    @property
+    def _too_long(self) -> ApiError:
+        return ApiError(400, "prompt_too_long", "the question is longer than the language model can read")
 
     def _llm_unavailable(self, request: ServedRequest, why: str | None) -> ApiError:
         log.warning("%s: the LLM failed: %s", request.trace_id, why)  # for us: it may name hosts
@@ -245,6 +253,8 @@ class _MonitoredEngine:
     async def generate(self, requests: Sequence[Request]) -> list[Result]:
         try:
             results = await self.inner.generate(requests)
+        except PromptTooLong:  # it was asked too much, and may be well
+            raise
         except EngineFault:
             self.failed = True
             self._report(True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from dragoman.core.text import has
+from dragoman.core.text import clip, has
 from dragoman.core.types import Passage
 from dragoman.engines.base import Completion, Engine, Grammar, Request
 from dragoman.synthesis.brief import Brief, Draft, Rejected, Writer
@@ -118,7 +118,7 @@ def schema(passages: int, two_turns: bool, offered: Sequence[str] = ()) -> dict[
 
 def _cut(passage: Passage, words: int) -> Passage:
     """What a model is shown of a passage."""
-    return replace(passage, text=" ".join(passage.text.split()[:words]))
+    return replace(passage, text=clip(passage.text, words, more=""))
 
 
 def _answers(brief: Brief, shown: Sequence[Passage]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dragoman.core.errors import PromptTooLong
 from dragoman.core.types import Passage, Question
 from dragoman.systems.base import Ask, Context, Outcome, StopReason
 from dragoman.systems.prompts import load, number
@@ -13,9 +14,19 @@ from dragoman.systems.prompts import load, number
 async def answer(
     ctx: Context, question: Question, passages: Sequence[Passage], stop: StopReason, *, words: int, max_tokens: int
 ) -> Outcome:
-    """Ask the LLM with the passages, or from memory when there are none."""
-    ask, state = answer_ask(question, passages, words=words, max_tokens=max_tokens)
-    text = await ctx.ask(ask, **state)
+    """Ask the LLM with the passages, or from memory when there are none.
+
+    Passages that do not fit into its context are cut to half as many words, until they do.
+    """
+    while True:
+        ask, state = answer_ask(question, passages, words=words, max_tokens=max_tokens)
+        try:
+            text = await ctx.ask(ask, **state)
+            break
+        except PromptTooLong:
+            if not passages or words < 2:
+                raise
+            words //= 2
     return Outcome(text.strip(), tuple(passages), stop if text.strip() else StopReason.EMPTY_ANSWER)
 
 

@@ -43,6 +43,7 @@ class StopReason(StrEnum):
     NOT_ASKED = "not_asked"  # only the decisions were wanted, so the LLM was not asked for the answer
     NODE_LIMIT = "node_limit"  # the tree has no more decisions to give to this branch
     TOKEN_LIMIT = "token_limit"  # nor tokens
+    PROMPT_TOO_LONG = "prompt_too_long"  # a model would have had to read more than its context holds
 
     ENGINE_FAULT = "engine_fault"
     RETRIEVER_FAULT = "retriever_fault"
@@ -68,8 +69,13 @@ class StopReason(StrEnum):
 
     @property
     def is_cut(self) -> bool:
-        """The rollout's own limits ended it, which says nothing about the policy either."""
-        return self in (StopReason.NOT_ASKED, StopReason.NODE_LIMIT, StopReason.TOKEN_LIMIT)
+        """A limit ended it, which says nothing about the policy either. Another run would come to the same end."""
+        return self in (
+            StopReason.NOT_ASKED,
+            StopReason.NODE_LIMIT,
+            StopReason.TOKEN_LIMIT,
+            StopReason.PROMPT_TOO_LONG,
+        )
 
 
 @dataclass(frozen=True)

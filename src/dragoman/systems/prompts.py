@@ -10,10 +10,13 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from dragoman.core.text import clip
 from dragoman.core.types import Passage
 
 Messages = tuple[tuple[str, str], ...]  # (chat role, content) pairs
 
+TITLE_WORDS = 40
+"""Far more than any title has."""
 _SLOT = re.compile(r"\{(\w+)\}")
 
 
@@ -63,9 +66,9 @@ def number(passages: Sequence[Passage], max_words: int) -> str:
 
 
 def one_line(passage: Passage, max_words: int) -> str:
-    words = passage.text.split()
-    text = " ".join(words[:max_words]) + (" ..." if len(words) > max_words else "")
-    return f"{passage.title}: {text}" if passage.title else text
+    """A passage on one line: its title, of at most `TITLE_WORDS` words, and so many words of its text (see `clip`)."""
+    text = clip(passage.text, max_words)
+    return f"{clip(passage.title, TITLE_WORDS)}: {text}" if passage.title else text
 
 
 def _fill(template: str, state: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from dragoman.core.text import clip
 from dragoman.core.types import Passage
 from dragoman.systems.grammar import Line, Span
 from dragoman.systems.mujica.settings import Settings
@@ -64,7 +65,7 @@ def known_runs(settings: Settings, question: str, state: State) -> list[Source]:
 
 def sentences(passage: Passage, max_words: int) -> list[str]:
     """The sentences of a passage's first words, each with the title in it: `Its capital is Tirana` says nothing alone."""
-    text = " ".join(passage.text.split()[:max_words])
+    text = clip(passage.text, max_words, more="")
     split = re.split(r"(?<!\bSt\.)(?<=[.!?;])\s+", text)  # St. John's is one name
     return [s if contains(s, passage.title) else f"{passage.title}: {s}" for s in split]
 
