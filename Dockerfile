@@ -64,6 +64,6 @@ USER 10001:10001
 EXPOSE 8200
 # Loading models takes a minute or two, during which nothing listens.
 HEALTHCHECK --interval=15s --timeout=5s --start-period=5m --retries=3 \
-    CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8200/healthz', timeout=4)"]
+    CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8200/readyz', timeout=4)"]
 ENTRYPOINT ["dragoman"]
 CMD ["serve", "--host", "0.0.0.0", "--port", "8200"]

@@ -85,6 +85,33 @@ async def test_a_pool_loads_once_and_closes_with_the_last_user() -> None:
     assert len(pool) == 0
 
 
+async def test_an_engine_that_broke_down_is_loaded_again_for_all_its_users(tiny: Path, monkeypatch) -> None:
+    pool, made = EnginePool(), []
+
+    def load() -> TransformersEngine:
+        made.append(TransformersEngine(tiny, dtype="float32", threads=1))
+        return made[-1]
+
+    llm, proxy = pool.open("a", load), pool.open("a", load)
+    request = Request(prompt=(5, 6), max_tokens=2)
+    monkeypatch.setattr(made[0], "_next_batch", lambda waiting: 1 / 0)
+    with pytest.raises(EngineFault, match="ZeroDivisionError"):
+        await llm.generate([request])
+    (result,) = await proxy.generate([request])
+    assert len(made) == 2 and (await llm.generate([request])) == [result]
+    monkeypatch.setattr(made[1], "_next_batch", lambda waiting: 1 / 0)
+    for _ in range(2):
+        with pytest.raises(EngineFault, match="ZeroDivisionError"):
+            await llm.generate([request])
+    assert len(made) == 2, "it would be loaded again and again"
+    monkeypatch.setattr(engines, "RETRY_S", 0.0)
+    pool._loaded["a"].retry_at = 0.0
+    assert await llm.generate([request]) == [result]
+    await llm.close()
+    await proxy.close()
+    assert made[2].is_dead is False and len(pool) == 0
+
+
 def test_a_pool_forgets_what_failed_to_load() -> None:
     pool = EnginePool()
     with pytest.raises(ZeroDivisionError):

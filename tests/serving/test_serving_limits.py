@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import httpx
 import pytest
 from fakes import ListRetriever
-from serving_parts import PASSAGES, QUESTION, Model, Parts, answering, ask, chat, eventually, searching
+from serving_parts import PASSAGES, QUESTION, Failing, Model, Parts, answering, ask, chat, eventually, searching
 
-from dragoman.core.errors import PromptTooLong
+from dragoman.core.errors import PromptTooLong, RetrieverFault
 from dragoman.core.types import Passage
+from dragoman.serving import health
 from dragoman.serving.errors import ApiError
 from dragoman.serving.gate import Gate
 from dragoman.serving.keys import Keys, make_key
@@ -115,11 +117,50 @@ async def test_retry_after_grows_with_the_queue():
     assert gate.retry_after_s == 60
 
 
+async def test_an_llm_that_hangs_is_not_ready_until_it_answers_again(monkeypatch):
+    monkeypatch.setattr(health, "SLOW_S", 0.05)
+    monkeypatch.setattr(health, "PROBE_S", 0.3)
+    parts = Parts(settings={"deadline_s": 0.1})
+    async with parts.client() as client:
+        assert (await client.get("/readyz")).status_code == 200
+        parts.llm.seconds = 30
+        assert code(await ask(client, model="direct")) == (504, "deadline_exceeded")
+        await eventually(lambda: not parts.service.llm.works)
+        assert parts.metric("dragoman_llm_failures") == 1
+        probes = len(parts.llm.requests) + parts.llm.abandoned + parts.llm.running
+        started = time.monotonic()
+        answers = await asyncio.gather(*(client.get("/readyz") for _ in range(8)))
+        assert {a.status_code for a in answers} == {503} and time.monotonic() - started < 1
+        assert len(parts.llm.requests) + parts.llm.abandoned + parts.llm.running == probes + 1, "one probe for all"
+        parts.llm.seconds = 0
+        await eventually(lambda: not parts.llm.running)
+        assert (await client.get("/readyz")).status_code == 200
+        assert parts.metric("dragoman_llm_failures") == 0
+
+
+async def test_a_retriever_that_fails_is_not_ready():
+    parts = Parts(retriever=Failing(RetrieverFault("gone")))
+    async with parts.client() as client:
+        answer = await client.get("/readyz")
+    assert answer.status_code == 503
+    assert (answer.json()["llm"], answer.json()["retriever"]) == (True, False)
+
+
+async def test_a_client_that_goes_at_once_makes_nothing_suspect():
+    parts = Parts(llm=Model(answering, seconds=30), settings={"deadline_s": 0.1})
+    async with parts.client() as client:
+        with parts.service.llm.call():
+            pass
+        await ask(client, model="direct")
+        assert parts.service.llm.works and parts.service.llm._probe is None
+
+
 async def test_a_prompt_that_is_too_long_is_no_fault_of_the_llm():
     parts = Parts(llm=Model(lambda *_: PromptTooLong("900 tokens exceed the context of 512")))
     earlier = [{"role": "user", "content": "Hello"}, {"role": "user", "content": QUESTION}]
     async with parts.client() as client:
-        parts.service._note_llm(False)
+        with parts.service.llm.call():
+            pass  # it has answered before
         for request in (chat(model="standard"), chat() | {"messages": earlier}):
             response = await client.post("/v1/chat/completions", json=request)
             assert code(response) == (400, "prompt_too_long")
@@ -128,7 +169,7 @@ async def test_a_prompt_that_is_too_long_is_no_fault_of_the_llm():
 
 async def test_a_poisoned_passage_is_cut_and_the_question_answered(tiny_engine):
     passages = [Passage("a", "Brisa " + "t" * 30_000, "The capital of Brisa."), Passage("b", "Brisa", "capital" * 3000)]
-    parts = Parts(llm=tiny_engine, retriever=ListRetriever(passages))
+    parts = Parts(llm=tiny_engine, retriever=ListRetriever(passages), settings={"deadline_s": 60})
     async with parts.client() as client:
         response = await ask(client, model="standard")
         assert response.status_code == 200 and len(response.json()["dragoman"]["citations"]) == 2

@@ -291,6 +291,7 @@ async def test_a_dead_llm_is_503_counted_and_not_ready_until_it_is_back():
         assert (await client.get("/readyz")).json() == {
             "status": "ready",
             "llm": True,
+            "retriever": True,
             "models": {"c3po": "base", "standard": None, "direct": None},
         }
     assert parts.metric("dragoman_errors_total", code="llm_unavailable") == 1

@@ -132,6 +132,7 @@ class Parts:
         async with Models(self.models, self.open, self.champion, poll_s=self.poll_s, report=report) as models:
             self.service = Service(models, settings, metrics, keep=self.episodes.append)
             yield create_app(self.service, keys=self.keys)
+            await self.service.close()
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[httpx.AsyncClient]:

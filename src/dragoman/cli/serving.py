@@ -81,12 +81,12 @@ def serve_retriever(
     """
     import uvicorn
 
-    from dragoman.retrieval import open_retriever
     from dragoman.retrieval.base import PerQuestion
+    from dragoman.retrieval.following import FollowingRetriever
     from dragoman.retrieval.http.server import create_app
 
-    retriever = open_retriever(index or Project().index())
-    if isinstance(retriever, PerQuestion):
+    retriever = FollowingRetriever(index or str(Project().index()))
+    if isinstance(retriever.inner, PerQuestion):
         raise UserError(
             f"{index}: what it finds depends on the question, which a server is not told; use the folder itself"
         )

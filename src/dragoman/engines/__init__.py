@@ -2,24 +2,54 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
 import threading
+import time
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from dragoman.core.errors import UserError
-from dragoman.engines.base import CannotReload, Engine, Request, Result, control_marks, reload
+from dragoman.core.errors import EngineFault, UserError
+from dragoman.engines.base import CannotReload, Engine, Request, Result, control_marks, is_dead, reload
 from dragoman.engines.settings import EngineParams
 
 logger = logging.getLogger(__name__)
 
 
+RETRY_S = 30.0
+"""An engine that has broken down is loaded again at most once in so long."""
+
+
 @dataclasses.dataclass
 class _Loaded:
     engine: Engine
+    load: Callable[[], Engine] | None
+    """Makes it again. None for one that has other weights by now."""
     users: int = 0
+    retry_at: float = 0.0
+    lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+
+    def revive(self) -> None:
+        """Load it again if it has broken down. It blocks, and those who come meanwhile wait.
+
+        Raises:
+            EngineFault: it cannot be loaded, or its folder holds other weights by now.
+        """
+        with self.lock:
+            if not is_dead(self.engine) or self.load is None or time.monotonic() < self.retry_at:
+                return
+            self.retry_at = time.monotonic() + RETRY_S
+            logger.warning("an engine has broken down and is loaded again")
+            try:
+                engine = self.load()
+            except Exception as e:
+                raise EngineFault(f"the engine broke down, and cannot be loaded again: {e}") from e
+            if engine.fingerprint != self.engine.fingerprint:
+                asyncio.run(engine.close())  # this is a thread without a loop
+                raise EngineFault("the engine broke down, and its folder holds other weights by now")
+            self.engine = engine
 
 
 class EnginePool:
@@ -34,9 +64,9 @@ class EnginePool:
         with self._lock:
             loaded = self._loaded.get(key)
             if loaded is None:
-                loaded = self._loaded[key] = _Loaded(load())
+                loaded = self._loaded[key] = _Loaded(load(), load)
             loaded.users += 1
-        return _Handle(self, key, loaded.engine)
+        return _Handle(self, key, loaded)
 
     async def release(self, key: Hashable) -> None:
         with self._lock:
@@ -56,6 +86,7 @@ class EnginePool:
         with self._lock:
             if self._loaded[key].users > 1:
                 raise CannotReload("the engine is in use elsewhere")
+            self._loaded[key].load = None
             self._loaded[private := object()] = self._loaded.pop(key)
         return private
 
@@ -66,36 +97,38 @@ class EnginePool:
 class _Handle:
     """One user's share of an engine."""
 
-    def __init__(self, pool: EnginePool, key: Hashable, engine: Engine) -> None:
+    def __init__(self, pool: EnginePool, key: Hashable, loaded: _Loaded) -> None:
         self._pool = pool
         self._key = key
-        self._engine: Engine | None = engine
-        self._fingerprint = engine.fingerprint
-        self.control_marks: frozenset[str] = control_marks(engine)
+        self._loaded: _Loaded | None = loaded
+        self._fingerprint = loaded.engine.fingerprint
+        self.control_marks: frozenset[str] = control_marks(loaded.engine)
 
     @property
     def fingerprint(self) -> str:
         return self._fingerprint
 
     async def generate(self, requests: Sequence[Request]) -> list[Result]:
-        if self._engine is None:
+        if self._loaded is None:
             raise RuntimeError("generate() after close()")
-        return await self._engine.generate(requests)
+        if is_dead(self._loaded.engine):
+            await asyncio.to_thread(self._loaded.revive)
+        return await self._loaded.engine.generate(requests)
 
     async def forget(self) -> None:
-        if self._engine is not None:
-            await self._engine.forget()
+        if self._loaded is not None:
+            await self._loaded.engine.forget()
 
     async def reload(self, folder: Path) -> None:
-        if self._engine is None:
+        if self._loaded is None:
             raise RuntimeError("reload() after close()")
         self._key = self._pool.unshare(self._key)
-        await reload(self._engine, folder)
-        self._fingerprint = self._engine.fingerprint
+        await reload(self._loaded.engine, folder)
+        self._fingerprint = self._loaded.engine.fingerprint
 
     async def close(self) -> None:
-        if self._engine is not None:
-            self._engine = None
+        if self._loaded is not None:
+            self._loaded = None
             await self._pool.release(self._key)
 
 

@@ -171,6 +171,11 @@ def control_marks(engine: Engine) -> frozenset[str]:
     return marks
 
 
+def is_dead(engine: Engine) -> bool:
+    """Whether an engine has broken down and will never answer again, though nobody has closed it."""
+    return bool(getattr(engine, "is_dead", False))
+
+
 @runtime_checkable
 class Reloadable(Protocol):
     """An engine that takes new weights in place."""

@@ -268,6 +268,11 @@ class LocalEngine(ABC):
         ready.result()
         atexit.register(self._stop)  # a thread inside torch while Python is torn down aborts the process
 
+    @property
+    def is_dead(self) -> bool:
+        """Whether its thread has ended by itself."""
+        return bool(self._ended) and not self._closing.is_set()
+
     @abstractmethod
     def _load(self) -> None: ...
 

@@ -43,6 +43,15 @@ async def check_health(retriever: Retriever, corpus_sample: Sequence[Passage] | 
             )
 
 
+async def probe(retriever: Retriever) -> None:
+    """Search once, past a cache where there is one.
+
+    Raises:
+        RetrieverFault: it failed.
+    """
+    await getattr(retriever, "inner", retriever).search([NEUTRAL_QUERY], 1)
+
+
 def _probe(passage: Passage) -> str:
     return " ".join([passage.title, *passage.text.split()[:PROBE_WORDS]])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 from collections.abc import AsyncIterator, Iterator
@@ -11,7 +12,9 @@ from pathlib import Path
 import uvicorn
 
 from dragoman.registry.versions import Registry
-from dragoman.runtime import RuntimeParams, open_retriever_checked
+from dragoman.retrieval.following import FollowingRetriever
+from dragoman.retrieval.health import check_health
+from dragoman.runtime import RuntimeParams
 from dragoman.serving.champion import Champion
 from dragoman.serving.episodes import episode_writer
 from dragoman.serving.keys import Keys
@@ -42,8 +45,9 @@ async def open_service(
         UserError: the index or a model cannot be used.
     """
     metrics = Metrics()
-    retriever = await open_retriever_checked(index, params=params.index)
+    retriever = await asyncio.to_thread(FollowingRetriever, index, params.index)
     try:
+        await check_health(retriever, None)
         metrics.watch_cache(lambda: (retriever.hits, retriever.misses))
         models = Models(
             settings.models,
@@ -55,7 +59,11 @@ async def open_service(
         kept = episode_writer(Path(settings.episodes), settings.episodes_max_mib << 20) if settings.episodes else None
         with kept or nullcontext(lambda episode: None) as keep:
             async with models:
-                yield Service(models, settings, metrics, keep=keep)
+                service = Service(models, settings, metrics, keep=keep)
+                try:
+                    yield service
+                finally:
+                    await service.close()
     finally:
         await retriever.close()
 

@@ -68,11 +68,16 @@ def create_app(service: Service, *, keys: Keys | None = None) -> FastAPI:
 
     @app.get("/readyz", response_model=wire.Readiness, responses={503: {"model": wire.Readiness}})
     async def readyz() -> Response:
-        """Models are open and the LLM answers: requests can be sent here."""
-        llm = await service.ready()
+        """Models are open, and LLM and retriever answer: requests can be sent here."""
+        ready = await service.ready()
         versions = {name: model.version for name, model in service.models.offered.items()}
-        state = wire.Readiness(status="ready" if llm else "not ready", llm=llm, models=versions)
-        return JSONResponse(state.model_dump(), 200 if llm else 503)
+        state = wire.Readiness(
+            status="ready" if ready else "not ready",
+            llm=service.llm.works,
+            retriever=service.retriever.works,
+            models=versions,
+        )
+        return JSONResponse(state.model_dump(), 200 if ready else 503)
 
     @app.get("/metrics", response_class=Response)
     async def prometheus() -> Response:

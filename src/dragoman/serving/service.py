@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -11,23 +10,22 @@ from dataclasses import dataclass, field, replace
 
 from dragoman.core.errors import EngineFault, PromptTooLong
 from dragoman.core.types import Passage, Question
-from dragoman.engines.base import Engine, Request, Result, control_marks
+from dragoman.engines.base import Request, control_marks
 from dragoman.retrieval.base import well_formed
+from dragoman.retrieval.health import probe
 from dragoman.rollout.record import Call, Episode, Node
 from dragoman.rollout.tree import Tree
 from dragoman.serving.conversation import Conversation
 from dragoman.serving.errors import ApiError
 from dragoman.serving.gate import Gate
 from dragoman.serving.guard import FencedSystem, PlainRetriever, plain
+from dragoman.serving.health import Part, WatchedEngine, WatchedRetriever
 from dragoman.serving.metrics import Metrics, phase_of
 from dragoman.serving.models import Model, Models, Opened
 from dragoman.serving.settings import ServeParams
 from dragoman.systems.base import StopReason
 
 log = logging.getLogger(__name__)
-
-PROBE_S = 5.0
-"""How long the LLM may take to show that it is there."""
 
 
 def _is_served(stop: StopReason) -> bool:
@@ -87,8 +85,16 @@ class Service:
         self.gate = Gate(settings.concurrency, settings.queue)
         metrics.watch("dragoman_running", "Questions under way", lambda: self.gate.running)
         metrics.watch("dragoman_waiting", "Questions in the queue", lambda: self.gate.waiting)
-        self._llm_failed = True  # until it has answered once
-        self._probing = asyncio.Lock()
+        backends = lambda: models.fallback.backends  # noqa: E731  # open by the time that it is asked for
+        question = Request(prompt=(("user", "Say yes."),), max_tokens=1)
+        self.llm = Part("LLM", lambda: backends().llm.generate([question]))
+        self.retriever = Part("retriever", lambda: probe(backends().retriever))
+        for part in (self.llm, self.retriever):
+            metrics.watch(
+                f"dragoman_{part.name.lower()}_failures",
+                f"Failures since the {part.name} last worked",
+                part.failures.total,
+            )
 
     def check(self, model: str) -> None:
         """
@@ -125,21 +131,12 @@ class Service:
         return answer
 
     async def ready(self) -> bool:
-        """Whether the LLM answers. Only where its last call has failed, or there was none, is it asked for a word."""
-        async with self._probing:
-            if self._llm_failed:
-                request = Request(prompt=(("user", "Say yes."),), max_tokens=1)
-                with contextlib.suppress(EngineFault, TimeoutError):
-                    async with asyncio.timeout(PROBE_S):
-                        await self._llm.generate([request])
-            return not self._llm_failed
+        """Whether the LLM and the retriever work. A part is asked only where its last call has failed, or there was none."""
+        return all(await asyncio.gather(self.llm.check(), self.retriever.check()))
 
-    @property
-    def _llm(self) -> _MonitoredEngine:
-        return _MonitoredEngine(self.models.fallback.backends.llm, self._note_llm)
-
-    def _note_llm(self, failed: bool) -> None:
-        self._llm_failed = failed
+    async def close(self) -> None:
+        """End the probes that are under way."""
+        await asyncio.gather(self.llm.close(), self.retriever.close())
 
     @property
     def _proxy_s(self) -> float:
@@ -177,7 +174,8 @@ class Service:
     async def _stand_alone(self, request: ServedRequest) -> str:
         try:
             question, call = await request.conversation.stand_alone(
-                self._llm, max_question_chars=self.settings.max_question_chars
+                WatchedEngine(self.models.fallback.backends.llm, self.llm),
+                max_question_chars=self.settings.max_question_chars,
             )
         except PromptTooLong:
             raise self._too_long from None
@@ -193,10 +191,10 @@ class Service:
         Raises:
             ApiError: 503, when it was not the system that failed but the LLM or the retriever.
         """
-        llm = _MonitoredEngine(opened.backends.llm, self._note_llm)
+        llm = WatchedEngine(opened.backends.llm, self.llm)
         b = opened.backends
         marks = frozenset().union(*map(control_marks, (b.llm, b.proxy, *b.engines.values())))
-        backends = replace(b, llm=llm, retriever=PlainRetriever(b.retriever, marks))
+        backends = replace(b, llm=llm, retriever=PlainRetriever(WatchedRetriever(b.retriever, self.retriever), marks))
         system = FencedSystem(opened.system) if self.settings.fence else opened.system
         tree = Tree(
             Question(request.trace_id, plain(question, marks)),
@@ -237,36 +235,6 @@ class Service:
             self.metrics.strategies.labels(request.model, strategy).inc()
         if answer.degraded:
             self.metrics.degradations.labels(request.model, answer.degraded).inc()
-
-
-class _MonitoredEngine:
-    """The LLM's engine in the hands of one request. Remembers whether it failed: a trajectory does not say which engine did.
-
-    Args:
-        report: told after each call whether it failed.
-    """
-
-    def __init__(self, inner: Engine, report: Callable[[bool], None]) -> None:
-        self.inner, self.fingerprint, self._report = inner, inner.fingerprint, report
-        self.failed = False
-
-    async def generate(self, requests: Sequence[Request]) -> list[Result]:
-        try:
-            results = await self.inner.generate(requests)
-        except PromptTooLong:  # it was asked too much, and may be well
-            raise
-        except EngineFault:
-            self.failed = True
-            self._report(True)
-            raise
-        self._report(False)
-        return results
-
-    async def forget(self) -> None:
-        await self.inner.forget()
-
-    async def close(self) -> None:
-        await self.inner.close()
 
 
 def strategy_of(steps: Sequence[Node | Call]) -> str | None:

@@ -179,6 +179,7 @@ class Readiness(BaseModel):
     status: Literal["ready", "not ready"]
     llm: bool
     """Whether the frozen LLM answers."""
+    retriever: bool
     models: dict[str, str | None]
     """The version of each model's policy."""
 

@@ -33,13 +33,15 @@ def create_app(retriever: Retriever) -> FastAPI:
 
     @app.post("/v1/search")
     async def search(request: wire.SearchRequest) -> wire.SearchResponse:
+        fingerprint = retriever.fingerprint  # by which the search begins; it may be another one at the end
         found = await retriever.search(request.queries, request.k, request.page)
-        return wire.SearchResponse(fingerprint=retriever.fingerprint, results=_on_the_wire(found))
+        return wire.SearchResponse(fingerprint=fingerprint, results=_on_the_wire(found))
 
     @app.get("/search")
     async def search_one(q: wire.Query, k: wire.Depth = 5, page: wire.Page = 0) -> wire.OneSearchResponse:
+        fingerprint = retriever.fingerprint
         found = await retriever.search([q], k, page)
-        return wire.OneSearchResponse(fingerprint=retriever.fingerprint, results=_on_the_wire(found)[0])
+        return wire.OneSearchResponse(fingerprint=fingerprint, results=_on_the_wire(found)[0])
 
     @app.post("/search")
     async def search_for_c3po(request: wire.C3PORequest) -> list[list[wire.WireHit]]:

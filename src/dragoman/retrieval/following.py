@@ -1,0 +1,150 @@
+"""A retriever that changes over when its index is built again. For servers: a run searches one index from start to end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dragoman.core.errors import RetrieverFault
+from dragoman.core.types import Question
+from dragoman.retrieval import open_retriever
+from dragoman.retrieval.base import Hit, Retriever
+from dragoman.retrieval.cache import CachedRetriever
+from dragoman.retrieval.manifest import Manifest
+from dragoman.retrieval.settings import IndexParams
+
+log = logging.getLogger(__name__)
+
+ASK_EVERY_S = 5.0
+"""How old the knowledge of which index is there may become before a search has it looked up."""
+
+
+@dataclass(eq=False)
+class _Lent:
+    """An open index, and how many searches are in it."""
+
+    retriever: CachedRetriever
+    users: int = 0
+    retired: bool = False
+
+    async def close_if_idle(self) -> None:
+        if self.retired and not self.users:
+            await self.retriever.close()
+
+
+class FollowingRetriever:
+    """Searches what is behind `target` now: an index folder, or a server's address.
+
+    When another index is there, it is opened beside the old one, and takes its place for the searches that follow. Nothing
+    found in the old one is remembered.
+
+    Args:
+        params: see `open_retriever`.
+
+    Raises:
+        UserError: there is no index now.
+    """
+
+    def __init__(self, target: str, params: IndexParams | None = None) -> None:
+        self._target, self._params = target, params
+        self._lent = _Lent(self._open())
+        self._asked = time.monotonic()
+        self._before = (0, 0)  # hits and misses of those that are closed
+        self._refreshing = asyncio.Lock()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def __repr__(self) -> str:
+        return f"following {self._lent.retriever!r}"
+
+    @property
+    def fingerprint(self) -> str:
+        return self._lent.retriever.fingerprint
+
+    @property
+    def passage_count(self) -> int | None:
+        return self._lent.retriever.passage_count
+
+    @property
+    def inner(self) -> Retriever:
+        """The index itself, past the cache."""
+        return self._lent.retriever.inner
+
+    @property
+    def hits(self) -> int:
+        return self._before[0] + self._lent.retriever.hits
+
+    @property
+    def misses(self) -> int:
+        return self._before[1] + self._lent.retriever.misses
+
+    def of(self, question: Question) -> Retriever:
+        """See `PerQuestion`."""
+        found = self._lent.retriever.of(question)
+        return self if found is self._lent.retriever else found
+
+    async def search(self, queries: Sequence[str], k: int, page: int = 0) -> list[list[Hit]]:
+        """See `Retriever.search`."""
+        if time.monotonic() - self._asked > ASK_EVERY_S:
+            self._asked = time.monotonic()
+            self._spawn(self._refresh())  # this search does not wait for it
+        try:
+            return await self._search(queries, k, page)
+        except RetrieverFault:
+            if not await self._refresh():
+                raise
+            return await self._search(queries, k, page)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._lent.retriever.close()
+
+    async def _search(self, queries: Sequence[str], k: int, page: int) -> list[list[Hit]]:
+        lent = self._lent
+        lent.users += 1
+        try:
+            return await lent.retriever.search(queries, k, page)
+        finally:
+            lent.users -= 1
+            await lent.close_if_idle()
+
+    async def _refresh(self) -> bool:
+        """Change over if another index is there. Returns whether the one that is searched is another one by now."""
+        before = self._lent
+        async with self._refreshing:
+            if self._lent is not before:  # somebody else has
+                return True
+            try:
+                opened = await asyncio.to_thread(self._open_another, before.retriever.fingerprint)
+            except Exception as e:
+                log.warning("%s: cannot be opened again, going on with what is open: %s", self._target, e)
+                return False
+            if opened is None:
+                return False
+            log.info("%s: searches the index %s from now on", self._target, opened.fingerprint)
+            self._before = self.hits, self.misses
+            self._lent, before.retired = _Lent(opened), True
+        await before.close_if_idle()
+        return True
+
+    def _open_another(self, fingerprint: str) -> CachedRetriever | None:
+        """The index that is there, unless it is the one with this fingerprint. It blocks."""
+        folder = Path(self._target)
+        if folder.is_dir() and Manifest.read(folder).fingerprint == fingerprint:
+            return None
+        opened = self._open()  # of a server, this asks for its fingerprint, and no more
+        return None if opened.fingerprint == fingerprint else opened
+
+    def _open(self) -> CachedRetriever:
+        return CachedRetriever(open_retriever(self._target, self._params))
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,73 @@
+"""A server of an index that is built again, without a restart of anything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage
+from dragoman.retrieval import IndexParams, build_index
+from dragoman.retrieval import following as module
+from dragoman.retrieval.following import FollowingRetriever
+
+
+def build(folder: Path, *towns: str) -> None:
+    passages = [Passage(town, town, f"{town} has a river.") for town in towns]
+    build_index(passages, folder, IndexParams(method="graph"))
+
+
+async def found(retriever: FollowingRetriever, query: str = "Arlen") -> list[str]:
+    ((hits),) = await retriever.search([query], 5)
+    return [hit.passage.id for hit in hits]
+
+
+async def until_found(retriever: FollowingRetriever, query: str, expected: list[str]) -> None:
+    async with asyncio.timeout(10):
+        while await found(retriever, query) != expected:
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(module, "ASK_EVERY_S", 0.0)
+    build(tmp_path / "index", "Arlen")
+    return tmp_path / "index"
+
+
+async def test_an_index_that_is_built_again_is_searched_and_nothing_old_remembered(folder: Path) -> None:
+    retriever = FollowingRetriever(str(folder))
+    first = retriever.fingerprint
+    assert await found(retriever) == ["Arlen"] and await found(retriever, "Brisa") == []
+    build(folder, "Arlen", "Brisa")
+    await until_found(retriever, "Brisa", ["Brisa"])
+    assert retriever.fingerprint != first and retriever.passage_count == 2 and retriever.misses >= 3
+    await retriever.close()
+
+
+async def test_an_index_that_cannot_be_opened_leaves_the_old_one(folder: Path) -> None:
+    retriever = FollowingRetriever(str(folder))
+    (folder / "manifest.json").write_text("{")
+    for _ in range(3):
+        assert await found(retriever) == ["Arlen"]
+        await asyncio.sleep(0.02)
+    build(folder.with_name("other"), "Brisa")
+    (folder / "manifest.json").unlink()
+    folder.rename(folder.with_name("away"))
+    folder.with_name("other").rename(folder)
+    await until_found(retriever, "Brisa", ["Brisa"])
+    await retriever.close()
+    with pytest.raises(UserError, match="not an index"):
+        FollowingRetriever(str(folder.with_name("nothing")))
+
+
+async def test_no_search_fails_while_a_server_changes_over(folder: Path, serve: Callable) -> None:
+    with serve(FollowingRetriever(str(folder))) as url:
+        retriever = await asyncio.to_thread(FollowingRetriever, url)
+        assert await found(retriever) == ["Arlen"]
+        build(folder, "Arlen", "Brisa")
+        await until_found(retriever, "Brisa", ["Brisa"])  # a fault of any of these searches would fail the test
+        await retriever.close()
