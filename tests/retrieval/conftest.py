@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 
+from dragoman.core.keys import Keys
 from dragoman.core.types import Passage
 from dragoman.retrieval import IndexParams, build_index, open_retriever
 from dragoman.retrieval.base import Hit, Retriever, span
@@ -67,9 +68,11 @@ def indexes(corpus: list[Passage], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @contextlib.contextmanager
-def serving(retriever: Retriever) -> Iterator[str]:
+def serving(retriever: Retriever, keys: Keys | None = None) -> Iterator[str]:
     """The URL of a real server in a thread of its own."""
-    config = uvicorn.Config(create_app(retriever), host="127.0.0.1", port=0, log_level="error", lifespan="off")
+    config = uvicorn.Config(
+        create_app(retriever, keys=keys), host="127.0.0.1", port=0, log_level="error", lifespan="off"
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()

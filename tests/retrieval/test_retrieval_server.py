@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
 import pytest
+from command import run
 
 from dragoman.core.errors import RetrieverFault
+from dragoman.core.keys import Keys, make_key
 from dragoman.retrieval import Retriever
-from dragoman.retrieval.http.server import MOST_BODY_BYTES, create_app
+from dragoman.retrieval.http import limits
+from dragoman.retrieval.http.client import KEY_ENV, HttpRetriever
+from dragoman.retrieval.http.limits import MOST_BODY_BYTES
+from dragoman.retrieval.http.server import create_app
 
 
 @pytest.fixture
@@ -124,3 +130,46 @@ async def test_a_body_without_end_is_refused_before_it_is_read_whole(client: htt
     response = await client.post("/v1/search", content=body(), headers={"content-type": "application/json"})
     assert response.status_code == 413 and "at most" in response.json()["detail"]
     assert sent <= MOST_BODY_BYTES + (1 << 20)
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(client: httpx.AsyncClient, monkeypatch: Any) -> None:
+    monkeypatch.setattr(limits, "BODY_S", 0.1)
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.sleep(30)
+
+    response = await client.post("/v1/search", content=body(), headers={"content-type": "application/json"})
+    assert response.status_code == 408 and response.headers["connection"] == "close"
+
+
+async def test_a_search_that_hangs_and_one_too_many_are_told_to_come_again(listed: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(limits, "SEARCH_S", 0.2)
+    monkeypatch.setattr(limits, "MOST_AT_ONCE", 2)
+    transport = httpx.ASGITransport(app=create_app(listed("abc", delay=30)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        answers = await asyncio.gather(*(client.get("/search", params={"q": "x"}) for _ in range(3)))
+        assert [a.status_code for a in answers] == [503] * 3
+        assert sum("under way" in a.text for a in answers) == 1 and sum("no answer in" in a.text for a in answers) == 2
+        assert (await client.get("/healthz")).status_code == 200
+
+
+async def test_who_searches_needs_a_key_where_there_are_some(
+    bm25: Retriever, serve: Callable[..., Any], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = make_key(tmp_path / "keys", "endpoint")
+    with serve(bm25, keys=Keys(tmp_path / "keys")) as url:
+        retriever = HttpRetriever(url)
+        with pytest.raises(RetrieverFault, match=f"401.*is the key in {KEY_ENV} right"):
+            await retriever.search(["salt Brisa"], 1)
+        monkeypatch.setenv(KEY_ENV, key)
+        keyed = HttpRetriever(url)
+        ((hit,),) = await keyed.search(["salt Brisa"], 1)
+        assert hit.passage.id == "brisa-salt"
+        await retriever.close()
+        await keyed.close()
+
+
+def test_another_address_than_loopback_needs_keys(capsys: Any) -> None:
+    code, _, err = run(capsys, "serve-retriever", "--host", "0.0.0.0")
+    assert code == 2 and "let --keys name a file of API keys, or say --insecure" in err

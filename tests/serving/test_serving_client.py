@@ -9,7 +9,7 @@ import pytest
 from serving_parts import QUESTION, Model, Parts, answering
 
 from dragoman.core.errors import EngineFault
-from dragoman.serving.keys import Keys, make_key
+from dragoman.core.keys import Keys, make_key
 
 MESSAGES = [{"role": "user", "content": QUESTION}]
 

@@ -11,11 +11,11 @@ from fakes import ListRetriever
 from serving_parts import PASSAGES, QUESTION, Failing, Model, Parts, answering, ask, chat, eventually, searching
 
 from dragoman.core.errors import PromptTooLong, RetrieverFault
+from dragoman.core.keys import Keys, make_key
 from dragoman.core.types import Passage
 from dragoman.serving import health
 from dragoman.serving.errors import ApiError
 from dragoman.serving.gate import Gate
-from dragoman.serving.keys import Keys, make_key
 
 
 def code(response) -> tuple[int, str]:
@@ -115,6 +115,35 @@ async def test_retry_after_grows_with_the_queue():
     assert gate.retry_after_s == 20
     gate.waiting = 10_000
     assert gate.retry_after_s == 60
+
+
+async def test_half_a_body_is_not_waited_for():
+    async def body():
+        yield b'{"model":'
+        await asyncio.sleep(30)
+
+    parts = Parts(settings={"body_s": 0.1})
+    async with parts.client() as client:
+        response = await client.post("/v1/chat/completions", content=body())
+    assert code(response) == (408, "request_timeout") and response.headers["connection"] == "close"
+
+
+async def test_one_key_leaves_places_for_others(tmp_path):
+    key, other = make_key(tmp_path / "keys", "greedy"), make_key(tmp_path / "keys", "modest")
+    parts = Parts(
+        llm=Model(answering, seconds=0.2), keys=Keys(tmp_path / "keys"), settings={"concurrency": 2, "queue": 2}
+    )
+    async with parts.client() as client:
+
+        async def asked(by: str) -> httpx.Response:
+            return await client.post(
+                "/v1/chat/completions", json=chat(model="direct"), headers={"Authorization": f"Bearer {by}"}
+            )
+
+        answers = await asyncio.gather(*(asked(key) for _ in range(4)), asked(other))
+    refused = [a for a in answers if a.status_code == 429]
+    assert len(refused) == 2 and {code(a) for a in refused} == {(429, "key_busy")}
+    assert answers[-1].status_code == 200
 
 
 async def test_an_llm_that_hangs_is_not_ready_until_it_answers_again(monkeypatch):

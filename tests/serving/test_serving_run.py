@@ -21,6 +21,7 @@ from tiny import make_tiny
 
 from dragoman.config import load_params
 from dragoman.core.errors import UserError
+from dragoman.core.keys import Keys, make_key
 from dragoman.engines import POOL
 from dragoman.engines.base import Engine, Request
 from dragoman.engines.openai import OpenAIEngine
@@ -28,7 +29,6 @@ from dragoman.engines.settings import EngineParams
 from dragoman.registry.policy import publish
 from dragoman.rollout.store import read_episodes
 from dragoman.serving.champion import StageChampion
-from dragoman.serving.keys import Keys, make_key
 from dragoman.serving.run import open_service
 from dragoman.serving.server import create_app
 from dragoman.serving.settings import ServeParams

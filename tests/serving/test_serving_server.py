@@ -11,7 +11,7 @@ from fakes import ListRetriever
 from serving_parts import PASSAGES, QUESTION, Failing, Model, Parts, ask, chat
 
 from dragoman.core.errors import EngineFault, RetrieverFault
-from dragoman.serving.keys import Keys, make_key
+from dragoman.core.keys import Keys, make_key
 
 
 async def test_an_answer_has_openais_form_and_our_extension():

@@ -13,13 +13,13 @@ import httpx
 import uvicorn
 from fakes import ListRetriever, Script, ScriptedEngine
 
+from dragoman.core.keys import Keys
 from dragoman.core.types import Passage
 from dragoman.engines.base import Request, Result
 from dragoman.retrieval.base import Hit
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.record import Episode
 from dragoman.runtime import split_name
-from dragoman.serving.keys import Keys
 from dragoman.serving.metrics import Metrics
 from dragoman.serving.models import Models, Opened
 from dragoman.serving.server import create_app

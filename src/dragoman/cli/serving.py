@@ -16,6 +16,7 @@ from dragoman.pipeline.project import PARAMS, Project
 AnyIndex = Annotated[str | None, typer.Option(help="An index folder or the URL of a retriever server.")]
 Dataset = Annotated[str | None, typer.Option(help="Which dataset's index to search; train.dataset by default.")]
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
+Insecure = Annotated[bool, typer.Option(help="Serve other machines without API keys.")]
 Port = Annotated[int, typer.Option(help="Port to listen on.")]
 
 
@@ -74,6 +75,8 @@ def serve_retriever(
     index: Annotated[str | None, typer.Option(help="An index folder; the built-in corpus's by default.")] = None,
     host: Host = "127.0.0.1",
     port: Port = 8100,
+    keys: Annotated[str | None, typer.Option(help="A file of keys, as serve.keys; whoever searches needs one.")] = None,
+    insecure: Insecure = False,
 ) -> None:
     """Serve an index over HTTP, in the request shapes of C-3PO (/search) and Search-R1 (/retrieve) too.
 
@@ -81,17 +84,23 @@ def serve_retriever(
     """
     import uvicorn
 
+    from dragoman.core.keys import Keys
+    from dragoman.core.listening import uvicorn_options
     from dragoman.retrieval.base import PerQuestion
     from dragoman.retrieval.following import FollowingRetriever
+    from dragoman.retrieval.http.limits import BODY_S, MOST_AT_ONCE
     from dragoman.retrieval.http.server import create_app
 
+    known = Keys(Path(keys)) if keys else None
+    _check_host(host, port, known, insecure, "--keys")
     retriever = FollowingRetriever(index or str(Project().index()))
     if isinstance(retriever.inner, PerQuestion):
         raise UserError(
             f"{index}: what it finds depends on the question, which a server is not told; use the folder itself"
         )
     print(f"http://{host}:{port}/docs describes the routes", file=sys.stderr)
-    uvicorn.run(create_app(retriever), host=host, port=port, log_level="warning")
+    limits = uvicorn_options(head_s=BODY_S, connections=4 * MOST_AT_ONCE)
+    uvicorn.run(create_app(retriever, keys=known), host=host, port=port, log_level="warning", **limits)
 
 
 @command(
@@ -115,7 +124,7 @@ async def serve(
     ] = None,
     host: Host = "127.0.0.1",
     port: Port = 8200,
-    insecure: Annotated[bool, typer.Option(help="Serve other machines without API keys.")] = False,
+    insecure: Insecure = False,
     new_key: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only make an API key, and add its hash to serve.keys.")
     ] = None,
@@ -124,8 +133,8 @@ async def serve(
 
     Example: dragoman serve --models c3po@rl,standard --port 8200
     """
+    from dragoman.core.keys import Keys, make_key
     from dragoman.serving.champion import RegistryChampion, StageChampion
-    from dragoman.serving.keys import Keys, make_key
     from dragoman.serving.run import run_server
 
     settings = project.params.serve
@@ -137,12 +146,22 @@ async def serve(
         return
     project.check_systems(*(name.removesuffix("@champion") for name in settings.models))
     keys = Keys(keys_file) if keys_file else None
-    if keys is None and not insecure and host not in ("127.0.0.1", "::1", "localhost"):
-        raise UserError(
-            f"--host {host}: everybody who reaches {host}:{port} could ask; let serve.keys name a file of API keys, or say "
-            "--insecure where something else keeps them out"
-        )
+    _check_host(host, port, keys, insecure, "serve.keys")
     registry = project.registry
     followed = StageChampion(champion, registry.results) if champion else RegistryChampion(registry)
     searched = index or str(project.index(dataset))
     await run_server(project.params, settings, searched, followed, keys, registry, host=host, port=port)
+
+
+def _check_host(host: str, port: int, keys: object | None, insecure: bool, setting: str) -> None:
+    """
+    Raises:
+        UserError: others could ask, and nothing keeps them out.
+    """
+    from dragoman.core.listening import LOOPBACK
+
+    if keys is None and not insecure and host not in LOOPBACK:
+        raise UserError(
+            f"--host {host}: everybody who reaches {host}:{port} could ask; let {setting} name a file of API keys, or say "
+            "--insecure where something else keeps them out"
+        )

@@ -14,11 +14,20 @@ class ApiError(HTTPException):
     """An answer that is no answer. `code` is stable, for programs and for the metrics; the message is for people."""
 
     def __init__(
-        self, status: int, code: str, message: str, *, param: str | None = None, retry_after: int | None = None
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after: int | None = None,
+        close: bool = False,
     ) -> None:
         headers = {"Retry-After": str(retry_after)} if retry_after is not None else {}
         if status == 401:
             headers["WWW-Authenticate"] = "Bearer"
+        if close:  # the rest of the request is not read
+            headers["Connection"] = "close"
         super().__init__(status, message, headers)
         self.code, self.param = code, param
 

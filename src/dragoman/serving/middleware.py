@@ -5,13 +5,18 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from dragoman.core.keys import Keys
+from dragoman.core.listening import bounded
 from dragoman.serving.errors import ApiError
-from dragoman.serving.keys import Keys
 from dragoman.serving.metrics import Metrics
+from dragoman.serving.settings import ServeParams
 
 log = logging.getLogger(__name__)
 
@@ -20,11 +25,11 @@ _KEYED = "/v1/"
 
 
 class RequestMiddleware:
-    """Limits the size of requests, checks keys, gives trace ids, and logs: never a text, a key or a header."""
+    """Limits requests, checks keys, gives trace ids, and logs: never a text, a key or a header."""
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics, max_body_bytes: int, keys: Keys | None) -> None:
-        self.app, self.metrics, self.keys = app, metrics, keys
-        self.max_body_bytes = max_body_bytes
+    def __init__(self, app: ASGIApp, *, metrics: Metrics, settings: ServeParams, keys: Keys | None) -> None:
+        self.app, self.metrics, self.settings, self.keys = app, metrics, settings, keys
+        self._under_way: Counter[str] = Counter()  # requests, by the name of their key
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -32,15 +37,7 @@ class RequestMiddleware:
             return
         trace_id = uuid.uuid4().hex
         scope.setdefault("state", {})["trace_id"] = trace_id
-        started, status, read = time.monotonic(), 0, 0  # a status of 0 is logged where the client had gone
-
-        async def receive_limited() -> Message:
-            nonlocal read
-            message = await receive()
-            read += len(message.get("body", b""))
-            if read > self.max_body_bytes:
-                raise self._too_large
-            return message
+        started, status = time.monotonic(), 0  # a status of 0 is logged where the client had gone
 
         async def send_traced(message: Message) -> None:
             nonlocal status
@@ -53,9 +50,17 @@ class RequestMiddleware:
         try:
             headers = Headers(scope=scope)
             owner = self._owner(scope["path"], headers)
-            if int(headers.get("content-length", 0)) > self.max_body_bytes:
-                raise self._too_large
-            await self.app(scope, receive_limited, send_traced)
+            if int(headers.get("content-length", 0)) > self.settings.max_body_bytes:
+                raise self._too_large()
+            body = bounded(
+                receive,
+                most_bytes=self.settings.max_body_bytes,
+                seconds=self.settings.body_s,
+                too_large=self._too_large,
+                too_slow=self._too_slow,
+            )
+            with self._place(owner):
+                await self.app(scope, body, send_traced)
         except ApiError as refusal:
             self.metrics.errors.labels(refusal.code).inc()
             await refusal.response()(scope, receive, send_traced)
@@ -66,9 +71,34 @@ class RequestMiddleware:
                 by, seconds = f" by {owner}" if owner else "", time.monotonic() - started
                 log.info("%s: %s %s%s: %s in %.3f s", trace_id, scope["method"], route, by, status, seconds)
 
-    @property
     def _too_large(self) -> ApiError:
-        return ApiError(413, "request_too_large", f"a request may have at most {self.max_body_bytes} bytes")
+        most = self.settings.max_body_bytes
+        return ApiError(413, "request_too_large", f"a request may have at most {most} bytes", close=True)
+
+    def _too_slow(self) -> ApiError:
+        return ApiError(
+            408, "request_timeout", f"the request was not there after {self.settings.body_s:g} s", close=True
+        )
+
+    @contextmanager
+    def _place(self, owner: str | None) -> Iterator[None]:
+        """One of the places that a key may hold.
+
+        Raises:
+            ApiError: 429, it holds all of them.
+        """
+        if owner is None:
+            yield
+            return
+        if self._under_way[owner] >= self.settings.most_per_key:
+            raise ApiError(
+                429, "key_busy", f"{self._under_way[owner]} requests of this key are under way", retry_after=1
+            )
+        self._under_way[owner] += 1
+        try:
+            yield
+        finally:
+            self._under_way[owner] -= 1
 
     def _owner(self, path: str, headers: Headers) -> str | None:
         """

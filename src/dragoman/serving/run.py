@@ -11,13 +11,14 @@ from pathlib import Path
 
 import uvicorn
 
+from dragoman.core.keys import Keys
+from dragoman.core.listening import uvicorn_options
 from dragoman.registry.versions import Registry
 from dragoman.retrieval.following import FollowingRetriever
 from dragoman.retrieval.health import check_health
 from dragoman.runtime import RuntimeParams
 from dragoman.serving.champion import Champion
 from dragoman.serving.episodes import episode_writer
-from dragoman.serving.keys import Keys
 from dragoman.serving.metrics import Metrics
 from dragoman.serving.models import Models, opener
 from dragoman.serving.server import create_app
@@ -25,10 +26,6 @@ from dragoman.serving.service import Service
 from dragoman.serving.settings import ServeParams
 
 log = logging.getLogger(__name__)
-
-KEEP_ALIVE_S = 75
-"""How long an idle connection is kept. uvicorn's default of 5 s is also httpx's, so that one side may close a connection just as
-the other sends on it."""
 
 
 @asynccontextmanager
@@ -87,7 +84,7 @@ async def run_server(
             port=port,
             log_level="warning",
             access_log=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
+            **uvicorn_options(head_s=settings.body_s, connections=settings.connections),
             timeout_graceful_shutdown=int(settings.deadline_s) + 1,
         )
         log.info("http://%s:%d/v1 serves %s; /docs describes it", host, port, ", ".join(settings.models))

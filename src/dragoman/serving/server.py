@@ -15,12 +15,12 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
+from dragoman.core.keys import Keys
 from dragoman.retrieval.base import well_formed
 from dragoman.rollout.record import Call, Node
 from dragoman.serving import wire
 from dragoman.serving.conversation import Conversation
 from dragoman.serving.errors import ApiError
-from dragoman.serving.keys import Keys
 from dragoman.serving.metrics import Metrics
 from dragoman.serving.middleware import RequestMiddleware
 from dragoman.serving.models import STANDARD, Model
@@ -40,7 +40,7 @@ def create_app(service: Service, *, keys: Keys | None = None) -> FastAPI:
         title="dragoman",
         description="Questions answered by a system: a trained proxy between a search engine and a language model.",
     )
-    app.add_middleware(RequestMiddleware, metrics=metrics, max_body_bytes=service.settings.max_body_bytes, keys=keys)
+    app.add_middleware(RequestMiddleware, metrics=metrics, settings=service.settings, keys=keys)
 
     @app.exception_handler(ApiError)
     async def refused(request: Request, error: ApiError) -> Response:

@@ -21,6 +21,12 @@ class ServeParams(Section):
     proxy_share: float = Field(0.6, gt=0, le=1)
     """The part of the deadline after which a proxy is given up, which leaves standard RAG the rest."""
     max_body_bytes: int = Field(262_144, ge=1024)
+    body_s: float = Field(10, gt=0)
+    """For the head of a request to arrive, and for its body; then the connection is closed."""
+    connections: int = Field(1024, ge=1)
+    """How many may be open; a further one is closed at once."""
+    key_share: float = Field(0.5, gt=0, le=1)
+    """The part of all places (`concurrency` and `queue`) that one key may hold, which leaves the rest to others."""
     max_question_chars: int = Field(2000, ge=1)
     max_history_chars: int = Field(4000, ge=0)
     """How much of the conversation before the question the LLM is shown, from its end."""
@@ -34,6 +40,11 @@ class ServeParams(Section):
     """A file of this size is put aside as `episodes.1.jsonl`, in place of the one before: there are at most twice as many MiB."""
     champion_poll_s: float = Field(1.0, gt=0)
     """How often to ask who is the champion."""
+
+    @property
+    def most_per_key(self) -> int:
+        """How many requests of one key may be under way or wait."""
+        return max(1, int((self.concurrency + self.queue) * self.key_share))
 
     @model_validator(mode="after")
     def _something_is_offered(self) -> ServeParams:

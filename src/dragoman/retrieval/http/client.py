@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -18,6 +19,8 @@ from dragoman.retrieval.http import wire
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
+KEY_ENV = "DRAGOMAN_RETRIEVER_KEY"
+"""The environment variable with the key of a server that wants one."""
 LONGEST_WAIT = 30.0  # seconds, whatever a server's Retry-After asks for
 
 
@@ -50,6 +53,8 @@ class HttpRetriever:
         self.url = url.rstrip("/")
         self._timeout = httpx.Timeout(timeout, connect=connect_timeout)
         self._retries = retries
+        key = os.environ.get(KEY_ENV, "")
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._backoff = backoff
         # A connection belongs to the event loop that opened it.
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = WeakKeyDictionary()
@@ -115,7 +120,9 @@ class HttpRetriever:
             transport = httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=64))
             waits = {"first_wait": self._backoff, "longest_wait": LONGEST_WAIT}
             self._clients[loop] = httpx.AsyncClient(
-                timeout=self._timeout, transport=retrying(transport, retries=self._retries, **waits)
+                timeout=self._timeout,
+                transport=retrying(transport, retries=self._retries, **waits),
+                headers=self._headers,
             )
         return self._clients[loop]
 
@@ -137,7 +144,8 @@ class HttpRetriever:
 def _parsed(response: httpx.Response, expected: type[Answer]) -> Answer:
     url = response.request.url
     if not response.is_success:
-        raise RetrieverFault(f"{url}: refused with status {response.status_code}: {_excerpt(response)}")
+        hint = f" (is the key in {KEY_ENV} right?)" if response.status_code == 401 else ""
+        raise RetrieverFault(f"{url}: refused with status {response.status_code}: {_excerpt(response)}{hint}")
     try:
         return expected.model_validate_json(response.content)
     except ValidationError as e:

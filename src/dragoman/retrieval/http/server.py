@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI, HTTPException, Request
+from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dragoman.core.errors import RetrieverFault
+from dragoman.core.keys import Keys
 from dragoman.retrieval.base import Hit, Retriever
 from dragoman.retrieval.http import wire
+from dragoman.retrieval.http.limits import Limits
 
-MOST_BODY_BYTES = 4 << 20
 
-
-def create_app(retriever: Retriever) -> FastAPI:
+def create_app(retriever: Retriever, *, keys: Keys | None = None) -> FastAPI:
     """The application that serves `retriever`, which stays the caller's to close.
 
-    A request outside the limits (100 passages a query, 1,000 queries, none of them empty) is answered with 422. One of
-    more than `MOST_BODY_BYTES` is answered with 413, and a search that failed with 503 and the reason.
+    A request outside the limits (100 passages a query, 1,000 queries, none of them empty) is answered with 422, and a search
+    that failed with 503 and the reason. For the others see `limits.py`.
+
+    Args:
+        keys: who may search; None for everybody.
     """
     app = FastAPI(title="dragoman retriever", docs_url=None, redoc_url=None)
-    app.add_middleware(_BodyLimit)
+    app.add_middleware(Limits, keys=keys)
 
     @app.exception_handler(RetrieverFault)
     async def unavailable(request: Request, fault: RetrieverFault) -> JSONResponse:
@@ -56,26 +58,6 @@ def create_app(retriever: Retriever) -> FastAPI:
         return wire.SearchR1Response(result=[[hit.document for hit in row] for row in hits])
 
     return app
-
-
-class _BodyLimit:
-    """Stops reading a body that is too long, before it is in memory."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        read = 0
-
-        async def limited() -> Message:
-            nonlocal read
-            message = await receive()
-            read += len(message.get("body", b""))
-            if read > MOST_BODY_BYTES:
-                raise HTTPException(413, f"a request may have at most {MOST_BODY_BYTES} bytes")
-            return message
-
-        await self.app(scope, limited, send)
 
 
 def _on_the_wire(found: list[list[Hit]]) -> list[list[wire.WireHit]]:

@@ -1,0 +1,95 @@
+"""How the servers of this project listen: what one client may hold, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from starlette.types import Message, Receive
+
+KEEP_ALIVE_S = 75
+"""How long an idle connection is kept. uvicorn's default of 5 s is also httpx's, so that one side may close a connection just as
+the other sends on it."""
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def bounded(
+    receive: Receive,
+    *,
+    most_bytes: int,
+    seconds: float,
+    too_large: Callable[[], Exception],
+    too_slow: Callable[[], Exception],
+) -> Receive:
+    """`receive` for a body of at most so many bytes, which is there after so many seconds. What follows it may take its time.
+
+    Args:
+        too_large, too_slow: what is raised otherwise.
+    """
+    until = asyncio.get_running_loop().time() + seconds
+    read, whole = 0, False
+
+    async def receive_bounded() -> Message:
+        nonlocal read, whole
+        try:
+            async with asyncio.timeout_at(None if whole else until):
+                message = await receive()
+        except TimeoutError:
+            raise too_slow() from None
+        whole = not message.get("more_body", False)
+        read += len(message.get("body", b""))
+        if read > most_bytes:
+            raise too_large()
+        return message
+
+    return receive_bounded
+
+
+def uvicorn_options(*, head_s: float, connections: int) -> dict[str, Any]:
+    """Options of `uvicorn.Config` for a server that closes a connection whose request does not come.
+
+    Args:
+        head_s: seconds for the head of a request, from the first byte or, on a new connection, from its beginning.
+        connections: how many are kept open; a further one is closed at once.
+    """
+    from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+    base: Any = AutoHTTPProtocol
+
+    class Impatient(base):
+        _waits: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            if len(self.connections) > connections:
+                transport.close()
+            else:
+                self._watch()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._watch()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop()
+            super().connection_lost(exc)
+
+        def _watch(self) -> None:
+            """Let the time run while part of a head may be there and no request is answered."""
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._stop()
+            elif self._waits is None:
+                self._waits = self.loop.call_later(head_s, self._give_up)
+
+        def _stop(self) -> None:
+            if self._waits is not None:
+                self._waits.cancel()
+                self._waits = None
+
+        def _give_up(self) -> None:
+            self._waits = None
+            if self.cycle is None or self.cycle.response_complete:
+                self.transport.close()
+
+    return {"http": Impatient, "timeout_keep_alive": KEEP_ALIVE_S}

@@ -1,0 +1,82 @@
+"""Connections that hold a place and send nothing, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+
+import httpx
+import uvicorn
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from dragoman.core.listening import uvicorn_options
+
+
+async def app(scope, receive, send) -> None:
+    body = await Request(scope, receive).body()
+    await asyncio.sleep(0.5 if scope["path"] == "/slow" else 0)
+    await JSONResponse({"read": len(body)})(scope, receive, send)
+
+
+@asynccontextmanager
+async def serving(**limits: float) -> AsyncIterator[int]:
+    options = uvicorn_options(**{"head_s": 0.2, "connections": 100, **limits})
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="off", **options))
+    server.capture_signals = nullcontext  # signals are pytest's
+    task = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.005)
+    try:
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        await task
+
+
+async def closed_after(port: int, sent: bytes) -> bool:
+    """Whether the server closes a connection on which this was sent, without a word."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    async with asyncio.timeout(2):
+        end = await reader.read() == b""
+    writer.close()
+    return end
+
+
+async def test_a_connection_without_a_whole_head_is_closed():
+    async with serving() as port:
+        halves = [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: x\r\n"]
+        assert all(await asyncio.gather(*(closed_after(port, half) for half in halves)))
+
+
+async def test_a_head_that_stops_half_way_on_a_used_connection_closes_it():
+    async with serving() as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"200" in await reader.readuntil(b"}")
+        await asyncio.sleep(0.3)  # idle, which is no fault
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"200" in await reader.readuntil(b"}")
+        writer.write(b"GET / HT")
+        async with asyncio.timeout(2):
+            assert await reader.read() == b""
+        writer.close()
+
+
+async def test_an_answer_may_take_longer_than_its_question():
+    async with serving() as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        assert (await client.post("/slow", content=b"12345")).json() == {"read": 5}
+
+
+async def test_of_too_many_connections_the_last_is_closed():
+    async with serving(connections=2, head_s=30) as port:
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        assert await closed_after(port, b"")
+        held[0][1].close()
+        await asyncio.sleep(0.05)
+        async with httpx.AsyncClient() as client:
+            assert (await client.get(f"http://127.0.0.1:{port}/")).status_code == 200
+        held[1][1].close()
