@@ -42,7 +42,7 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 10001 --no-create-home dragoman \
  && install --directory --owner dragoman --group dragoman /project \
- && install --directory --mode 1777 /var/lib/mlflow /var/cache/huggingface
+ && install --directory --mode 1777 /var/lib/mlflow /var/lib/prefect /var/cache/huggingface
 COPY --from=environment /venv /venv
 WORKDIR /project
 COPY --chown=dragoman:dragoman . .

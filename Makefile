@@ -18,7 +18,7 @@ export VLLM_NO_USAGE_STATS := 1
 export RAY_USAGE_STATS_ENABLED := 0
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help setup pipeline publish test test-all check lint types bench up down ui lock clean
+.PHONY: help setup pipeline publish test test-all check lint types drill bench up down ui lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -62,6 +62,9 @@ lint: setup
 
 types: setup
 	$(BIN)/mypy
+
+drill: setup  ## kill, hang, swap and attack the parts of the system, in a folder of their own; a verdict for each
+	$(BIN)/python -m tools.drill all
 
 bench: pipeline  ## measure, after the pipeline: engines, retrievers, scheduler
 	$(BIN)/python -m benchmarks | tee results/bench.txt

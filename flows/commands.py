@@ -15,7 +15,7 @@ import signal
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from prefect import get_client, get_run_logger, task
 from prefect.artifacts import acreate_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
-from prefect.concurrency.asyncio import concurrency
+from prefect.concurrency.asyncio import AcquireConcurrencySlotTimeoutError, concurrency
 from prefect.exceptions import ObjectAlreadyExists
 from prefect.runtime import task_run
 from prefect.states import Completed
@@ -32,6 +32,8 @@ LIMIT = "dvc"
 RETRIES = 2
 WAITS = [30.0, 300.0]
 HOUR = 3600
+WAIT = 10.0 * HOUR
+"""Longer than a night's training, and short enough that a place which nobody gives back is seen before the next night."""
 BAD_INPUT = 2
 """The exit code of a command for input that a person has to correct."""
 REFUSED = 3
@@ -41,6 +43,10 @@ GRACE = 20.0
 LAST_LINES = 15
 _running: set[int] = set()
 """Process ids of the commands under way."""
+
+
+class StillTaken(Exception):
+    """Another command has run for so long, or nobody has given back its place."""
 
 
 class CommandFailed(Exception):
@@ -100,7 +106,15 @@ async def exclusive_access() -> AsyncIterator[None]:
         with suppress(ObjectAlreadyExists):  # made by another run at the same moment
             await client.upsert_global_concurrency_limit_by_name(LIMIT, 1)
     # hours of work must not end because the server was away for a while; DVC's own lock still holds
-    async with concurrency(LIMIT, strict=True, raise_on_lease_renewal_failure=False):
+    waited = concurrency(LIMIT, strict=True, timeout_seconds=WAIT, raise_on_lease_renewal_failure=False)
+    try:
+        await waited.__aenter__()
+    except AcquireConcurrencySlotTimeoutError:
+        raise StillTaken(
+            f"the limit {LIMIT!r} was taken for {WAIT / HOUR:g} hours. If no other flow runs, its holder is dead: `make up` frees it"
+        ) from None
+    async with AsyncExitStack() as stack:
+        stack.push_async_exit(waited)
         yield
 
 

@@ -31,7 +31,7 @@ import services as tools_services  # noqa: E402
 DRAGOMAN: Any = typer.main.get_command(app)
 MAKEFILE = (ROOT / "Makefile").read_text()
 TEXT = (ROOT / "compose.yaml").read_text()
-SECRET = {"POSTGRES_PASSWORD": "s3cret"}
+SECRET = {"POSTGRES_PASSWORD": "s3cret", "PREFECT_PASSWORD": "s3cret too"}
 OURS = ("api", "retriever", "worker", "prefect", "mlflow", "vllm")
 # Of a service, in the Compose Specification; those that could be of use here.
 KNOWN = {
@@ -345,7 +345,7 @@ def test_runs_go_to_the_server_and_both_databases_are_made(monkeypatch):
         uri = SERVICES[service]["environment"]["MLFLOW_TRACKING_URI"]
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
         assert tracking.store_uri() == uri
-        assert "PREFECT_API_URL" in SERVICES[service]["environment"]
+        assert ("PREFECT_API_URL" in SERVICES[service]["environment"]) == (service == "worker")
     postgres = SERVICES["postgres"]["environment"]
     made = {postgres["POSTGRES_DB"], *re.findall(r"CREATE DATABASE (\w+);", COMPOSE["configs"]["databases"]["content"])}
     urls = {
@@ -383,7 +383,7 @@ def test_the_example_names_every_variable_and_no_secret():
     defaults = dict(re.findall(r"\$\{(\w+):[-?]([^}]*)\}", TEXT))
     assert set(example) == set(defaults)
     for name, value in example.items():
-        expected = "" if name == "POSTGRES_PASSWORD" else defaults[name]
+        expected = "" if name in SECRET else defaults[name]
         assert value == expected, name
 
 
@@ -392,7 +392,31 @@ def test_ours_run_without_privileges_and_as_the_owner_of_what_they_write():
         service = SERVICES[name]
         assert service["cap_drop"] == ["ALL"] and service["security_opt"] == ["no-new-privileges:true"]
         assert service["image"] == ("dragoman:gpu" if name == "vllm" else "dragoman:cpu")
-        writes = ".:/project" in service.get("volumes", ())
+        writes = any(volume.startswith(".") and name != "vllm" for volume in service.get("volumes", ()))
         assert (service.get("user") == "1000:1000") == writes
     work = only(RUNTIME, "WORKDIR")
     assert work == "/project" == only(ENVIRONMENT, "WORKDIR")  # the editable install points to its src
+
+
+def test_a_container_reaches_what_it_needs_and_no_more():
+    networks = {name: set(service["networks"]) for name, service in SERVICES.items()}
+    assert set().union(*networks.values()) == set(COMPOSE["networks"])
+
+    def meets(name: str) -> set[str]:
+        return {other for other in networks if other != name and networks[other] & networks[name]}
+
+    assert meets("postgres") == {"prefect", "mlflow"} and meets("retriever") == {"api"}
+    for name, service in SERVICES.items():
+        assert set(service.get("depends_on", {})) <= meets(name), name
+        assert not service.get("ports") or "front" in networks[name], name
+
+
+def test_what_is_asked_from_outside_cannot_write_to_the_code_nor_read_the_passwords():
+    for name in ("api", "retriever"):
+        whole, *parts = SERVICES[name]["volumes"]
+        assert whole == ".:/project:ro" and all(part == "./mlruns:/project/mlruns" for part in parts)
+    assert "env_file" not in TEXT and "COMPOSE_ENV_FILES=../" in TEXT
+    settings = SERVICES["prefect"]["environment"]
+    assert settings["PREFECT_SERVER_API_AUTH_STRING"] == SERVICES["worker"]["environment"]["PREFECT_API_AUTH_STRING"]
+    assert settings["PREFECT_SERVER_CSRF_PROTECTION_ENABLED"] == "true"
+    assert settings["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"] == "http://127.0.0.1:4200"

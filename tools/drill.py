@@ -1,6 +1,7 @@
-"""Kill -9 what the system rests on, in the midst of its work, and see that nothing is lost.
+"""Kill -9 what the system rests on, in the midst of its work, or attack it, and see that nothing is lost and no one let in.
 
-    python -m tools.drill all                  # or: worker mlflow llm api
+    python -m tools.drill all                  # or: worker mlflow llm api, and the faults of tools/faults.py
+    python -m tools.drill endurance            # ten minutes, and not among all
     python -m tools.drill llm --keep           # leaves the folder to look at
 
 Real servers and commands, in a folder and at loopback ports of their own. Only the LLM is a stand-in: a server of OpenAI's
@@ -15,6 +16,7 @@ Other deaths are the business of tests, which run with the suite: of a rollout (
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import os
 import shutil
@@ -27,10 +29,12 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tools.services import answers
@@ -41,6 +45,8 @@ HOST = "127.0.0.1"
 QUESTIONS = 12
 SECONDS = 1.0
 """How long the LLM takes for an answer."""
+LONGEST = 6000
+"""Characters of a prompt that it can read."""
 PATIENCE = 600.0
 """Seconds that anything may take before the drill is given up; on a free machine a fraction of that."""
 
@@ -60,8 +66,8 @@ class Drill:
         llm = {"engine": "openai", "model": "m", "urls": [f"http://{HOST}:{self.llm_port}/v1"], "structured": "none",
                "concurrency": 2, "retries": 1}  # fmt: skip
         serve = {"models": ["standard"], "episodes": "kept"}
-        params = {"llm": llm, "evaluate": {"bootstrap": 100, "traces": 1}, "serve": serve}
-        (folder / "params.yaml").write_text(json.dumps(params))  # JSON is YAML
+        self.params = {"llm": llm, "evaluate": {"bootstrap": 100, "traces": 1}, "serve": serve}
+        self.configure()
         data = folder / "data" / "atlas"
         data.mkdir(parents=True)
         towns = [f"town{chr(ord('a') + i)}" for i in range(QUESTIONS)]
@@ -70,6 +76,16 @@ class Drill:
         for name, rows in (("corpus", passages), ("train", questions), ("dev", questions), ("test", questions)):
             (data / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         self.command("index", "--dataset", "atlas", "--out", "data/index/atlas")
+
+    def configure(self, **changes: dict[str, Any]) -> None:
+        """Write the settings, some of them changed."""
+        for section, values in changes.items():
+            self.params[section] = self.params[section] | values
+        (self.folder / "params.yaml").write_text(json.dumps(self.params))  # JSON is YAML
+
+    @staticmethod
+    def kill(process: subprocess.Popen[str]) -> None:
+        kill(process)
 
     def environment(self, **more: str) -> dict[str, str]:
         paths = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
@@ -101,8 +117,9 @@ class Drill:
     def evaluation(self, **more: str) -> subprocess.Popen[str]:
         return self.dragoman("evaluate", "--systems", "standard", "--out", "results/drill", **more)
 
-    def llm(self) -> subprocess.Popen[str]:
-        stand_in = ("-m", "tools.drill", "--llm", str(self.llm_port), str(self.folder / "answered"))
+    def llm(self, root: str = "the drill's") -> subprocess.Popen[str]:
+        """A server of an LLM, which says that the model comes from `root`."""
+        stand_in = ("-m", "tools.drill", "--llm", str(self.llm_port), str(self.folder / "answered"), root)
         process = self.start(sys.executable, *stand_in, PYTHONPATH=str(ROOT))
         until(lambda: answers(f"http://{HOST}:{self.llm_port}/v1/models"), "the LLM's server answers")
         return process
@@ -144,16 +161,20 @@ def worker(drill: Drill) -> str:
     drill.stack.callback(lambda: drill.start(*services, "down", *project).wait(PATIENCE))
     drill.ended(drill.start(*services, "up", *project, *ports))
     api = f"http://{HOST}:{ports[1]}/api"
-    deployment = call(f"{api}/deployments/name/rollout/rollout")["id"]
+    login = (drill.folder / ".services" / "prefect.login").read_bytes()
+    headers = {"Authorization": f"Basic {base64.b64encode(login).decode()}", "Prefect-Csrf-Client": "drill"}
+    ask = partial(call, headers=headers)
+    headers["Prefect-Csrf-Token"] = ask(f"{api}/csrf-token?client=drill")["token"]
+    deployment = ask(f"{api}/deployments/name/rollout/rollout")["id"]
     parameters = {"system": "standard", "samples": 1, "limit": QUESTIONS, "out": "results/drill"}
 
     def begin() -> str:
-        return str(call(f"{api}/deployments/{deployment}/create_flow_run", {"parameters": parameters})["id"])
+        return str(ask(f"{api}/deployments/{deployment}/create_flow_run", {"parameters": parameters})["id"])
 
     def end(run: str) -> tuple[str, str]:
         final = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
-        until(lambda: call(f"{api}/flow_runs/{run}")["state"]["type"] in final, "the run ends")
-        state = call(f"{api}/flow_runs/{run}")["state"]
+        until(lambda: ask(f"{api}/flow_runs/{run}")["state"]["type"] in final, "the run ends")
+        state = ask(f"{api}/flow_runs/{run}")["state"]
         return str(state["type"]), str(state["message"])
 
     run = begin()
@@ -276,9 +297,11 @@ def free_port() -> int:
         return port
 
 
-def call(url: str, body: dict[str, Any] | None = None, tries: int = 20) -> Any:
+def call(
+    url: str, body: dict[str, Any] | None = None, tries: int = 20, headers: Mapping[str, str] = MappingProxyType({})
+) -> Any:
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json", **headers})
     try:
         with urllib.request.urlopen(request, timeout=60) as response:
             return json.loads(response.read())
@@ -286,19 +309,23 @@ def call(url: str, body: dict[str, Any] | None = None, tries: int = 20) -> Any:
         if e.code != 503 or not tries:
             raise
     time.sleep(0.5)  # Prefect's database is busy, and clients are to try again
-    return call(url, body, tries - 1)
+    return call(url, body, tries - 1, headers)
 
 
 class LLM(BaseHTTPRequestHandler):
     """A model that reads the town's name in the question, slowly."""
 
     answered: Path
+    root = "the drill's"
 
     def do_GET(self) -> None:
-        self._send({"data": [{"id": "m", "root": "the drill's"}]})
+        self._send({"data": [{"id": "m", "root": self.root}]})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if len(json.dumps(body["messages"])) > LONGEST:
+            self._send({"error": {"message": "This model's maximum context length is exceeded"}}, 400)
+            return
         time.sleep(SECONDS)
         message = {"role": "assistant", "content": "the water"}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
@@ -306,9 +333,9 @@ class LLM(BaseHTTPRequestHandler):
         with self.answered.open("a") as file:  # one short write, which threads do not tear
             file.write(json.dumps(body["messages"]) + "\n")
 
-    def _send(self, value: Any) -> None:
+    def _send(self, value: Any, status: int = 200) -> None:
         data = json.dumps(value).encode()
-        self.send_response(200)
+        self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -338,18 +365,24 @@ def say(line: str) -> None:
 
 def main() -> None:
     if sys.argv[1:2] == ["--llm"]:
-        LLM.answered = Path(sys.argv[3])
+        LLM.answered, LLM.root = Path(sys.argv[3]), sys.argv[4]
         ThreadingHTTPServer((HOST, int(sys.argv[2])), LLM).serve_forever()
-    parser = argparse.ArgumentParser(description="Kill -9 a part of the system at work, and see that nothing is lost.")
-    parser.add_argument("drill", choices=(*DRILLS, "all"), nargs="+")
+    from tools import faults
+
+    drills = DRILLS | faults.FAULTS
+    alone = {"endurance": faults.endurance}
+    parser = argparse.ArgumentParser(
+        description="Kill or attack a part of the system at work, and see what comes of it."
+    )
+    parser.add_argument("drill", choices=(*drills, *alone, "all"), nargs="+")
     parser.add_argument("--keep", action="store_true", help="leave the folders, with the logs")
     options = parser.parse_args()
     failures = 0
-    for name in DRILLS if "all" in options.drill else options.drill:
+    for name in drills if "all" in options.drill else options.drill:
         started = time.monotonic()
         try:
             with prepared(options.keep) as drill:
-                outcome = f"ok      {DRILLS[name](drill)}"
+                outcome = f"ok      {(drills | alone)[name](drill)}"
         except (Failed, OSError, subprocess.TimeoutExpired) as e:
             outcome, failures = f"FAILED  {type(e).__name__}: {e}", failures + 1
         say(f"{name:<7} {time.monotonic() - started:4.0f} s  {outcome}")
@@ -357,4 +390,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    from tools import drill as module  # the one that the drills import: its classes are theirs
+
+    module.main()

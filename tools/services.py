@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from dragoman import tracking
 BIN = Path(sys.executable).parent
 HOST = "127.0.0.1"
 POOL = "dragoman"
+LIMIT = "dvc"
 START = 180.0
 """Seconds that a server may take to answer."""
 STOP = 30.0
@@ -53,12 +55,19 @@ class Services:
             "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
             "PREFECT_HOME": str(project / ".prefect"),
             "PREFECT_API_URL": f"{self.prefect_url}/api",
+            # who may start a flow runs commands as you, and a page in a browser reaches loopback
+            "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
+            "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": self.prefect_url,
+            # in memory, leases are lost with the server, and a slot that was taken then is never given back
+            "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
         }  # fmt: skip
+        self.login = self.folder / "prefect.login"
 
     def up(self) -> None:
         """Start what does not run, register the deployments, and say where everything is."""
         self._refuse_other_ports()
         self.folder.mkdir(exist_ok=True)
+        self._log_in()
         (self.project / "mlruns").mkdir(exist_ok=True)
         self._serve(
             "prefect",
@@ -76,9 +85,13 @@ class Services:
         self._serve(
             "mlflow", f"{self.mlflow_url}/health", "server", "--host", HOST, "--port", str(self.mlflow_port), "--workers", "1",
             "--backend-store-uri", store, "--default-artifact-root", artifacts,
+            "--allowed-hosts", f"{HOST}:{self.mlflow_port},localhost:{self.mlflow_port}",
+            "--cors-allowed-origins", self.mlflow_url,
         )  # fmt: skip
         self._run("work-pool", "create", POOL, "--type", "process", "--overwrite")
-        self._run("gcl", "create", "dvc", "--limit", "1", already="already exists")
+        self._run("gcl", "create", LIMIT, "--limit", "1", already="already exists")
+        if not self._runs_under_way():
+            self._run("gcl", "update", LIMIT, "--active-slots", "0")  # whoever had taken it is dead
         self._run("deploy", "--all")
         if self._running("worker") is None:
             self._start(
@@ -87,12 +100,35 @@ class Services:
         say(f"Prefect  {self.prefect_url}")
         say(f"MLflow   {self.mlflow_url}")
         say(f"worker   of the pool {POOL}; log {self.folder / 'worker.log'}")
-        say(f"run one: PREFECT_API_URL={self.prefect_url}/api {BIN / 'prefect'} deployment run retrain/nightly")
+        say(f"login    {self.login}; Prefect's pages ask for what is in it")
+        say(
+            f'run one: PREFECT_API_AUTH_STRING="$(cat {self.login})" PREFECT_API_URL={self.prefect_url}/api '
+            f"{BIN / 'prefect'} deployment run retrain/nightly"
+        )
 
     def down(self) -> None:
         """End what `up` has started: the worker first, so that its runs can report to the server."""
         ended = [name for name in ("worker", "mlflow", "prefect") if self._end(name)]
         say(f"ended: {', '.join(ended)}" if ended else "nothing was running")
+
+    def _runs_under_way(self) -> bool:
+        """Whether a flow runs in this project. It is a process of its own, which outlives its worker."""
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if "prefect" in " ".join(process.cmdline()) and process.cwd() == str(self.project):
+                    words = process.cmdline()
+                    if "flow-run" in words or any("engine" in word for word in words):
+                        return True
+        return False
+
+    def _log_in(self) -> None:
+        """Let Prefect's server, and all that we start beside it, share a secret. It is made once, and only we can read it."""
+        with suppress(FileExistsError):
+            descriptor = os.open(self.login, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            os.write(descriptor, f"dragoman:{secrets.token_urlsafe(24)}".encode())
+            os.close(descriptor)
+        login = self.login.read_text()
+        self.environment |= {"PREFECT_SERVER_API_AUTH_STRING": login, "PREFECT_API_AUTH_STRING": login}
 
     def _refuse_other_ports(self) -> None:
         """What runs stays where it is: half of it at new ports would be a worker that asks a server which is not there."""

@@ -244,3 +244,13 @@ def test_deployments_name_flows_and_refuse_overlap():
         assert deployment["concurrency_limit"] == {"limit": 1, "collision_strategy": "CANCEL_NEW"}
         for schedule in deployment.get("schedules", []):
             assert schedule["timezone"] and len(schedule["cron"].split()) == 5
+
+
+async def test_a_place_that_nobody_gives_back_ends_the_wait_and_says_what_to_do(project, monkeypatch):
+    monkeypatch.setattr(commands, "WAIT", 1.0)
+    async with commands.exclusive_access():
+        with pytest.raises(commands.StillTaken, match="`make up` frees it"):
+            async with commands.exclusive_access():
+                pass
+    async with commands.exclusive_access():  # it was given back
+        pass

@@ -64,8 +64,24 @@ def test_from_up_to_a_finished_run_to_down(project):
         assert moved.returncode == 1 and records(project.folder) == first
         assert f"mlflow at http://127.0.0.1:{ports[3]}" in moved.stderr and "make down" in moved.stderr
 
-        api = httpx.Client(base_url=f"http://127.0.0.1:{ports[1]}/api", timeout=30)
+        url = f"http://127.0.0.1:{ports[1]}/api"
+        login = project.folder / ".services/prefect.login"
+        assert login.stat().st_mode & 0o777 == 0o600
+        foreign = {"Origin": "http://evil.example"}
+        strange = httpx.post(f"{url}/deployments/filter", json={}, headers=foreign)
+        assert strange.status_code == 401 and "access-control-allow-origin" not in strange.headers
+        api = httpx.Client(base_url=url, timeout=30, auth=tuple(login.read_text().split(":")), headers=foreign)
+        unproven = api.post("/deployments/filter", json={})
+        assert unproven.status_code == 403 and "access-control-allow-origin" not in unproven.headers
+        token = api.get("/csrf-token", params={"client": "test"}).json()["token"]
+        api.headers |= {"Prefect-Csrf-Token": token, "Prefect-Csrf-Client": "test"}
+        tracking = f"http://127.0.0.1:{ports[3]}/api/2.0/mlflow/experiments/create"
+        assert httpx.post(tracking, json={"name": "x"}, headers=foreign).status_code == 403
+        assert httpx.post(tracking, json={"name": "x"}, headers={"Host": "evil.example"}).status_code == 403
         assert httpx.get(f"http://127.0.0.1:{ports[3]}/health").text == "OK"
+        limit = "/v2/concurrency_limits/dvc"
+        assert api.patch(limit, json={"active_slots": 1}).status_code in (200, 204)  # as a dead run leaves it
+        assert services("up").returncode == 0 and api.get(limit).json()["active_slots"] == 0
         deployments = {d["name"]: d for d in api.post("/deployments/filter", json={}).json()}
         assert set(deployments) == {"nightly", "weekly", "train", "synthesize", "rollout"}
         nightly = deployments["nightly"]

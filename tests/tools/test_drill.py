@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import socket
+import subprocess
+import sys
 import threading
 import urllib.request
 from http.server import ThreadingHTTPServer
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import drill
+from tools import drill, faults
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,6 +29,22 @@ def test_the_tests_that_it_leaves_the_rest_to_do_kill():
     assert len(named) == 4
     for path in named:
         assert re.search(r"SIGKILL|\.kill\(\)", (ROOT / path).read_text()), path
+
+
+def test_the_guide_names_each_fault_and_make_runs_them_all():
+    guide = (ROOT / "docs" / "operations.md").read_text()
+    assert all(f"| `{name}` |" in guide for name in (*faults.FAULTS, "endurance"))
+    assert "-m tools.drill all" in (ROOT / "Makefile").read_text()
+
+
+@pytest.mark.process
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", [name for name in faults.FAULTS if name != "login"])  # its test is in tests/flows
+def test_a_fault_is_survived(name):
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.drill", name], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 and " ok " in done.stdout, done.stdout + done.stderr
 
 
 def test_the_llm_notes_what_it_has_answered(tmp_path, monkeypatch):
@@ -50,6 +68,7 @@ def test_a_drill_that_fails_is_seen_in_the_exit_code(monkeypatch, capsys):
 
     monkeypatch.setattr(drill.Drill, "__init__", lambda *_: None)
     monkeypatch.setattr(drill, "DRILLS", {"llm": broken, "api": lambda _: "all is well"})
+    monkeypatch.setattr(faults, "FAULTS", {})
     monkeypatch.setattr("sys.argv", ["drill", "all"])
     with pytest.raises(SystemExit) as ended:
         drill.main()

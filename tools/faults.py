@@ -1,0 +1,318 @@
+"""Drills in which nothing dies: a part is swapped, hangs or is attacked. `tools/drill.py` runs them.
+
+Each takes a `Drill`, a project of twelve questions with real servers, and says in a line what it has seen.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psutil
+
+from tools.drill import HOST, PATIENCE, QUESTIONS, ROOT, SECONDS, Drill, call, free_port, must, until
+from tools.services import answers
+
+DEADLINE = 4.0
+"""Of the endpoint in these drills, in seconds."""
+BODY = 2.0
+"""How long it waits for a body."""
+TOWN = "What is the river of towna?"
+
+
+class Endpoint:
+    """An endpoint of a drill's project."""
+
+    def __init__(self, drill: Drill, **settings: Any) -> None:
+        self.port = free_port()
+        self.url = f"http://{HOST}:{self.port}"
+        drill.configure(serve={"deadline_s": DEADLINE, "body_s": BODY, **settings})
+        self.process = drill.dragoman("serve", "--dataset", "atlas", "--port", str(self.port))
+        until(lambda: answers(f"{self.url}/readyz"), "the endpoint is ready")
+
+    def ask(self, question: str = TOWN) -> dict[str, Any]:
+        """The answer. An error of the server is raised."""
+        body = {"model": "standard", "messages": [{"role": "user", "content": question}]}
+        answer: dict[str, Any] = call(f"{self.url}/v1/chat/completions", body, tries=0)
+        return answer
+
+    def status(self, question: str = TOWN) -> int:
+        try:
+            self.ask(question)
+        except urllib.error.HTTPError as e:
+            return e.code
+        return 200
+
+    def cites(self, question: str) -> list[str]:
+        return [citation["id"] for citation in self.ask(question)["dragoman"]["citations"]]
+
+
+def swap(drill: Drill) -> str:
+    """Another model takes the name and the URL of the LLM. What the old one has answered is nobody's answer any more."""
+    server = drill.llm("A")
+    drill.ended(drill.evaluation())
+    must(drill.answered.total() == QUESTIONS, f"{drill.answered.total()} questions were asked, not {QUESTIONS}")
+    drill.ended(drill.evaluation())
+    must(drill.answered.total() == QUESTIONS, "questions were asked again though nothing had changed")
+    drill.kill(server)
+    drill.llm("B")
+    drill.ended(drill.evaluation())
+    asked = drill.answered.total() - QUESTIONS
+    must(asked == QUESTIONS, f"{asked} of {QUESTIONS} questions were put to the new model")
+    return f"all {asked} questions were put to the new model, and none twice to the old one"
+
+
+def hang(drill: Drill) -> str:
+    """The LLM hangs. The endpoint says so within two deadlines, and is ready when the LLM goes on."""
+    server, endpoint = drill.llm(), Endpoint(drill)
+    must(endpoint.status() == 200, "no answer")
+    os.killpg(server.pid, signal.SIGSTOP)
+    started = time.monotonic()
+    with ThreadPoolExecutor(3) as pool:
+        statuses = list(pool.map(lambda _: endpoint.status(), range(3)))
+    must(statuses == [504] * 3, f"three questions ended with {statuses}")
+    until(lambda: not answers(f"{endpoint.url}/readyz"), "it is not ready")
+    seen = time.monotonic() - started
+    must(seen < 2 * DEADLINE + 3, f"that took {seen:.0f} s")
+    os.killpg(server.pid, signal.SIGCONT)
+    until(lambda: answers(f"{endpoint.url}/readyz"), "it is ready again")
+    must(endpoint.status() == 200, "no answer after it went on")
+    return f"not ready {seen:.1f} s after the LLM stopped, ready when it went on"
+
+
+def index(drill: Drill) -> str:
+    """The index is built again under retriever and endpoint. Both change over; no question fails meanwhile."""
+    drill.llm()
+    port = free_port()
+    drill.dragoman("serve-retriever", "--index", "data/index/atlas", "--port", str(port))
+    until(lambda: answers(f"http://{HOST}:{port}/healthz"), "the retriever answers")
+    endpoint = Endpoint(drill)
+    endpoint.process.terminate()
+    endpoint.process.wait(PATIENCE)
+    endpoint.process = drill.dragoman("serve", "--index", f"http://{HOST}:{port}", "--port", str(endpoint.port))
+    until(lambda: answers(f"{endpoint.url}/readyz"), "the endpoint is ready")
+    question = "What is the river of newville?"
+    must("newville" not in endpoint.cites(question), "the passage was there before")
+    with (drill.folder / "data/atlas/corpus.jsonl").open("a") as corpus:
+        corpus.write(
+            json.dumps({"id": "newville", "title": "newville", "text": "The river of newville is the Niva."}) + "\n"
+        )
+    drill.command("index", "--dataset", "atlas", "--out", "data/index/atlas")
+    started, asked = time.monotonic(), 0
+    while "newville" not in endpoint.cites(question):  # an error would be raised
+        asked += 1
+        must(time.monotonic() - started < 60, "the new index is not searched after 60 s")
+    return (
+        f"the new passage was found after {time.monotonic() - started:.0f} s, and none of {asked + 2} questions failed"
+    )
+
+
+def storm(drill: Drill) -> str:
+    """160 clients leave at once. The next one waits no longer than it would have without them."""
+    drill.llm()
+    endpoint = Endpoint(drill, deadline_s=60)
+    alone = _seconds(lambda: endpoint.ask(TOWN))
+    body = json.dumps({"model": "standard", "messages": [{"role": "user", "content": TOWN}]})
+
+    def leave(_: int) -> None:
+        connection = http.client.HTTPConnection(HOST, endpoint.port, timeout=30)
+        connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+        time.sleep(0.05)
+        connection.close()
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(leave, range(160)))
+    after = _seconds(lambda: endpoint.ask(TOWN))
+    must(after < 2 * alone + SECONDS, f"{alone:.1f} s alone, {after:.1f} s after the storm")
+    return f"{alone:.1f} s alone, {after:.1f} s after 160 clients had left"
+
+
+def bodies(drill: Drill) -> str:
+    """Half bodies and endless ones. Connections are closed in time, and memory does not grow."""
+    drill.llm()
+    endpoint, port = Endpoint(drill), free_port()
+    retriever = drill.dragoman("serve-retriever", "--index", "data/index/atlas", "--port", str(port))
+    until(lambda: answers(f"http://{HOST}:{port}/healthz"), "the retriever answers")
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 900\r\n\r\n{"
+    halves = [socket.create_connection((HOST, endpoint.port)) for _ in range(200)]
+    for number, half in enumerate(halves):
+        half.sendall(head if number % 2 else head[:40])
+    started = time.monotonic()
+    for half in halves:
+        half.settimeout(max(0.1, 3 * BODY + 10 - (time.monotonic() - started)))
+        while half.recv(4096):
+            pass
+    closed = time.monotonic() - started
+    must(endpoint.status() == 200, "no answer afterwards")
+
+    memory = psutil.Process(retriever.pid).memory_info().rss
+    connection = http.client.HTTPConnection(HOST, port, timeout=60)
+    connection.putrequest("POST", "/v1/search")
+    connection.putheader("Content-Type", "application/json")
+    connection.putheader("Content-Length", str(400 << 20))
+    connection.endheaders()
+    try:
+        for _ in range(400):
+            connection.send(b"x" * (1 << 20))
+    except OSError:
+        pass  # it has been refused
+    grown = (psutil.Process(retriever.pid).memory_info().rss - memory) >> 20
+    must(grown < 64, f"the retriever has grown by {grown} MiB")
+    return f"200 halves were closed after {closed:.1f} s; 400 MiB made the retriever grow by {max(grown, 0)} MiB"
+
+
+def poison(drill: Drill) -> str:
+    """Passages that no model can read whole, and a number that would fill memory."""
+    drill.llm()
+    rows = [
+        {"id": "endless", "title": "towna " + "t" * 30_000, "text": "The river of towna."},
+        {"id": "spaceless", "title": "towna", "text": "river" * 4000},
+    ]
+    with (drill.folder / "data/atlas/corpus.jsonl").open("a") as corpus:
+        corpus.write("".join(json.dumps(row) + "\n" for row in rows))
+    drill.command("index", "--dataset", "atlas", "--out", "data/index/atlas")
+    endpoint = Endpoint(drill)
+    cited = endpoint.cites(TOWN)
+    must("endless" in cited, f"the passage was not found, but {cited}")
+    number = '<http://a/{}> <http://a/p> "1E+999999999"^^<http://www.w3.org/2001/XMLSchema#decimal> .\n'
+    (drill.folder / "poison.nt").write_text("".join(number.format(i) for i in range(10)))
+    limited = f"ulimit -v 8000000; exec {sys.executable} -c 'from dragoman.cli import main; main()' sparql 'SELECT * {{?s ?p ?o}}' --graph poison.nt"
+    process = drill.start("bash", "-c", limited)
+    said = drill.ended(process, 2)
+    must("poison.nt:1" in said, f"the line is not named: {said[-300:]}")
+    return "the question was answered, and the number refused by file and line"
+
+
+def tags(drill: Drill) -> str:
+    """Whoever may write into MLflow names a folder of this machine. It is not opened, and not removed."""
+    precious = drill.folder / "data" / "precious"
+    precious.mkdir()
+    (precious / "letters").write_text("mine")
+    code = """
+from pathlib import Path
+from dragoman import tracking
+from dragoman.registry.policy import publish
+from dragoman.registry.versions import MODEL, Registry
+made = Path("made"); made.mkdir()
+(made / "model.safetensors").write_bytes(b"weights"); (made / "config.json").write_text("{}")
+registry = Registry()
+registry.promote(registry.register(publish(made, Path("results/rl"), {"stage": "rl", "system": "c3po"})), None)
+tracking.tag_version(MODEL, 1, {"policy": "../../data/precious", "folder": "data/precious", "run": "../../data/precious"})
+tracking.tag_version(MODEL, 1, {"content": "../../data/precious"})
+"""
+    drill.ended(drill.start(sys.executable, "-c", code))
+    said = drill.command("lineage", "champion", expected=2)
+    must("no SHA-256" in said, f"it was not refused by name: {said[-300:]}")
+    must((precious / "letters").read_text() == "mine", "the folder has been touched")
+    subprocess.run(["make", "--file", ROOT / "Makefile", "clean"], cwd=drill.folder, check=True, capture_output=True)
+    kept = list((drill.folder / "mlruns/policies").glob("*/policy.json"))
+    must(len(kept) == 1, "`make clean` has taken the weights of a version")
+    return "the tag was refused, the folder is intact, and the weights outlive `make clean`"
+
+
+def login(drill: Drill) -> str:
+    """A page in a browser, or another user, reaches Prefect and MLflow. Neither can start or write anything."""
+    for name in ("flows", "prefect.yaml"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, drill.folder / name)
+    ports = ("--prefect-port", str(free_port()), "--mlflow-port", str(free_port()))
+    services, project = (sys.executable, ROOT / "tools" / "services.py"), ("--project", str(drill.folder))
+    drill.stack.callback(lambda: drill.start(*services, "down", *project).wait(PATIENCE))
+    drill.ended(drill.start(*services, "up", *project, *ports))
+    flows = f"http://{HOST}:{ports[1]}/api/deployments/filter"
+    runs = f"http://{HOST}:{ports[3]}/api/2.0/mlflow/experiments/create"
+    credentials = base64.b64encode((drill.folder / ".services/prefect.login").read_bytes()).decode()
+    tried = {
+        "Prefect, a stranger": _refusal(flows, {}),
+        "Prefect, a browser that is logged in": _refusal(flows, {"Authorization": f"Basic {credentials}"}),
+        "MLflow, a browser": _refusal(runs, {}),
+    }
+    for who, (status, origin) in tried.items():
+        must(status in (401, 403) and origin is None, f"{who}: status {status}, CORS {origin}")
+    return "; ".join(f"{who}: {status}" for who, (status, _) in tried.items())
+
+
+def writers(drill: Drill) -> str:
+    """Two commands write to one folder, and a file has a torn end. One ends, and every line can be read."""
+    drill.llm()
+    command = ("rollout", "--system", "standard", "--samples", "1", "--out", "results/both")
+    first = drill.dragoman(*command)
+    until(lambda: drill.answered.total() > 0, "the first is at work")
+    said = drill.command(*command, expected=2)
+    must(f"process {first.pid}" in said, f"the other one is not named: {said[-300:]}")
+    drill.ended(first)
+    for line in (drill.folder / "results/both/episodes.jsonl").read_text().splitlines():
+        json.loads(line)
+    kept = drill.folder / "kept" / "episodes.jsonl"
+    kept.parent.mkdir()
+    kept.write_text('{"whole": 1}\n{"torn": "by a ki')
+    endpoint = Endpoint(drill, episodes="kept")
+    must(endpoint.status() == 200, "no answer")
+    until(lambda: len(kept.read_text().splitlines()) == 2, "the episode is kept")
+    rows = [json.loads(line) for line in kept.read_text().splitlines()]
+    must("question" in rows[1], "the line after the torn one is no episode")
+    return "the second writer ended and named the first; every line can be read"
+
+
+def endurance(drill: Drill, seconds: float = 600) -> str:
+    """64 clients for ten minutes, while the index is built again and again and the LLM is restarted."""
+    server, endpoint = drill.llm(), Endpoint(drill, deadline_s=60)
+    with ThreadPoolExecutor(64) as pool:
+        end = time.monotonic() + seconds
+
+        def client(number: int) -> list[int]:
+            seen = []
+            while time.monotonic() < end:
+                seen.append(endpoint.status(f"What is the river of town{chr(ord('a') + number % QUESTIONS)}?"))
+            return seen
+
+        clients = [pool.submit(client, number) for number in range(64)]
+        time.sleep(seconds / 10)
+        memory = psutil.Process(endpoint.process.pid).memory_info().rss
+        while time.monotonic() < end - seconds / 10:
+            drill.command("index", "--dataset", "atlas", "--out", "data/index/atlas")
+            drill.kill(server)
+            server = drill.llm()
+            time.sleep(seconds / 10)
+        statuses = [status for done in clients for status in done.result()]
+    grown = psutil.Process(endpoint.process.pid).memory_info().rss / memory - 1
+    bad = [status for status in statuses if status not in (200, 429)]
+    must(not bad, f"{len(bad)} of {len(statuses)} requests failed: {sorted(set(bad))}")
+    must(grown < 0.05, f"memory grew by {grown:.0%}")
+    return f"{len(statuses)} requests, none failed; memory grew by {grown:.1%}"
+
+
+FAULTS: dict[str, Callable[[Drill], str]] = {
+    "swap": swap, "hang": hang, "index": index, "storm": storm, "bodies": bodies, "poison": poison, "tags": tags,
+    "login": login, "writers": writers,
+}  # fmt: skip
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.monotonic()
+    work()
+    return time.monotonic() - started
+
+
+def _refusal(url: str, headers: dict[str, str]) -> tuple[int, str | None]:
+    """What a page of another origin is answered: the status, and the origin that may read it."""
+    sent = {"Content-Type": "application/json", "Origin": "http://evil.example", **headers}
+    request = urllib.request.Request(url, b'{"name": "x"}', sent)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return response.status, response.headers.get("access-control-allow-origin")
+    except urllib.error.HTTPError as e:
+        return e.code, e.headers.get("access-control-allow-origin")
