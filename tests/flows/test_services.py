@@ -69,7 +69,8 @@ def test_from_up_to_a_finished_run_to_down(project):
         assert login.stat().st_mode & 0o777 == 0o600
         foreign = {"Origin": "http://evil.example"}
         strange = httpx.post(f"{url}/deployments/filter", json={}, headers=foreign)
-        assert strange.status_code == 401 and "access-control-allow-origin" not in strange.headers
+        assert httpx.get(f"{url}/admin/version").status_code == 401
+        assert strange.status_code in (401, 403) and "access-control-allow-origin" not in strange.headers
         api = httpx.Client(base_url=url, timeout=30, auth=tuple(login.read_text().split(":")), headers=foreign)
         unproven = api.post("/deployments/filter", json={})
         assert unproven.status_code == 403 and "access-control-allow-origin" not in unproven.headers
