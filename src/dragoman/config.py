@@ -23,6 +23,7 @@ from dragoman.serving.settings import ServeParams
 from dragoman.synthesis.settings import SynthesizeParams
 from dragoman.systems import build, profile_settings, system_names
 from dragoman.training.settings import (
+    ChainParams,
     DebateParams,
     LabelParams,
     PairsParams,
@@ -60,15 +61,16 @@ class Params(RuntimeParams):
     ablations: tuple[str, ...] = ()
     """Which of the paper's ablations the pipeline runs; see `dragoman ablate --help`."""
     pairs: PairsParams = PairsParams()
-    debates: tuple[str, ...] = ()
-    """The datasets on which the pipeline makes snapshots and labels for MAPS: stages `debate` and `label`."""
+    chains: tuple[str, ...] = ()
+    """The datasets on which the pipeline trains each agent of MAPS by itself: stage `chain`."""
+    chain: ChainParams = ChainParams()
     debate: DebateParams = DebateParams()
     label: LabelParams = LabelParams()
 
     @model_validator(mode="after")
     def _names_are_known(self) -> Params:
         named = [("datasets", name) for name in self.datasets]
-        named += [("debates", name) for name in self.debates]
+        named += [("chains", name) for name in self.chains]
         named += [
             ("train.dataset", self.train.dataset),
             ("promote.dataset", self.promote.dataset or self.train.dataset),

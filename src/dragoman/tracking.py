@@ -9,8 +9,9 @@ import re
 import sqlite3
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from dragoman.core.errors import UserError
 from dragoman.rollout.record import Call, Episode, Node
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient
+    from mlflow import ActiveRun, MlflowClient
 
 EXPERIMENT = "dragoman"
 _PLACES = (
@@ -28,6 +29,8 @@ _PLACES = (
 )  # fmt: skip
 """Where MLflow's store has paths of artifacts."""
 SPAN_TYPES = {"ask": "CHAT_MODEL", "search": "RETRIEVER"}
+_above: ContextVar[str | None] = ContextVar("above", default=None)
+"""The id of the run under which others are recorded; see `grouped`."""
 
 
 def server() -> str | None:
@@ -71,6 +74,36 @@ def follow_folder(folder: Path | str = "mlruns") -> None:
             )
 
 
+@contextmanager
+def grouped(
+    name: str, key: str, folder: Path | str = "mlruns", *, tags: Mapping[str, str], parameters: Mapping[str, Any]
+) -> Iterator[str]:
+    """Record what is recorded meanwhile under one run. It is that of an earlier process with the same `key`, or a new one.
+
+    Yields:
+        Its id. It is running until this ends, and has failed where this fails.
+    """
+    import mlflow
+
+    start(folder)
+    client, experiment = mlflow.MlflowClient(), mlflow.get_experiment_by_name(EXPERIMENT)
+    known = client.search_runs([experiment.experiment_id], f"tags.`group` = '{key}'", max_results=1)
+    if known:
+        run_id = known[0].info.run_id
+        client.update_run(run_id, status="RUNNING")
+    else:
+        run_id = client.create_run(experiment.experiment_id, run_name=name, tags={**tags, "group": key}).info.run_id
+        for parameter, value in flatten(parameters).items():
+            client.log_param(run_id, parameter, str(value)[:6000])
+    above, status = _above.set(run_id), "FAILED"
+    try:
+        yield run_id
+        status = "FINISHED"
+    finally:
+        _above.reset(above)
+        client.set_terminated(run_id, status)
+
+
 def log_evaluation(
     dataset: str,
     system: str,
@@ -87,7 +120,7 @@ def log_evaluation(
     """
     import mlflow
 
-    with mlflow.start_run(run_name=f"evaluate {dataset} {system}") as run:
+    with _run(f"evaluate {dataset} {system}") as run:
         mlflow.set_tags({"stage": "evaluate", "dataset": dataset, "system": system, "git.revision": git_revision()})
         mlflow.log_params({key: str(value)[:6000] for key, value in flatten(parameters).items()})
         mlflow.log_metrics({_metric_name(name): float(v) for name, v in flatten(summary).items() if _is_number(v)})
@@ -116,7 +149,7 @@ def log_training(
     import mlflow
     from mlflow.entities import Metric
 
-    with mlflow.start_run(run_name=f"{stage} {out.name}") as run:
+    with _run(f"{stage} {out.name}") as run:
         mlflow.set_tags({"stage": stage, "policy": str(metrics.get("policy", "")), "git.revision": git_revision()})
         mlflow.log_params({key: str(value)[:6000] for key, value in flatten(parameters).items()})
         now = int(time.time() * 1000)
@@ -141,7 +174,7 @@ def log_validation(report: Mapping[str, Any], *, parameters: Mapping[str, Any]) 
     """Record a validation as a run: its figures, and the report to read. Returns the run's id."""
     import mlflow
 
-    with mlflow.start_run(run_name="validate") as run:
+    with _run("validate") as run:
         mlflow.set_tags({"stage": "validate", "git.revision": git_revision()})
         mlflow.log_params(flatten(parameters))
         mlflow.log_metrics({key: float(value) for key, value in report["metrics"].items()})
@@ -154,7 +187,7 @@ def log_synthesis(out: Path, *, parameters: Mapping[str, Any]) -> str:
     """Record a synthetic set: its settings, what was kept and refused, and the card. Returns the run's id."""
     import mlflow
 
-    with mlflow.start_run(run_name="synthesize") as run:
+    with _run("synthesize") as run:
         mlflow.set_tags({"stage": "synthesize", "git.revision": git_revision()})
         mlflow.log_params(flatten(parameters))
         figures = flatten(json.loads((out / "metrics.json").read_text(encoding="utf-8")))
@@ -177,7 +210,7 @@ def log_decision(
     """Record a promotion, a refusal or a rollback as a run, with the files that show why. Returns the run's id."""
     import mlflow
 
-    with mlflow.start_run(run_name=name) as run:
+    with _run(name) as run:
         mlflow.set_tags({**tags, "git.revision": git_revision()})
         mlflow.log_params({key: str(value)[:6000] for key, value in flatten(parameters).items()})
         mlflow.log_metrics(dict(metrics))
@@ -381,6 +414,13 @@ def _quiet() -> None:
 def _metric_name(name: str) -> str:
     """As MLflow takes it: a score may be an expression, such as `0.8 * nuggets`."""
     return re.sub(r"[^\w\-. /]+", "_", name)
+
+
+def _run(run_name: str) -> ActiveRun:
+    """A new run, under that of `grouped` where there is one."""
+    import mlflow
+
+    return mlflow.start_run(run_name=run_name, parent_run_id=_above.get())
 
 
 def _is_number(value: Any) -> bool:

@@ -3,86 +3,27 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from command import run
-from fastapi import FastAPI
-from openai_stub import serving
+from towns import make_towns, river_llm
 
 from dragoman.core import files
 from dragoman.registry.policy import find_policy
 from dragoman.rollout.store import read_episodes
 
-BROOKS = ("Alder", "Birk", "Cole", "Dun", "Esk", "Fal", "Gill", "Holm", "Irt")
-PARAMS = """
-datasets: [towns]
-corpus: {{towns: {{source: corpus.jsonl}}}}
-train: {{system: maps, dataset: towns, algorithm: grpo}}
-systems: {{maps: {{decide: marks, k: 2, max_rounds: 1, proxy_words: 12}}}}
-llm: {{engine: openai, model: m, urls: ["{url}"], structured: none}}
-proxy: {{engine: transformers, model: "{model}", max_model_len: 1024}}
-seeds: {{questions: 3, exploration: {{oracle: true, noise: 0.2, answers: false}}}}
-sft: {{adapter: {{rank: 4, alpha: 8}}, batch_size: 4, epochs: 1, rounds: 1, visits: 2, dev_questions: 2}}
-rl:
-  iterations: 1
-  questions: 2
-  exploration: {{breadth: [2], force: 1}}
-  adapter: {{rank: 4, alpha: 8}}
-  batch_size: 4
-  bf16: false
-  dev_questions: 2
-  dev_every: 1
-  guards: {{max_kl: 10}}
-evaluate: {{limit: 3, bootstrap: 100, traces: 1}}
-"""
-
 
 @pytest.fixture(scope="module")
 def llm() -> Iterator[str]:
-    app = FastAPI()
-
-    @app.get("/v1/models")
-    async def models() -> dict:
-        return {"data": [{"id": "m", "root": "/m"}]}
-
-    @app.post("/v1/chat/completions")
-    async def chat(body: dict) -> dict:
-        river = re.search(r"flows into (River \d+)", body["messages"][-1]["content"])
-        message = {"role": "assistant", "content": river[1] if river else "I do not know"}
-        n = body.get("n") or 1
-        choices = [{"index": i, "message": message, "finish_reason": "stop"} for i in range(n)]
-        usage = {"prompt_tokens": 7, "completion_tokens": 2}
-        return {"model": "m", "choices": choices, "usage": usage}
-
-    with serving(app) as url:
+    with river_llm() as url:
         yield url
 
 
 @pytest.fixture
 def project(tmp_path, monkeypatch, llm, tiny_model) -> Path:
-    """Towns on brooks that flow into rivers: two hops."""
-    (tmp_path / "conf").mkdir()
-    (tmp_path / "conf" / "cpu.yaml").write_text("{}")
-    (tmp_path / "params.yaml").write_text(PARAMS.format(url=llm, model=tiny_model))
-    passages = [
-        passage
-        for i, brook in enumerate(BROOKS)
-        for passage in (
-            {"id": f"t{i}", "title": f"Town {i}", "text": f"The town lies on {brook}."},
-            {"id": f"b{i}", "title": brook, "text": f"It flows into River {i + 70}."},
-        )
-    ]
-    files.write(tmp_path / "data/towns/corpus.jsonl", passages)
-    asked = [
-        {"id": f"q{i}", "question": f"Where does the water of Town {i} go?", "answers": [f"River {i + 70}"]}
-        | {"supporting_ids": [f"t{i}", f"b{i}"]}
-        for i in range(9)
-    ]
-    for i, split in enumerate(("train", "dev", "test")):
-        files.write(tmp_path / f"data/towns/{split}.jsonl", asked[3 * i : 3 * i + 3])
+    make_towns(tmp_path, llm, tiny_model)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

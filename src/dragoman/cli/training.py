@@ -7,6 +7,7 @@ from typing import Any
 
 from dragoman.cli.command import ALLOW_MISMATCH, SEED, SYSTEM, Alias, command
 from dragoman.cli.evaluation import show
+from dragoman.pipeline import chain as chain_stage
 from dragoman.pipeline import debate as debate_stage
 from dragoman.pipeline import label as label_stage
 from dragoman.pipeline import pair as pair_stage
@@ -90,10 +91,7 @@ async def debate(project: Project, options: debate_stage.Options) -> None:
     Example: dragoman debate
     Example: dragoman debate --set debate.by=llm --set maps.k=3 --out results/debate-3
     """
-    metrics, out = await debate_stage.run(project, options), options.folder(project)
-    rounds = ", ".join(f"{count} of round {n}" for n, count in metrics["rounds"].items())
-    print(f"{metrics['questions']} questions, {metrics['snapshots']} snapshots: {rounds}")
-    print(f"{out}/snapshots.jsonl, episodes.jsonl, metrics.json")
+    _show_debate(await debate_stage.run(project, options), options.folder(project))
 
 
 @command(SEED, ALLOW_MISMATCH, track=True)
@@ -103,10 +101,30 @@ async def label(project: Project, options: label_stage.Options) -> None:
     Example: dragoman label
     Example: dragoman label --snapshots results/debate-3/snapshots.jsonl --policy results/maps/query --out results/label-3
     """
-    metrics, out = await label_stage.run(project, options), options.folder(project)
-    kinds = ", ".join(f"{count} {kind}" for kind, count in metrics["kinds"].items())
-    print(f"{metrics['snapshots']} snapshots: {kinds}, {metrics['dropped']} on which answers differ")
-    print(f"{out}/samples.parquet, metrics.json")
+    _show_label(await label_stage.run(project, options), options.folder(project))
+
+
+@command(SEED, arguments=("steps",), track=True)
+async def chain(project: Project, options: chain_stage.Options) -> None:
+    """Train each agent of MAPS by itself, from debate to evaluation: all steps, or those that are named.
+
+    Example: dragoman chain
+    Example: dragoman chain answer-1 --dataset mine --out results/chain/mine
+    """
+    out = options.folder(project)
+    for step, metrics in (await chain_stage.run(project, options)).items():
+        reward = chain_stage.settings(project, step, options.dataset).params.train.reward
+        match step:
+            case "debate":
+                _show_debate(metrics, out / step)
+            case "label":
+                _show_label(metrics, out / step)
+            case "judge":
+                _show_sft(metrics, out / step, reward)
+            case "evaluate":
+                show(metrics, out / step)
+            case _:
+                _show_rl(metrics, out / step, reward)
 
 
 @command(SEED, name="warm-up", track=True)
@@ -129,6 +147,18 @@ async def pair(project: Project, options: pair_stage.Options) -> None:
     metrics, out = await pair_stage.run(project, options), options.folder(project)
     _show_rl(metrics["rl"], out / "rl", project.params.train.reward)
     show(metrics["evaluate"], out / "evaluate")
+
+
+def _show_debate(metrics: dict[str, Any], out: Path) -> None:
+    rounds = ", ".join(f"{count} of round {n}" for n, count in metrics["rounds"].items())
+    print(f"{metrics['questions']} questions, {metrics['snapshots']} snapshots: {rounds}")
+    print(f"{out}/snapshots.jsonl, episodes.jsonl, metrics.json")
+
+
+def _show_label(metrics: dict[str, Any], out: Path) -> None:
+    kinds = ", ".join(f"{count} {kind}" for kind, count in metrics["kinds"].items())
+    print(f"{metrics['snapshots']} snapshots: {kinds}, {metrics['dropped']} on which answers differ")
+    print(f"{out}/samples.parquet, metrics.json")
 
 
 def _show_seeds(metrics: dict[str, Any], out: Path, reward: str) -> None:

@@ -1,14 +1,14 @@
 """Stage `debate`: snapshots of the pools that a debate gathers, for the judge and the answer agent of MAPS.
 
-The paper debates over the first part of its questions with 3 passages a search, and over the others with 5: run the stage
-twice, with `--set maps.k=3` and with `--set maps.k=5`.
+The paper debates over the first part of its questions with 3 passages a search, and over the others with 5: see
+`debate.narrow`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -55,23 +55,26 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         raise UserError("debate: no question has supporting_ids, so no oracle can debate; set debate.by: llm")
     if inputs.passages is None:
         raise UserError("debate: snapshots hold the texts of passages; give --corpus beside --index")
+    narrow = round(settings.narrow * len(questions))
     texts = {passage.id: passage for passage in inputs.passages}
     async with project.runtime(inputs.index, inputs.passages, cache=True) as runtime:
         opened, backends = runtime.open(f"{SYSTEM}@oracle")
         maps = cast(MAPS, opened)
-        system = maps if settings.by == "oracle" else Debate(**asdict(maps))
+        system: MAPS | Debate = maps if settings.by == "oracle" else Debate(**asdict(maps))
         with EpisodeStore(out) as store, bar(f"debate {settings.by}", len(questions)) as advance:
-            episodes = await roll_out(
-                questions,
-                f"{SYSTEM}-debate-{settings.by}",
-                system,
-                backends,
-                store,
-                exploration=GREEDY.model_copy(update={"answers": False}),
-                seed=params.seed,
-                concurrency=settings.concurrency,
-                progress=lambda episode: advance(),
-            )
+            episodes = []
+            for part, k in ((questions[:narrow], settings.narrow_k), (questions[narrow:], system.k)):
+                episodes += await roll_out(
+                    part,
+                    f"{SYSTEM}-debate-{settings.by}",
+                    replace(system, k=k) if part else system,
+                    backends,
+                    store,
+                    exploration=GREEDY.model_copy(update={"answers": False}),
+                    seed=params.seed,
+                    concurrency=settings.concurrency,
+                    progress=lambda episode: advance(),
+                )
     found = [
         snapshot
         for question, episode in zip(questions, episodes, strict=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,21 +19,24 @@ from typing_extensions import Doc
 from dragoman.core import files
 from dragoman.core.errors import EngineFault, UserError
 from dragoman.core.progress import bar
-from dragoman.engines.base import Request
+from dragoman.engines.base import Engine, Request
 from dragoman.engines.local import Vocabulary
 from dragoman.pipeline.debate import SNAPSHOTS, SYSTEM
 from dragoman.pipeline.inputs import InputOptions, open_inputs
 from dragoman.pipeline.project import Project
 from dragoman.rewards.answer import scores
-from dragoman.rollout.backends import Backends
 from dragoman.rollout.results import SAMPLES
 from dragoman.rollout.samples import write_samples
+from dragoman.synthesis.journal import Journal, digest
 from dragoman.systems.answer import answer_ask
 from dragoman.systems.maps.actions import Insufficient, Sufficient
 from dragoman.systems.maps.snapshots import Snapshot, read_snapshots
 from dragoman.systems.maps.system import MAPS
 from dragoman.training.seeds import taught
 from dragoman.training.settings import LabelParams
+
+ANSWERS = "answers.jsonl"
+"""How many answers to each snapshot are right, so that a run that was stopped draws none again."""
 
 log = logging.getLogger(__name__)
 
@@ -62,12 +66,22 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     async with project.runtime(inputs.index, inputs.passages) as runtime:
         opened, backends = runtime.open(f"{SYSTEM}@{options.policy}" if options.policy else SYSTEM)
         maps, gate = cast(MAPS, opened), asyncio.Semaphore(settings.concurrency)
-        with bar("label", len(found)) as advance:
+        engine = backends.llm
+        if maps.answers == "agent":
+            engine = backends.engine_of(maps.answer_agent.name, backends.proxy)
+        with bar("label", len(found)) as advance, Journal(out / ANSWERS) as journal:
 
             async def right(snapshot: Snapshot) -> int | None:
+                request = _drawing(maps, snapshot, settings, params.seed)
+                key = digest(snapshot.to_json(), settings.score, request, engine.fingerprint)
                 async with gate:
-                    count = await _right(maps, backends, snapshot, settings, params.seed)
-                advance()
+                    try:
+                        count: int = await journal.get(key, lambda: _right(engine, request, snapshot, settings.score))
+                    except EngineFault as e:
+                        log.warning("label: question %s, round %d: %s", snapshot.question.id, snapshot.round, e)
+                        return None
+                    finally:
+                        advance()
                 return count
 
             counts = await asyncio.gather(*map(right, found))
@@ -85,6 +99,9 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         for snapshot, count in zip(found, counts, strict=True)
         if count in verdicts
     ]
+    agreed = len(samples)
+    if settings.samples is not None and agreed > settings.samples:
+        samples = random.Random(params.seed).sample(samples, settings.samples)
     if not samples:
         raise UserError(
             f"label: on none of {len(found)} snapshots of {path} with gold answers do {settings.draws} answers agree; take "
@@ -94,7 +111,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     metrics = {
         "snapshots": len(found),
         "kinds": dict(sorted(Counter(sample.kind for sample in samples).items())),
-        "dropped": len(found) - len(samples) - counts.count(None),
+        "dropped": len(found) - agreed - counts.count(None),
         "failed": counts.count(None),
     }
     files.write_json(out / "metrics.json", metrics)
@@ -102,24 +119,22 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     return metrics
 
 
-async def _right(maps: MAPS, backends: Backends, snapshot: Snapshot, settings: LabelParams, seed: int) -> int | None:
-    """How many of the answers that are drawn from a pool are right; None where the engine failed."""
+def _drawing(maps: MAPS, snapshot: Snapshot, settings: LabelParams, seed: int) -> Request:
+    """What draws answers from a pool."""
     question, pool = snapshot.question, snapshot.pool
     drawn: dict[str, Any] = {"n": settings.draws, "temperature": settings.temperature, "seed": seed}
     if maps.answers == "agent":
         role, state = maps.answer_agent, {"question": question.question, "pool": pool}
-        engine = backends.engine_of(role.name, backends.proxy)
         grammar = role.grammar(**state).constraint()
         drawn |= {"prompt": role.messages(state), "max_tokens": role.max_tokens, "stop": role.stop, "grammar": grammar}
     else:
         ask, state = answer_ask(question, pool.passages, words=maps.passage_words, max_tokens=maps.answer_tokens)
-        engine = backends.llm
         drawn |= {"prompt": ask.messages(state), "max_tokens": ask.max_tokens, "stop": ask.stop}
-    try:
-        (result,) = await engine.generate([Request(**drawn)])
-    except EngineFault as e:
-        log.warning("label: question %s, round %d: %s", question.id, snapshot.round, e)
-        return None
-    return sum(
-        bool(scores(c.text.strip(), question.answers, question.parts)[settings.score]) for c in result.completions
-    )
+    return Request(**drawn)
+
+
+async def _right(engine: Engine, request: Request, snapshot: Snapshot, score: str) -> int:
+    """How many of the answers that are drawn from a pool are right."""
+    question = snapshot.question
+    (result,) = await engine.generate([request])
+    return sum(bool(scores(c.text.strip(), question.answers, question.parts)[score]) for c in result.completions)

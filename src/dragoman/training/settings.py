@@ -308,6 +308,9 @@ class DebateParams(Section):
     """Who debates: one who knows the gold passages, or three roles of the frozen LLM (its appendix B)."""
     questions: int | None = Field(None, ge=1)
     """How many training questions; None takes all."""
+    narrow: float = Field(0.0, ge=0, le=1)
+    """The share of the questions, the first ones, whose searches find `narrow_k` passages each. The others find the system's `k`."""
+    narrow_k: int = Field(3, ge=1)
     concurrency: int = Field(32, ge=1)
 
 
@@ -319,7 +322,26 @@ class LabelParams(Section):
     temperature: float = Field(1.0, gt=0)
     score: Literal["em", "cover_em"] = "cover_em"
     """When an answer is right. The paper's answer agent is trained for `em`; an LLM answers in sentences."""
+    samples: int | None = Field(None, ge=1)
+    """Most labels that are kept, drawn at random; None keeps all."""
     concurrency: int = Field(32, ge=1)
+
+
+ChainStep = Literal["debate", "answer-1", "answer-2", "query", "label", "judge", "evaluate"]
+"""What stage `chain` does, in this order."""
+
+
+class ChainParams(Section):
+    """Stage `chain`: a policy for each agent of MAPS (seed 002, sections 3.2 to 3.4)."""
+
+    rollouts: int = Field(8, ge=2)
+    """Actions that are drawn in each state of the agent that is trained, and compared with each other."""
+    alpha: float = Field(0.5, ge=0)
+    """Weight of precision and of F1 beside exact match, in the rewards of the answer agent (eq. 4 and 5)."""
+    words: int = Field(10, ge=1)
+    """An answer of more words costs 1 (eq. 3)."""
+    steps: dict[ChainStep, dict[str, Any]] = Field({})
+    """What holds in one step alone: settings as in `params.yaml`, such as `query: {rl: {iterations: 300}}`. They win over all others."""
 
 
 class PairsParams(Section):

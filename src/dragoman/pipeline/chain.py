@@ -1,0 +1,171 @@
+"""Stage `chain`: a policy for each agent of MAPS, in the paper's order (seed 002, sections 3.2 to 3.4).
+
+1. `debate` gathers pools for training questions, and validates them.
+2. `answer-1` and `answer-2` train the answer agent by GRPO, the second with more passages a search.
+3. `query` trains the query extension agent by GRPO, to ask what improves the answer agent's answer.
+4. `label` has the answer agent say which pools suffice, and `judge` imitates it.
+5. `evaluate` compares what each step has left.
+
+A step is another stage under settings of its own. It publishes the set of policies from which the next one starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, cast, get_args
+
+from typing_extensions import Doc
+
+from dragoman import tracking
+from dragoman.core.errors import UserError
+from dragoman.core.identity import content_hash
+from dragoman.pipeline import debate, evaluate, label, rl, sft, validate
+from dragoman.pipeline.debate import SNAPSHOTS, SYSTEM
+from dragoman.pipeline.project import Project
+from dragoman.registry.policy import POINTER
+from dragoman.rollout.results import SAMPLES
+from dragoman.systems import build
+from dragoman.systems.maps.system import MAPS
+from dragoman.training.settings import ChainParams, ChainStep
+
+STEPS: tuple[ChainStep, ...] = get_args(ChainStep)
+TRAINED: tuple[ChainStep, ...] = ("answer-1", "answer-2", "query", "judge")
+"""The steps that leave a policy, in their order."""
+COMPARED = ("standard", SYSTEM)
+"""What the last step evaluates beside them: standard RAG, and MAPS untrained."""
+SECTIONS = ("seed", "train", "chain", "debate", "label", "rl", "sft", "index", "llm", "proxy")
+"""Those sections of the settings, beside MAPS's own, that make a chain another one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    steps: Annotated[tuple[str, ...], Doc(f"Of {', '.join(STEPS)}; all by default.")] = ()
+    dataset: Annotated[str | None, Doc("A dataset of params.yaml; train.dataset by default.")] = None
+    out: Annotated[Path | None, Doc("Where the steps have their folders; results/chain/DATASET by default.")] = None
+
+    def folder(self, project: Project) -> Path:
+        return self.out or project.results("chain") / (self.dataset or project.params.train.dataset)
+
+
+async def run(project: Project, options: Options) -> dict[str, dict[str, Any]]:
+    """Do the steps that are named, in the order of the chain. What a step has finished before, it does not do again.
+
+    Returns:
+        The metrics of each step.
+
+    Raises:
+        UserError: no such step, settings that a step refuses, an earlier step that has left nothing, or what a step refuses.
+    """
+    if unknown := sorted(set(options.steps) - set(STEPS)):
+        raise UserError(f"chain: no step {unknown[0]!r}; choose from {', '.join(STEPS)}")
+    out = options.folder(project)
+    # those of all steps, so that a bad one is named before the first has taken hours
+    own = {step: settings(project, step, options.dataset) for step in STEPS}
+    with _group(own, out) if project.track else nullcontext():
+        return {step: await _do(step, own[step], out) for step in STEPS if step in (options.steps or STEPS)}
+
+
+def settings(project: Project, step: ChainStep, dataset: str | None = None) -> Project:
+    """The project under the settings of a step. Those of `chain.steps` win over the chain's, which win over all others.
+
+    Raises:
+        UserError: a setting of `chain.steps` that there is not, or that is refused.
+    """
+    params, origin = project.params, f"chain.steps.{step}"
+    said = params.chain.steps.get(step, {})
+    own = project.changed({**_COMMON, "train.dataset": dataset or params.train.dataset, **_OWN.get(step, {})})
+    own = own.changed(said, origin=origin)
+    maps = build(SYSTEM, own.params.system_settings(SYSTEM))
+    own = own.changed(_derived(step, params.chain, cast(MAPS, maps)))
+    return own.changed(said, origin=origin)  # again: it wins over what follows from it, too
+
+
+_COMMON: Mapping[str, Any] = {"train.system": SYSTEM, "train.algorithm": "grpo", f"{SYSTEM}.answers": "agent"}
+_ANSWER: Mapping[str, Any] = {
+    "rl.roles": ["answer"],
+    "rl.own_weights": True,
+    "rl.shaping": None,  # what the passages are worth is no merit of who answers
+    f"{SYSTEM}.rounds": "fixed",  # pools of equal depth: the last decision is the answer
+}
+_OWN: Mapping[ChainStep, Mapping[str, Any]] = {
+    "answer-1": {**_ANSWER, f"{SYSTEM}.k": 3},
+    "answer-2": _ANSWER,
+    "query": {
+        "rl.roles": ["query"],
+        "rl.own_weights": True,
+        f"{SYSTEM}.rounds": "fixed",  # section 3.3: one query after the question's own search
+        f"{SYSTEM}.max_rounds": 1,
+    },
+    "label": {"label.score": "em", "allow_mismatch": True},  # the policy of `query` has learnt under its fixed rounds
+    "judge": {"sft.roles": ["judge"], "sft.rounds": 0},
+    "evaluate": {"allow_mismatch": True},
+}
+
+
+def _derived(step: ChainStep, chain: ChainParams, maps: MAPS) -> dict[str, Any]:
+    """What a step of GRPO takes from `chain` and the system's settings: its reward, and where several actions are drawn."""
+    short = f"length_penalty(words={chain.words})"
+    rewards = {
+        "answer-1": f"em + {chain.alpha:g} * precision_ratio + {short}",  # eq. 4
+        "answer-2": f"em + {chain.alpha:g} * f1 + {short}",  # eq. 5
+        "query": f"delta_f1(first={maps.k}, passage_words={maps.passage_words}, answer_tokens={maps.answer_tokens})",  # eq. 7
+    }
+    if step not in rewards:
+        return {}
+    queries = maps.max_rounds if maps.extension == "agent" else 0
+    # one query a round and then many answers, or many queries and then one answer to each
+    breadth = [chain.rollouts, 1] if step == "query" else [*[1] * queries, chain.rollouts]
+    return {"train.reward": rewards[step], "rl.exploration.breadth": breadth, "rl.exploration.force": 0}
+
+
+_START: Mapping[ChainStep, ChainStep] = {
+    "answer-2": "answer-1", "query": "answer-2", "label": "query", "judge": "query",
+}  # fmt: skip
+"""Whose policy a step starts from; the first of them from the proxy's base."""
+
+
+async def _do(step: ChainStep, own: Project, out: Path) -> dict[str, Any]:
+    start = _left_by(_START[step], out) if step in _START else own.params.proxy.model
+    match step:
+        case "debate":
+            metrics = await debate.run(own, debate.Options(out=out / step))
+            await validate.run(own, validate.Options(paths=(out / step,), out=out / "validate"))
+            return metrics
+        case "label":
+            snapshots = out / "debate" / SNAPSHOTS
+            return await label.run(own, label.Options(policy=start, snapshots=snapshots, out=out / step))
+        case "judge":
+            samples = out / "label" / SAMPLES
+            return await sft.run(own, sft.Options(policy=start, samples=samples, out=out / step))
+        case "evaluate":
+            trained = (f"{SYSTEM}@{_left_by(earlier, out)}" for earlier in TRAINED)
+            return await evaluate.run(own, evaluate.Options(systems=(*COMPARED, *trained), out=out / step))
+    return await rl.run(own, rl.Options(policy=start, out=out / step))
+
+
+def _left_by(step: ChainStep, out: Path) -> str:
+    """The folder of an earlier step.
+
+    Raises:
+        UserError: it has no policy.
+    """
+    if not (out / step / POINTER).is_file():
+        raise UserError(f"chain: {out / step} has no policy yet; run `dragoman chain {step}` first")
+    return str(out / step)
+
+
+def _group(own: Mapping[ChainStep, Project], out: Path) -> AbstractContextManager[str]:
+    """The run in MLflow under which those of all steps stand, whichever process does them. Other settings make another."""
+    named = {**dict.fromkeys(SECTIONS, True), "systems": {SYSTEM}}
+    chain = {step: project.params.model_dump(mode="json", include=named) for step, project in own.items()}
+    first = own[STEPS[0]]
+    return tracking.grouped(
+        f"chain {out.name}",
+        content_hash(out=str(out), chain=chain),
+        first.store,
+        tags={"stage": "chain", "system": SYSTEM, "dataset": first.params.train.dataset},
+        parameters={"chain": first.params.chain.model_dump(mode="json"), "seed": first.params.seed},
+    )

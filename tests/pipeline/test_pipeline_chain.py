@@ -1,0 +1,146 @@
+"""Stage `chain`: the settings of its steps, and all of it with a small model, a real index and a real MLflow store."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import mlflow
+import pytest
+from command import run
+from towns import make_towns, river_llm
+
+from dragoman.config import load_params
+from dragoman.pipeline import chain
+from dragoman.pipeline.project import Project
+from dragoman.registry.policy import find_policy
+from dragoman.rollout.samples import read_samples
+
+ROOT = Path(__file__).parents[2]
+
+
+def own(step: str, profile: str = "paper", **section: object):
+    project = Project(params=load_params(ROOT / "params.yaml", profile=profile))
+    return chain.settings(project.changed({"chain": section} if section else {}), step).params
+
+
+def test_the_papers_numbers_hold_in_its_profile():
+    """Seed 002, section 4.1: 32 samples of 16 rollouts are a train batch; 18,380 samples for the answer agent, 10,000 for the query agent."""
+    steps = {step: own(step) for step in ("answer-1", "answer-2", "query")}
+    for params in steps.values():
+        assert params.train.algorithm == "grpo" and max(params.rl.exploration.breadth) == 16
+        assert params.rl.questions * 16 == params.rl.batch_size == 512
+        assert (params.rl.policy_lr, params.rl.grpo.kl_coef) == (1e-6, 1e-4)
+    samples = {step: params.rl.iterations * params.rl.questions for step, params in steps.items()}
+    assert samples["answer-1"] + samples["answer-2"] == pytest.approx(18_380, abs=32)
+    assert samples["query"] == pytest.approx(10_000, abs=32)
+    assert [params.systems["maps"]["k"] for params in steps.values()] == [3, 5, 5]
+    label = own("label").label
+    assert (label.draws, label.samples, label.score) == (16, 44_473, "em")
+    assert round(own("debate").debate.narrow * 8148) == 6000 and own("debate").debate.narrow_k == 3
+
+
+@pytest.mark.parametrize(
+    ("step", "reward", "breadth"),
+    [  # an answer comes after three queries in fixed rounds; a query first, and one answer after it
+        ("answer-1", "em + 0.25 * precision_ratio + length_penalty(words=7)", (1, 1, 1, 4)),
+        ("answer-2", "em + 0.25 * f1 + length_penalty(words=7)", (1, 1, 1, 4)),
+        ("query", "delta_f1(answer_tokens=48, first=5, passage_words=120)", (4, 1)),
+    ],
+)
+def test_a_step_draws_several_actions_of_its_own_agent_for_its_own_reward(step, reward, breadth):
+    params = own(step, rollouts=4, alpha=0.25, words=7, steps={})
+    assert (params.train.reward, params.rl.exploration.breadth) == (reward, breadth)
+    assert params.rl.roles == (step.partition("-")[0],) and params.rl.own_weights
+
+
+def test_what_is_said_of_a_step_wins_and_what_follows_from_it_follows():
+    said = {"answer-2": {"maps": {"max_rounds": 1}, "train": {"reward": "f1"}}}
+    params = own("answer-2", steps=said)
+    assert params.train.reward == "f1" and params.rl.exploration.breadth == (1, 16)
+    assert own("answer-1", steps=said).rl.exploration.breadth == (1, 1, 1, 16)
+
+
+def test_the_settings_of_the_project_are_not_those_of_the_chain():
+    params = own("judge", profile="cpu")
+    assert (params.train.system, params.systems["maps"]["answers"], params.sft.roles) == ("maps", "agent", ("judge",))
+    assert "rounds" not in params.systems["maps"]
+
+
+@pytest.fixture(scope="module")
+def llm():
+    asked: list[dict] = []
+    with river_llm(asked) as url:
+        yield url, asked
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch, llm, tiny_model) -> Path:
+    make_towns(tmp_path, llm[0], tiny_model)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["sing"], "chain: no step 'sing'; choose from debate, answer-1, answer-2, query, label, judge, evaluate"),
+        (["query"], "chain: results/chain/towns/answer-2 has no policy yet; run `dragoman chain answer-2` first"),
+        (["debate", "--set", "chain.steps={judge: {sft: {role: x}}}"], "chain.steps.judge: sft.role: unknown key"),
+        (["debate", "--set", "chain.steps={jugde: {}}"], "chain.steps.jugde"),
+        (["debate", "--set", "chain.rollouts=1"], "chain.rollouts"),
+        (["debate", "--set", "chains=[atlas]"], "chains: 'atlas' has no entry under corpus"),
+    ],
+)
+def test_what_a_chain_cannot_do_is_said_before_it_begins(project, capsys, arguments, message):
+    code, _, err = run(capsys, "chain", *arguments, "--no-track")
+    assert code == 2 and message in err
+    assert not (project / "results").exists()
+
+
+SETTINGS = ("--set", "maps.queries=span", "--set", "chain.rollouts=2", "--set", "label.draws=2")
+
+
+@pytest.mark.slow
+def test_a_chain_goes_from_debate_to_evaluation_and_a_second_one_does_nothing(project, capsys, llm, empty_store):
+    shutil.copytree(empty_store, project / "mlruns")
+
+    def dragoman(*arguments: str) -> str:
+        code, out, err = run(capsys, *arguments)
+        assert code == 0, err
+        return out
+
+    dragoman("index", "--dataset", "towns")
+    said = dragoman("chain", *SETTINGS)
+    out = project / "results/chain/towns"
+    assert "3 questions, 6 snapshots" in said and "evaluate/metrics.json" in said
+    entries = {step: set(find_policy(str(out / step)).weights) for step in chain.TRAINED}
+    assert entries == {
+        "answer-1": {"*", "answer"},
+        "answer-2": {"*", "answer"},
+        "query": {"*", "answer", "query"},
+        "judge": {"*", "answer", "query", "judge"},
+    }
+    first, last = (find_policy(str(out / step)) for step in ("query", "judge"))
+    assert first.of("answer").name == last.of("answer").name and first.of("query").name == last.of("query").name
+    assert {sample.role for sample in read_samples(out / "label" / "samples.parquet")} == {"judge"}
+    compared = json.loads((out / "evaluate/metrics.json").read_text())
+    trained = [f"maps@results/chain/towns/{step}" for step in chain.TRAINED]
+    assert list(compared["systems"]) == ["standard", "maps", *trained]
+    assert not any(system["failed"] for system in compared["systems"].values())
+
+    client = mlflow.MlflowClient(f"sqlite:///{project}/mlruns/mlflow.db")
+    runs = client.search_runs([client.get_experiment_by_name("dragoman").experiment_id])
+    (parent,) = (r for r in runs if r.data.tags["stage"] == "chain")
+    assert parent.info.status == "FINISHED" and parent.data.params["chain.rollouts"] == "2"
+    children = [r for r in runs if r.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
+    names = {"debate debate", "validate", "rl answer-1", "rl answer-2", "rl query", "label label", "sft judge"}
+    assert {r.info.run_name for r in children} == names | {f"evaluate towns {name}" for name in compared["systems"]}
+    assert len(runs) == 1 + len(children)
+
+    written = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
+    asked = len(llm[1])
+    dragoman("chain", *SETTINGS, "--no-track")
+    assert len(llm[1]) == asked, "the LLM was asked again"
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")} == written
