@@ -191,9 +191,13 @@ async def publish(key: str, path: Path) -> None:
     await acreate_markdown_artifact(key=key, markdown=text, description=str(path))
 
 
-async def training_state(stage: str) -> State:
-    """Publish the figures of a training stage, and return the state of its run: `Collapsed` where training stopped early."""
-    path = Path("results") / stage / "metrics.json"
+async def training_state(stage: str, folder: Path | None = None) -> State:
+    """Publish the figures of a training stage, and return the state of its run: `Collapsed` where training stopped early.
+
+    Args:
+        folder: the stage's, where that is not `results/STAGE`.
+    """
+    path = (folder or Path("results") / stage) / "metrics.json"
     await publish(stage, path)
     stopped = json.loads(path.read_text(encoding="utf-8")).get("stopped")
     return (

@@ -1,9 +1,12 @@
 """One question is one trace, with a span for every call and its real times, also when many run at once."""
 
+import shutil
+
 import pytest
 from fakes import ListRetriever, ScriptedEngine
 
 from dragoman import tracking
+from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.scheduler import roll_out
@@ -65,6 +68,33 @@ def test_a_run_with_its_traces(tmp_path, episodes):
         assert all(root.start_time_ns <= s.start_time_ns <= s.end_time_ns for s in spans)
     table = mlflow.load_table("predictions.json", run_ids=[run_id])
     assert list(table["id"]) == ["q0", "q1", "q2"]
+
+
+def test_runs_of_several_processes_stand_under_one(tmp_path, empty_store):
+    """Each opens the group anew, by its key. A step that fails is seen in it, until it has passed."""
+    import mlflow
+
+    store = shutil.copytree(empty_store, tmp_path / "mlruns")
+    above, below = [], []
+
+    def step(key: str, fails: bool = False) -> None:
+        with tracking.grouped("chain", key, store, tags={"stage": "chain"}, parameters={"a": {"b": 1}}) as group:
+            above.append(group)
+            below.append(tracking.log_validation({"metrics": {"failed": 0}}, parameters={}))
+            if fails:
+                raise UserError("bad input")
+
+    step("one")
+    with pytest.raises(UserError):
+        step("one", fails=True)
+    assert mlflow.get_run(above[0]).info.status == "FAILED"
+    step("one")
+    step("two")
+    assert above[0] == above[1] == above[2] != above[3]
+    assert [mlflow.get_run(run).data.tags["mlflow.parentRunId"] for run in below] == above
+    assert mlflow.get_run(above[0]).info.status == "FINISHED" and mlflow.get_run(above[0]).data.params == {"a.b": "1"}
+    alone = tracking.log_validation({"metrics": {"failed": 0}}, parameters={})
+    assert "mlflow.parentRunId" not in mlflow.get_run(alone).data.tags
 
 
 def test_flatten():

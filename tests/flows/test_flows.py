@@ -14,6 +14,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactCollectionFilter, ArtifactCollectionFilterKey
 
 from flows import commands
+from flows.chain import chain
 from flows.evaluate_and_promote import evaluate_and_promote
 from flows.retrain import retrain
 from flows.rollout import rollout, shard
@@ -77,6 +78,43 @@ async def test_a_collapse_is_seen_in_the_state(project):
     project.tell({f"{REPRO} rl": [leaves("results/rl/metrics.json", {"stopped": "kl is 2.000, beyond its guard"})]})
     state = await train_proxy(return_state=True)
     assert state.is_completed() and state.name == "Collapsed" and "kl is 2.000" in state.message
+
+
+CHAIN = ["debate", "answer-1", "answer-2", "query", "label", "judge", "evaluate"]
+
+
+@pytest.fixture
+def chained(project):
+    """The same, for the steps of the chain on a dataset whose name no artifact could have."""
+    for step in CHAIN:
+        left = {"stopped": "", "dev_reward": 0.5}
+        writes = {f"results/chain/my_set/{step}/metrics.json": json.dumps(left)}
+        writes |= {"results/chain/my_set/evaluate/table.md": "| maps |"} if step == "evaluate" else {}
+        project.tell({f"{REPRO} chain-{step}@my_set": [{"writes": writes}]})
+    return project
+
+
+async def test_a_chain_goes_step_by_step_and_shows_each(chained):
+    state = await chain(dataset="my_set", return_state=True)
+    assert state.is_completed() and state.name == "Completed"
+    assert chained.commands == [f"{REPRO} chain-{step}@my_set" for step in CHAIN]
+    assert "| dev_reward | 0.5 |" in await artifact("chain-answer-2") and await artifact("chain") == "| maps |"
+
+
+async def test_a_chain_of_which_a_step_collapsed_says_so_and_goes_on(chained):
+    collapsed = leaves("results/chain/my_set/query/metrics.json", {"stopped": "kl is 2.000, beyond its guard"})
+    chained.tell({f"{REPRO} chain-query@my_set": [collapsed]})
+    state = await chain(dataset="my_set", return_state=True)
+    assert state.is_completed() and state.name == "Collapsed" and "chain-query: kl is 2.000" in state.message
+    assert chained.commands[-1] == f"{REPRO} chain-evaluate@my_set"
+
+
+async def test_a_chain_on_a_dataset_that_is_not_turned_on_ends_at_its_first_step(chained, no_waits):
+    words = "ERROR: failed to reproduce: Stage 'chain-debate@atlas' not found"
+    chained.tell({f"{REPRO} chain-debate@atlas": [{"code": 255, "say": words}]})
+    state = await chain(return_state=True)
+    assert state.is_failed() and set(chained.commands) == {f"{REPRO} chain-debate@atlas"}
+    assert "Stage 'chain-debate@atlas' not found" in str(await state.aresult(raise_on_failure=False))
 
 
 async def test_retrain_ends_in_what_the_gate_decided(project):
@@ -236,7 +274,7 @@ def test_every_flow_belongs_to_a_deployment():
 def test_deployments_name_flows_and_refuse_overlap():
     prefect = yaml.safe_load((ROOT / "prefect.yaml").read_text())
     deployments = {d["name"]: d for d in prefect["deployments"]}
-    assert set(deployments) == {"nightly", "weekly", "train", "synthesize", "rollout"}
+    assert set(deployments) == {"nightly", "weekly", "train", "chain", "synthesize", "rollout"}
     for deployment in deployments.values():
         file, _, name = deployment["entrypoint"].partition(":")
         found = getattr(importlib.import_module(file.removesuffix(".py").replace("/", ".")), name)

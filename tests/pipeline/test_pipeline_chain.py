@@ -62,6 +62,12 @@ def test_what_is_said_of_a_step_wins_and_what_follows_from_it_follows():
     assert own("answer-1", steps=said).rl.exploration.breadth == (1, 1, 1, 16)
 
 
+@pytest.mark.parametrize("profile", ["cpu", "gpu", "smoke"])
+def test_the_second_stage_of_the_answer_agent_reads_more(profile):
+    first, second = (own(step, profile).systems["maps"] for step in ("answer-1", "answer-2"))
+    assert first["k"] < second["k"] and first["max_rounds"] == second["max_rounds"]
+
+
 def test_the_settings_of_the_project_are_not_those_of_the_chain():
     params = own("judge", profile="cpu")
     assert (params.train.system, params.systems["maps"]["answers"], params.sft.roles) == ("maps", "agent", ("judge",))

@@ -101,6 +101,12 @@ async def test_an_empty_pool_is_extended_without_a_verdict_and_recorded():
     assert "documents below" not in llm.requests[0].messages[-1]["content"] and len(retriever.queries) == 4
 
 
+async def test_an_empty_pool_is_answered_by_the_answer_agent_too():
+    trajectory, episode, *_ = await run(["capital", "currency", "Thimphu", "ngultrum"], passages=[], answers="agent")
+    assert [node.role for node in episode.nodes] == ["query", "query", "query", "answer"]
+    assert (trajectory.stop, trajectory.answer) == (StopReason.EMPTY_POOL, "ngultrum")
+
+
 async def test_a_verdict_that_is_none_ends_the_trajectory_with_its_reason():
     trajectory, *_ = await run(["Perhaps"])
     assert (trajectory.stop, trajectory.answer) == (StopReason.INVALID_ACTION, "")

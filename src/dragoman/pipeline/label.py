@@ -57,7 +57,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     """Label snapshots, and write a sample of the judge for each that has a label: what `sft` imitates.
 
     Raises:
-        UserError: a bad line, no gold answers, no such policy, or no snapshot on which all answers agree.
+        UserError: a bad line, a pool over the limit, no gold answers, no such policy, or no snapshot on which all answers agree.
     """
     params, settings, out = project.params, project.params.label, options.folder(project)
     path = options.snapshots or project.results("debate") / SNAPSHOTS
@@ -66,6 +66,11 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     async with project.runtime(inputs.index, inputs.passages) as runtime:
         opened, backends = runtime.open(f"{SYSTEM}@{options.policy}" if options.policy else SYSTEM)
         maps, gate = cast(MAPS, opened), asyncio.Semaphore(settings.concurrency)
+        if over := next((s for s in found if len(s.pool.passages) > maps.max_documents), None):
+            raise UserError(
+                f"label: {path}: question {over.question.id}, round {over.round}: a pool of {len(over.pool.passages)} passages, "
+                f"and maps.max_documents is {maps.max_documents}; raise it, or debate again"
+            )
         engine = backends.llm
         if maps.answers == "agent":
             engine = backends.engine_of(maps.answer_agent.name, backends.proxy)
