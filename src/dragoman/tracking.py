@@ -87,6 +87,7 @@ def grouped(
 
     start(folder)
     client, experiment = mlflow.MlflowClient(), mlflow.get_experiment_by_name(EXPERIMENT)
+    assert experiment is not None  # `start` has made it
     known = client.search_runs([experiment.experiment_id], f"tags.`group` = '{key}'", max_results=1)
     if known:
         run_id = known[0].info.run_id

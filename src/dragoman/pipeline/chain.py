@@ -159,7 +159,7 @@ def _left_by(step: ChainStep, out: Path) -> str:
 
 def _group(own: Mapping[ChainStep, Project], out: Path) -> AbstractContextManager[str]:
     """The run in MLflow under which those of all steps stand, whichever process does them. Other settings make another."""
-    named = {**dict.fromkeys(SECTIONS, True), "systems": {SYSTEM}}
+    named: dict[str, Any] = {**dict.fromkeys(SECTIONS, True), "systems": {SYSTEM}}
     chain = {step: project.params.model_dump(mode="json", include=named) for step, project in own.items()}
     first = own[STEPS[0]]
     return tracking.grouped(
