@@ -7,24 +7,21 @@ from hypothesis import strategies as st
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
 from dragoman.corpus import load_corpus
-from dragoman.corpus.triples import entity_passages, read_triples
+from dragoman.corpus.triple_passages import ends, triple_of, triple_passages
+from dragoman.corpus.triples import read_triples
 
 TSV = "Haiti\tcapital\tPort-au-Prince\nHaiti\tborders\tDominican Republic\n\nHinche\tcountry\tHaiti\n"
 
 
-def test_an_entity_is_what_it_heads_and_what_ends_in_it(tmp_path):
+def test_a_graph_as_a_corpus_has_a_passage_for_each_triple(tmp_path):
     path = tmp_path / "triples.tsv"
-    path.write_text(TSV + "Jacmel\tcountry\tHaiti\nHaiti\tborders\tCuba\n", encoding="utf-8")
+    path.write_text(TSV, encoding="utf-8")
     assert load_corpus(path) == [
-        Passage(
-            "Haiti",
-            "Haiti",
-            "capital: Port-au-Prince. borders: Dominican Republic, Cuba. country of: Hinche, Jacmel.",
-        ),
-        Passage("Hinche", "Hinche", "country: Haiti."),
-        Passage("Jacmel", "Jacmel", "country: Haiti."),
+        Passage("Haiti\tcapital\tPort-au-Prince", "Haiti", "capital: Port-au-Prince"),
+        Passage("Haiti\tborders\tDominican Republic", "Haiti", "borders: Dominican Republic"),
+        Passage("Hinche\tcountry\tHaiti", "Hinche", "country: Haiti"),
     ]
-    assert [p.id for p in load_corpus(path, limit=1)] == ["Haiti"]
+    assert [p.title for p in load_corpus(path, limit=1)] == ["Haiti"]
 
 
 def test_triples_are_read_in_order_and_once(tmp_path):
@@ -67,26 +64,19 @@ def test_a_graph_that_is_not_there_is_refused(tmp_path):
         read_triples(tmp_path / "triples.tsv")
 
 
-names = st.sampled_from(["Haiti", "Cuba", "Hinche", "borders", "42"])
+names = st.text(alphabet="ab ,.:|'", min_size=1).map(lambda text: " ".join(text.split())).filter(bool)
 
 
-@given(st.lists(st.tuples(names, names, names), max_size=20))
-def test_every_triple_stands_with_its_subject_and_with_its_object_if_that_is_an_entity(triples):
-    passages = {p.id: p for p in entity_passages(triples)}
-    assert list(passages) == list(dict.fromkeys(subject for subject, _, _ in triples))
-
-    def says(entity: str, relation: str, other: str) -> bool:
-        sentences = (s.removesuffix(".").split(": ") for s in passages[entity].text.split(". "))
-        return any(name == relation and other in of.split(", ") for name, of in sentences)
-
-    for subject, relation, obj in triples:
-        assert says(subject, relation, obj)
-        assert obj not in passages or says(obj, f"{relation} of", subject)
+@given(st.lists(st.tuples(names, names, names), max_size=9, unique=True))
+def test_a_passage_is_its_triple_and_about_both_ends(triples):
+    passages = triple_passages(triples)
+    assert [triple_of(passage) for passage in passages] == triples
+    assert all(set(ends(p)) == {t[0], t[2]} for p, t in zip(passages, triples, strict=True))
 
 
-def test_a_relation_that_is_called_as_an_inverse_loses_nothing():
-    (rome, italy) = entity_passages([("Rome", "capital of", "Italy"), ("Italy", "capital", "Rome")])
-    assert rome.text == "capital of: Italy. capital of: Italy." and italy.text == "capital: Rome. capital of of: Rome."
+def test_a_passage_of_text_is_no_triple_and_about_its_title():
+    assert triple_of(Passage("p1", "Haiti", "It is a country.")) is None
+    assert ends(Passage("p1", "Haiti", "It is a country.")) == ("Haiti",) and ends(Passage("p2", "", "It is.")) == ()
 
 
 @pytest.mark.parametrize("value", ["1E+999999999", "-1e9"])

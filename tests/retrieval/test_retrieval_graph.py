@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.core.errors import UserError
-from dragoman.corpus.triples import entity_passages
+from dragoman.corpus.triple_passages import about, triple_passages
 from dragoman.retrieval import IndexParams, Retriever, build_index, open_retriever
 from dragoman.retrieval.methods.graph import open_index
 
@@ -28,47 +28,79 @@ TRIPLES = [
 @pytest.fixture(scope="module")
 def atlas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Retriever]:
     folder = tmp_path_factory.mktemp("graph") / "index"
-    build_index(entity_passages(TRIPLES), folder, IndexParams(method="graph"))
+    build_index(triple_passages(TRIPLES), folder, IndexParams(method="graph"))
     retriever = open_retriever(folder)
     yield retriever
     asyncio.run(retriever.close())
 
 
-async def found(retriever: Retriever, query: str, k: int = 3) -> list[str]:
-    [hits] = await retriever.search([query], k)
-    return [hit.passage.id for hit in hits]
+async def found(retriever: Retriever, query: str, k: int = 3, page: int = 0) -> list[str]:
+    [hits] = await retriever.search([query], k, page)
+    return [f"{hit.passage.title}, {hit.passage.text}" for hit in hits]
 
 
-async def test_entities_that_are_named_come_first_in_the_order_of_the_query(atlas: Retriever) -> None:
+async def test_entities_that_are_named_take_turns_in_the_order_of_the_query(atlas: Retriever) -> None:
     query = "Which is bigger, Town 7 or Guinea?"
-    assert (await found(atlas, query))[:2] == ["Town 7", "Guinea"]
-    [hits] = await atlas.search([query], 10)
-    assert hits[0].score == hits[1].score > hits[2].score
+    assert await found(atlas, query, 2) == ["Town 7, country: Guinea", "Guinea, capital: Conakry"]
+    [hits] = await atlas.search([query], 60)
+    named = [hit for hit in hits if hit.score == hits[0].score]
+    assert len(named) == 32 and len(hits) > len(named)  # Town 7 has one triple and Guinea 32, one of them the same
+    assert {hit.passage.title for hit in named[2:]} == {"Conakry", *(f"Town {n}" for n in range(30) if n != 7)}
 
 
 async def test_the_longer_of_two_names_counts(atlas: Retriever) -> None:
-    assert (await found(atlas, "Is Spanish spoken in Equatorial Guinea?"))[0] == "Equatorial Guinea"
-    [hits] = await atlas.search(["Equatorial Guinea"], 2)
-    assert hits[0].score > hits[1].score  # Guinea may be found, but was not named
+    assert (await found(atlas, "Is Spanish spoken in Equatorial Guinea?", 1)) == [
+        "Equatorial Guinea, official language: Spanish"
+    ]
+    [hits] = await atlas.search(["Equatorial Guinea"], 4)
+    assert [hit.score == hits[0].score for hit in hits] == [True, True, True, False]  # Guinea was not named
 
 
 @pytest.mark.parametrize("query", ["n'djamena", "N’DJAMENA?", "(N'Djamena)"])
 async def test_case_and_punctuation_do_not_matter(atlas: Retriever, query: str) -> None:
-    assert (await found(atlas, query, 1)) == ["N'Djamena"]
+    assert (await found(atlas, query, 1)) == ["N'Djamena, country: Chad"]
+    assert (await found(atlas, about(query, ""), 9)) == ["N'Djamena, country: Chad"]
+
+
+async def test_a_query_about_an_entity_finds_its_triples_alone_those_first_that_fit(atlas: Retriever) -> None:
+    query = about("Equatorial Guinea", "Which language is spoken there, as in Guinea and in Town 7?")
+    of_it = [
+        "Equatorial Guinea, official language: Spanish",
+        "Equatorial Guinea, capital: Malabo",
+        "Malabo, country: Equatorial Guinea",
+    ]
+    assert await found(atlas, query, 9) == of_it
+    assert await found(atlas, query, 2) + await found(atlas, query, 2, page=1) == of_it
+
+
+async def test_what_an_entity_heads_comes_before_what_ends_in_it(atlas: Retriever) -> None:
+    assert (await found(atlas, about("Guinea", "town"), 2))[0] == "Guinea, capital: Conakry"
+    assert len(await found(atlas, about("Guinea", "town"), 99)) == 32
+
+
+async def test_a_value_is_found_by_name_only_where_the_query_is_about_it(atlas: Retriever) -> None:
+    assert await found(atlas, about("Tbilisi", "")) == ["Georgia, capital: Tbilisi"]
+    [hits] = await atlas.search(["Tbilisi or Malabo"], 9)
+    assert hits[0].passage.title == "Malabo" and "Tbilisi" in hits[-1].passage.text
+
+
+@pytest.mark.parametrize("query", [about("Atlantis", "Which capital has Guinea?"), about("", "Guinea"), "\t"])
+async def test_an_entity_that_is_not_in_the_graph_has_no_triples(atlas: Retriever, query: str) -> None:
+    assert await found(atlas, query) == []
 
 
 async def test_a_name_within_a_word_is_no_name(atlas: Retriever) -> None:
     assert await found(atlas, "Malaboo") == []
 
 
-async def test_an_unknown_entity_is_searched_for(atlas: Retriever) -> None:
-    assert (await found(atlas, "Who speaks Spanish?", 1)) == ["Equatorial Guinea"]
+async def test_words_that_name_no_entity_are_searched_for(atlas: Retriever) -> None:
+    assert (await found(atlas, "Who speaks Spanish?", 1)) == ["Equatorial Guinea, official language: Spanish"]
     assert await found(atlas, "Atlantis") == []
 
 
-async def test_a_graph_without_entities_is_refused(tmp_path: Path) -> None:
+async def test_a_graph_without_triples_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the corpus is empty"):
-        build_index(entity_passages([]), tmp_path / "index", IndexParams(method="graph"))
+        build_index(triple_passages([]), tmp_path / "index", IndexParams(method="graph"))
     assert list(tmp_path.iterdir()) == []
 
 

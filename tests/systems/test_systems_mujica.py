@@ -22,7 +22,7 @@ from dragoman.systems import build
 from dragoman.systems.base import Gold, StopReason
 from dragoman.systems.grammar import InvalidAction, Line
 from dragoman.systems.mujica import actions
-from dragoman.systems.mujica.actions import Answer, Found, Nothing, Subquestions
+from dragoman.systems.mujica.actions import Answer, Found, Nothing, Recalled, Subquestions
 from dragoman.systems.mujica.state import Fact, State
 from dragoman.systems.mujica.system import Mujica
 
@@ -143,7 +143,7 @@ async def test_an_oracle_that_cannot_say_what_to_do_is_refused():
 
 
 async def test_without_gold_triples_a_graph_s_roles_act_as_the_policy_says():
-    says = ["[Ask] Osse", "[Nothing]", "[Answer] it"]
+    says = ["[Search] Osse [for] Who is it?", "[Nothing]", "[Answer] it"]
     engine = ScriptedEngine(lambda prompt, rng: says.pop(0))
     backends = Backends(llm=engine, proxy=engine, retriever=ListRetriever(PASSAGES))
     question = Question("q", "Who?", ("x",), supporting_ids=("osse",))
@@ -404,6 +404,49 @@ async def test_thoughts_are_written_first_and_not_shown_again():
     assert "two dates" not in prompts(episode, "planner")[1]
 
 
+async def test_the_dialogue_is_what_the_planner_said_and_was_told_turn_by_turn():
+    plans = [f"Thought: two dates\n{BOTH}", f"Thought: who\n[Ask] {WHO}", "Thought: done\n[Answer]"]
+    said = {q: f"Thought: the first one\n{text}" for q, text in SAID.items()}
+    trajectory, episode, _, _ = await run(plans, said, context="dialogue", thoughts=True, k=2)
+    first, second, third = ([*map(tuple, n.prompt)] for n in episode.nodes if n.role == "planner")
+    assert trajectory.stop is StopReason.ANSWERED
+    told = f"{TARN} -> The Tarn Bridge was opened in 1871.\n{OSSE} -> The Osse Viaduct was opened in 1902."
+    assert second == [*first, ("assistant", plans[0]), ("user", told)]
+    assert third[:-1] == [*second, ("assistant", plans[1])]
+    assert third[-1] == ("user", f"{WHO} -> Edith Marlowe designed the Tarn Bridge.")
+
+
+async def test_a_dialogue_at_its_limit_ends_with_the_planner_s_conclusion():
+    plans, settings = [BOTH, "[Answer] Marlowe"], {"max_iterations": 1, "answers": "planner", "context": "dialogue"}
+    trajectory, episode, _, _ = await run(plans, shots=1, **settings)
+    first, last = (n.prompt for n in episode.nodes if n.role == "planner")
+    assert [role for role, _ in first] == ["system", "user", "assistant", "user"]  # with one example
+    assert (trajectory.answer, trajectory.stop) == ("Marlowe", StopReason.DEPTH_LIMIT)
+    assert last[: len(first)] == first and "no more searches" in last[-1][1] and "1871" in last[-1][1]
+
+
+async def test_in_a_dialogue_without_workers_the_planner_is_told_what_was_found():
+    _, episode, _, _ = await run([BOTH, "[Answer]"], split=False, context="dialogue", k=1)
+    assert (
+        episode.nodes[1].prompt[-1][1].startswith("[1] Tarn Bridge: The Tarn Bridge was opened in 1871. It is of iron.")
+    )
+
+
+@pytest.mark.parametrize("passages", [PASSAGES, []])
+async def test_a_worker_without_evidence_may_answer_from_memory(passages):
+    said = {TARN: "[Memory] It was opened in 1871, I think.", OSSE: "[Nothing]"}
+    trajectory, episode, _, _ = await run([BOTH, "[Answer]"], said, passages=passages, memory=True)
+    known = f"{TARN} -> It was opened in 1871, I think.\n{OSSE} -> nothing found"
+    assert known in prompts(episode, "planner")[1]
+    assert trajectory.passages == [] and trajectory.stop is StopReason.ANSWERED
+    assert "write [Memory] and the answer as you know it, or [Nothing]" in prompts(episode, "worker")[0]
+
+
+async def test_without_the_setting_a_memory_is_no_action():
+    trajectory, _, _, _ = await run([f"[Ask] {TARN}"], {TARN: "[Memory] In 1871."})
+    assert trajectory.stop is StopReason.INVALID_ACTION
+
+
 def test_a_small_model_copies_instead_of_writing():
     small = Mujica(queries="span", answers="planner")
     state = State((Fact("Tarn Bridge", "The Tarn Bridge was opened in 1871"), Fact("Osse", "")))
@@ -530,6 +573,8 @@ def test_a_worker_s_actions_are_parsed_as_rendered(case, sentence, thought):
     check_round_trip(actions.worker(n, Line(), Line()), Found(ids, sentence, thought))
     check_round_trip(actions.worker(n, Line(), None), Nothing())
     check_round_trip(actions.worker(n, Line(), Line()), Nothing(thought))
+    check_round_trip(actions.worker(n, Line(), Line(), Line()), Recalled(sentence, thought))
+    check_round_trip(actions.worker(0, Line(), None, Line()), Recalled(sentence))
 
 
 @pytest.mark.parametrize("questions", [(), ("a", "a"), tuple("abcdef"), ("a\nb",), ("[Ask]",)])

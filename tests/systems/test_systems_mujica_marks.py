@@ -10,7 +10,8 @@ from dragoman.core.types import Passage, Question
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.tree import Tree
 from dragoman.systems.base import Gold
-from dragoman.systems.mujica.actions import Answer, Found, Nothing, Subquestions
+from dragoman.systems.mujica.actions import Answer, Found, Nothing, Searches, Subquestions
+from dragoman.systems.mujica.slots import Search
 from dragoman.systems.mujica.state import Fact, State
 from dragoman.systems.mujica.system import Mujica
 from dragoman.systems.options import Choice, rendered
@@ -49,10 +50,27 @@ def test_nothing_left_to_ask_leaves_the_answer():
     assert isinstance(options, Choice) and options.texts == ("answer",)
 
 
-def test_entities_to_start_from_are_listed():
-    state = State(candidates=("nihonium",))
-    options = system(environment="graph").planner.options(question="what is it named after?", state=state)
-    assert options.texts == ("the question", "nihonium")
+NIHONIUM = Passage("Nihonium\tnamed after\tJapan", "Nihonium", "named after: Japan")
+SYMBOL = Passage("Nihonium\tsymbol\tNh", "Nihonium", "symbol: Nh")
+
+
+def test_in_a_graph_entities_are_listed_and_each_is_asked_the_whole_question():
+    agent = system(environment="graph").planner
+    options = agent.options(question="What is it named after?", state=State(candidates=("nihonium",)))
+    assert options.texts == ("nihonium",)
+    assert options.action([0]) == Searches((Search("What is it named after", "nihonium"),))
+    known = State((Fact("Nihonium: What is it", "Japan"),), (NIHONIUM,), candidates=("Nihonium",))
+    later = agent.options(question="What is it", state=known)
+    assert later.texts == ("Japan",) and later.prompt.endswith("Known:\nNihonium: named after: Japan\nNext:\n")
+
+
+def test_in_a_graph_a_worker_lists_the_triples_of_its_entity():
+    state = {"question": QUESTION, "subquestion": WHOLE, "entity": "Nihonium", "passages": [NIHONIUM, SYMBOL]}
+    options = system(environment="graph").worker.options(**state)
+    assert rendered(options) == (
+        f"Question: {QUESTION}\nSearched: Nihonium\nNihonium: named after: Japan ->\nNihonium: symbol: Nh ->"
+    )
+    assert options.action([1]) == Found((2,))
 
 
 def test_a_worker_lists_passages_after_what_was_asked():
@@ -73,10 +91,13 @@ def test_a_worker_lists_passages_after_what_was_asked():
         ("planner", {"state": State()}),
         ("planner", {"state": LATER}),
         ("worker", {"subquestion": "Edith", "passages": [BRIDGE, EDITH]}),
+        ("graph", {"state": State(kept=(NIHONIUM,), candidates=("Tarn [old] Bridge", "N'Djamena", "A: B"))}),
     ],
 )
 def test_every_listed_action_has_a_text_that_reads_back_as_it(most, role, state):
-    agent, state = getattr(system(max_questions=most), role), state | {"question": QUESTION}
+    graph = {"environment": "graph"} if role == "graph" else {}
+    agent = getattr(system(max_questions=most, **graph), "planner" if graph else role)
+    state = state | {"question": QUESTION}
     options, grammar = agent.options(**state), agent.grammar(**state)
     every = range(len(options.texts))
     sizes = range(len(every) + 1) if options.many else [1]
@@ -161,6 +182,8 @@ async def test_more_subquestions_than_a_round_may_have_are_cut():
         ({"queries": "free"}, "queries: free has to be written; set queries: span, or decide: text"),
         ({"answers": "planner"}, "answers: planner has to be written; set answers: llm"),
         ({"thoughts": True}, "thoughts: true has to be written; set thoughts: false"),
+        ({"context": "dialogue"}, "context: dialogue has to be written; set context: facts"),
+        ({"memory": True}, "memory: true has to be written; set memory: false"),
         ({"decide": "tokens"}, "decide 'tokens': choose from text, marks"),
         ({"max_candidates": 0}, "max_candidates 0: must be at least 1"),
     ],

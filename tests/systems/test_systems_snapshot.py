@@ -21,6 +21,7 @@ from dragoman.config import load_params
 from dragoman.core.types import Passage, Question
 from dragoman.systems import build
 from dragoman.systems.base import Gold
+from dragoman.systems.mujica.slots import Search
 
 HERE = Path(__file__).parent
 SNAPSHOT = HERE / "snapshot.json"
@@ -65,6 +66,7 @@ VARIANTS = {
         {"queries": "span", "environment": "graph", "thoughts": True, "answers": "planner"},
         {"split": False, "queries": "span", "max_iterations": 1, "answers": "planner"},
         {"max_questions": 1, "thoughts": True},
+        {"queries": "span", "context": "dialogue", "answers": "planner", "memory": True, "shots": 1},
     ],
 }
 PROFILES = ("smoke", "cpu", "gpu", "paper")
@@ -90,6 +92,7 @@ class FollowsOracles:
         if first is not None:
             kind = grammar.alternatives()[first % len(kinds)].cls
             values = {"query": "Tarn Bridge", "questions": ("Tarn Bridge", "Osse Viaduct"), "answer": "Perth"}
+            values["searches"] = (Search("Who drew it?", "Tarn Bridge"), Search("Where is it?", "Osse Viaduct"))
             return kind(**{f.name: values[f.name] for f in fields(kind) if f.name in values})
         action = told[0]
         return replace(action, thought="It is the next step.") if hasattr(action, "thought") else action

@@ -24,7 +24,8 @@ class Question:
     """A question with its acceptable answers.
 
     `supporting_ids` are the gold passages (empty where no gold is known); `type` is the data set's own label;
-    `triples` is the path of facts behind the answer, (subject, relation, object) each, where it is known.
+    `triples` is the path of facts behind the answer, (subject, relation, object) each, where it is known. `topics` are the
+    entities of a graph that the question is about, where the data set names them.
 
     Where several things are asked for, `parts` has the acceptable names of each, and `answers` are whole answers. `nuggets` are
     what a complete answer says, a sentence or phrase each, and `reference` is one such answer. All three may be unknown.
@@ -39,6 +40,7 @@ class Question:
     parts: tuple[tuple[str, ...], ...] = ()
     nuggets: tuple[str, ...] = ()
     reference: str = ""
+    topics: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A line of a question file. What few questions have is left out of the others."""
@@ -46,6 +48,7 @@ class Question:
             "parts": [list(names) for names in self.parts],
             "nuggets": list(self.nuggets),
             "reference": self.reference,
+            "topic": list(self.topics),
         }
         return {
             "id": self.id,
@@ -59,7 +62,7 @@ class Question:
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Question:
         """What `to_json` gave."""
-        return cls(**{name: _tuples(value) for name, value in row.items()})
+        return cls(**{"topics" if name == "topic" else name: _tuples(value) for name, value in row.items()})
 
 
 def _tuples(value: Any) -> Any:

@@ -66,6 +66,16 @@ def _triples_of(row: Row, faults: Faults, line: int) -> tuple[tuple[str, str, st
     return tuple((s, r, o) for s, r, o in value)
 
 
+def _topics_of(row: Row, faults: Faults, line: int) -> tuple[str, ...]:
+    """The topic entity, or several of them."""
+    value = row.get("topic")
+    topics = [] if value is None else [value] if isinstance(value, str) else value
+    if not isinstance(topics, list) or not all(isinstance(topic, str) and topic.strip() for topic in topics):
+        faults.add("'topic' must be the name of an entity, or a list of names", line)
+        return ()
+    return tuple(dict.fromkeys(topics))
+
+
 def question_of(identity: str, row: Row, require_answers: bool, faults: Faults, line: int) -> Question | None:
     before = faults.total
     text = text_of(row, QUESTION_KEYS, faults, line)
@@ -75,6 +85,7 @@ def question_of(identity: str, row: Row, require_answers: bool, faults: Faults, 
     parts = _parts_of(row, faults, line)
     nuggets = _texts_of(row, "nuggets", faults, line)
     reference = text_of(row, ("reference",), faults, line, optional=True)
+    topics = _topics_of(row, faults, line)
     kind = row.get("type")
     if kind is not None and not isinstance(kind, str):
         faults.add(f"'type' must be a string, found {type(kind).__name__}", line)
@@ -83,5 +94,14 @@ def question_of(identity: str, row: Row, require_answers: bool, faults: Faults, 
     if faults.total > before or text is None or answers is None or supporting is None or triples is None:
         return None
     return Question(
-        identity, text, answers, kind or "", supporting, triples, parts or (), nuggets or (), reference or ""
+        identity,
+        text,
+        answers,
+        kind or "",
+        supporting,
+        triples,
+        parts or (),
+        nuggets or (),
+        reference or "",
+        topics,
     )

@@ -21,6 +21,7 @@ from dragoman.core.rows import Faults, Row
 from dragoman.core.types import Passage, Question
 from dragoman.corpus.fields import ID_KEYS, TEXT_KEYS, TITLE_KEYS, question_of, text_of
 from dragoman.corpus.hub import dataset_rows, hub_address
+from dragoman.corpus.triple_passages import triple_passages
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ def load_corpus(source: str | Path, *, limit: int | None = None) -> list[Passage
     Args:
         source: one of
             - a `.jsonl` file: an object a line with id (or `_id`), text and, optionally, title;
-            - a file of triples, whose entities are the passages: `.tsv`, or RDF in `.nt` (N-Triples) or `.ttl` (Turtle);
+            - a file of triples, each of which is a passage: `.tsv`, or RDF in `.nt` (N-Triples) or `.ttl` (Turtle);
             - a BEIR folder, which holds `corpus.jsonl`;
             - a folder of `.txt` and `.md` files, each a passage, whose id is its path below the folder. Its title is the
               first Markdown heading, or a short first line that stands alone, or else the name of the file;
@@ -54,9 +55,9 @@ def load_corpus(source: str | Path, *, limit: int | None = None) -> list[Passage
     path = Path(source)
     if path.is_file():
         if path.suffix in TRIPLES:
-            from dragoman.corpus.triples import entity_passages, read_triples  # rdflib takes a while to import
+            from dragoman.corpus.triples import read_triples  # rdflib takes a while to import
 
-            return entity_passages(read_triples(path))[:limit]
+            return triple_passages(read_triples(path)[:limit])
         if path.suffix != ".jsonl":
             raise UserError(
                 f"{path}: a corpus file must be JSON lines and end in .jsonl, or triples and end in {', '.join(TRIPLES)}"
@@ -75,7 +76,7 @@ def load_questions(path: str | Path, *, limit: int | None = None, require_answer
     """Read questions.
 
     Args:
-        path: a JSONL file (id, question, answers, and optionally type, supporting_ids, triples, parts, nuggets, reference;
+        path: a JSONL file (id, question, answers, and optionally type, supporting_ids, triples, topic, parts, nuggets, reference;
             other keys are ignored); or a BEIR folder with `queries.jsonl`, whose `qrels/*.tsv` become the supporting ids; or one file of those
             qrels, for one split. With qrels, the queries without a relevant passage are left out, as BEIR does.
         limit: read only so many questions, the first ones. Faults behind them are not looked for.

@@ -28,7 +28,8 @@ class CorpusParams(Section):
     """Stage `corpus`, one for each dataset: where passages and questions come from."""
 
     source: str = "atlas"
-    """`atlas` (built in), or a corpus: JSONL, BEIR folder, folder of text files, `hf:NAME`."""
+    """`atlas` (built in), or a corpus: JSONL, BEIR folder, folder of text files, `hf:NAME`, file of triples. Of triples, each is a
+    passage, and gold are those that a question names as `triples`."""
     chunk: Chunking | None = None
     """How to cut long texts; None leaves them whole."""
     train: str | None = None

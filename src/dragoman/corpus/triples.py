@@ -1,4 +1,4 @@
-"""Knowledge graphs: files of triples (TSV, N-Triples, Turtle), as passages of entities, as RDF, and for SPARQL.
+"""Knowledge graphs: files of triples (TSV, N-Triples, Turtle), as RDF, and for SPARQL.
 
 A triple is (subject, relation, object), all names. Questions and models know names, RDF knows IRIs. The IRI of a name is
 `urn:dragoman:` and the name, with underscores for its spaces, as in DBpedia. Other marks are in percent-encoding.
@@ -7,7 +7,7 @@ A triple is (subject, relation, object), all names. Questions and models know na
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote
@@ -22,7 +22,7 @@ from rdflib.term import Node
 
 from dragoman.core.errors import UserError
 from dragoman.core.rows import Faults
-from dragoman.core.types import Passage, Triple
+from dragoman.core.types import Triple
 
 RDF_FORMATS = {".nt": "nt", ".ttl": "turtle"}
 NAMESPACE = "urn:dragoman:"
@@ -65,31 +65,6 @@ def _read_tsv(path: Path) -> list[Triple]:
             faults.add("expected subject, relation and object, with tabs between", number)
     faults.check()
     return list(triples)
-
-
-def entity_passages(triples: Iterable[Triple]) -> list[Passage]:
-    """A passage for each subject, in the order in which they first come, with its name as id and title.
-
-    Its text has a sentence for each relation: `capital: Port-au-Prince.` for the triples that it heads, then
-    `capital of: Haiti.` for those that end in it. An object that is never a subject is a value (`.ht`, `1492`), and found
-    with the entity that it is a value of.
-    """
-    facts: dict[str, dict[str, list[str]]] = {}
-    inverse: defaultdict[str, dict[str, list[str]]] = defaultdict(dict)
-    for subject, relation, obj in triples:
-        facts.setdefault(subject, {}).setdefault(f"{relation}:", []).append(obj)
-        inverse[obj].setdefault(f"{relation} of:", []).append(subject)
-    return [
-        Passage(
-            entity,
-            entity,
-            " ".join(
-                f"{name} {', '.join(of)}."  # a relation may be called as the inverse of another one is: both are told
-                for name, of in (*facts[entity].items(), *inverse[entity].items())
-            ),
-        )
-        for entity in facts
-    ]
 
 
 def read_rdf(path: Path) -> Graph:

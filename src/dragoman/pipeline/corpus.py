@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,8 +10,11 @@ from typing_extensions import Doc
 
 from dragoman.core import files
 from dragoman.core.errors import UserError
+from dragoman.core.types import Question
 from dragoman.corpus import build_atlas, chunk, load_corpus, load_questions
+from dragoman.corpus.loaders import TRIPLES
 from dragoman.corpus.settings import CorpusParams
+from dragoman.corpus.triple_passages import triple_id
 from dragoman.pipeline.project import Project
 
 SPLITS = ("train", "dev", "test")
@@ -68,9 +71,20 @@ def _import(settings: CorpusParams, out: Path) -> dict[str, Any]:
         if path is None:
             continue
         questions = load_questions(path)
+        if Path(settings.source).suffix in TRIPLES:
+            questions = [_about_triples(question) for question in questions]
         for question in questions:
             if missing := set(question.supporting_ids) - ids:
-                raise UserError(f"{path}: question {question.id} names passage {min(missing)}, which the corpus lacks")
+                raise UserError(
+                    f"{path}: question {question.id} names passage {min(missing)!r}, which the corpus lacks"
+                )
         files.write(out / f"{split}.jsonl", (q.to_json() for q in questions))
         counts[split] = len(questions)
     return counts
+
+
+def _about_triples(question: Question) -> Question:
+    """In a graph the gold passages are the triples behind the answer, whatever text the question was made for."""
+    if not question.triples:
+        return question
+    return replace(question, supporting_ids=tuple(triple_id(triple) for triple in question.triples))

@@ -25,7 +25,7 @@ class Prompt:
     """A chat prompt with slots.
 
     Example states with their outputs, for in-context learning, lie beside `NAME.txt` in `NAME.examples.json`: a list of
-    objects with a value for each slot and an `"output"`.
+    objects with an `"output"` and a value for each slot; those that are left out are the state's own.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Prompt:
         if self.system:
             turns.append(("system", _fill(self.system, state)))
         for example in self.examples[:shots]:
-            turns += [("user", _fill(self.user, example)), ("assistant", example["output"])]
+            turns += [("user", _fill(self.user, state | example)), ("assistant", example["output"])]
         return (*turns, *history, ("user", _fill(self.user, state)))
 
 

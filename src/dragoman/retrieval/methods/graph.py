@@ -1,8 +1,12 @@
-"""Finding entities of a knowledge graph: those that a query names, then what a search finds.
+"""Finding triples of a knowledge graph: those of entities that a query names, then what a search finds.
 
-The corpus is one of entities, whose titles are their names (`dragoman.corpus.triples` makes it out of triples). Linking is
-by exact name, since a search mostly puts an entity's neighbours, which name it too, before the entity itself. A query that
-names no entity of the graph is a search like any other.
+The corpus is one of triples (`dragoman.corpus.triple_passages`). Linking is by exact name, since a search mostly puts an
+entity's neighbours, which name it too, before the entity itself. A query has one of two forms:
+
+- words, as for any retriever. The entities named in them take turns, each with its triples, the likeliest first.
+- an entity, a tab and words (`triple_passages.about`): the triples of that entity alone, those that it heads before those that end in it.
+
+A passage that is no triple is an entity's, whose name is its title.
 """
 
 from __future__ import annotations
@@ -10,13 +14,17 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import chain, zip_longest
 from pathlib import Path
 
 from dragoman.core.types import Passage
+from dragoman.corpus.triple_passages import SEPARATOR, ends
 from dragoman.retrieval.base import Hit, Retriever, span, well_formed
 from dragoman.retrieval.manifest import Manifest, digest
 from dragoman.retrieval.methods import Progress, bm25
 from dragoman.retrieval.store import PassageStore
+
+DEPTH = 100  # how deep an entity's triples are looked for to put them in order; further ones keep that of the corpus
 
 
 class Settings(bm25.Settings):
@@ -34,58 +42,76 @@ def open_index(folder: Path, settings: Settings = Settings()) -> GraphRetriever:
 
 
 class GraphRetriever:
-    """Puts the entities that a query names before what `search` finds for it.
+    """Puts the triples of the entities that a query names before what `search` finds for it.
 
-    Names are compared without regard to case and punctuation. Where one name is part of another the longer one counts, and
-    entities that share a name are found in the order of the corpus.
+    Names are compared without regard to case and punctuation. Where one name is part of another the longer one counts.
+    In running text only subjects are entities: `Male` and `1492` are values, and found with what they are values of.
 
     Args:
-        search: finds passages of `entities`; closed with this retriever, as they are.
+        search: finds passages of `triples`; closed with this retriever, as they are.
     """
 
-    def __init__(self, search: Retriever, entities: PassageStore) -> None:
-        self._search, self._entities = search, entities
-        self._rows: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
-        for row, entity in enumerate(entities):
-            if name := _words(entity.title):
-                self._rows[name].append(row)
-        self._longest = max(map(len, self._rows), default=0)
-        self.fingerprint = f"graph-{digest({'search': search.fingerprint})}"
-        self.passage_count = len(entities)
+    def __init__(self, search: Retriever, triples: PassageStore) -> None:
+        self._search, self._triples = search, triples
+        self._headed: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+        self._ended: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+        for row, passage in enumerate(triples):
+            for rows, end in zip((self._headed, self._ended), ends(passage), strict=False):
+                if name := _words(end):
+                    rows[name].append(row)
+        self._longest = max(map(len, self._headed), default=0)
+        self.fingerprint = f"graph-{digest({'search': search.fingerprint, 'of': 'triples'})}"
+        self.passage_count = len(triples)
 
     def __repr__(self) -> str:
-        return f"graph of {self.passage_count} entities over {self._search!r}"
+        return f"graph of {self.passage_count} triples over {self._search!r}"
 
     async def search(self, queries: Sequence[str], k: int, page: int = 0) -> list[list[Hit]]:
-        """See `Retriever.search`. Entities that are named have one score, above all others."""
+        """See `Retriever.search`. What is found for the entities that are named has one score, above all others.
+
+        A query about an entity that is not in the graph finds nothing.
+        """
         first, last = span(k, page)
         if first >= self.passage_count:
             return [[] for _ in queries]
-        found = await self._search.search(queries, min(last, self.passage_count))
-        return [self._link(query, hits)[first:last] for query, hits in zip(queries, found, strict=True)]
+        found = await self._search.search(queries, min(max(last, DEPTH), self.passage_count))
+        return [self._link(query, hits, last)[first:] for query, hits in zip(queries, found, strict=True)]
 
     async def close(self) -> None:
         await self._search.close()
-        self._entities.close()
+        self._triples.close()
 
-    def _link(self, query: str, hits: list[Hit]) -> list[Hit]:
+    def _link(self, query: str, hits: list[Hit], most: int) -> list[Hit]:
+        """The first `most` that are found, where `hits` are those of the search."""
+        entity, alone, _ = query.partition(SEPARATOR)
+        names = [_words(entity)] if alone else self._named(query)
+        ranks = {hit.passage.id: rank for rank, hit in enumerate(hits)}
+        lists = [
+            [passage for rows in (self._headed, self._ended) for passage in self._ranked(rows.get(name, ()), ranks)]
+            for name in names
+        ]
+        turns = {passage.id: passage for passage in chain.from_iterable(zip_longest(*lists)) if passage is not None}
         top = max((hit.score for hit in hits), default=0.0) + 1
-        named = [Hit(self._entities[row], top) for row in self._named(query)]
-        ids = {hit.passage.id for hit in named}
-        return named + [hit for hit in hits if hit.passage.id not in ids]
+        named = [Hit(passage, top) for passage in turns.values()]
+        others = [] if alone else [hit for hit in hits if hit.passage.id not in turns]
+        return [*named, *others][:most]
 
-    def _named(self, query: str) -> list[int]:
-        """Rows of the entities that the query names, in the order in which it does."""
+    def _ranked(self, rows: Sequence[int], ranks: dict[str, int]) -> list[Passage]:
+        """In the order of the search, and then in that of the corpus."""
+        return sorted((self._triples[row] for row in rows), key=lambda passage: ranks.get(passage.id, len(ranks)))
+
+    def _named(self, query: str) -> list[tuple[str, ...]]:
+        """The names of the entities in a query, in its order and each once."""
         words = _words(query)
-        rows: dict[int, None] = {}
+        names: dict[tuple[str, ...], None] = {}
         start = 0
         while start < len(words):
-            ends = range(min(start + self._longest, len(words)), start, -1)
-            end = next((end for end in ends if words[start:end] in self._rows), None)
-            if end is not None:
-                rows |= dict.fromkeys(self._rows[words[start:end]])
-            start = end or start + 1
-        return list(rows)
+            stops = range(min(start + self._longest, len(words)), start, -1)
+            stop = next((stop for stop in stops if words[start:stop] in self._headed), None)
+            if stop is not None:
+                names[words[start:stop]] = None
+            start = stop or start + 1
+        return list(names)
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """What the agents of Mujica may do, listed: for a proxy that scores its options instead of writing (`decide: marks`).
 
 The planner says of each subquestion whether it is to be asked now; of none, that what is known is enough. As a chain it
-takes one of them, or the answer. A worker says of each passage whether it rests on it. Prompts have no instructions.
+takes one of them, or the answer. A worker says of each passage whether it rests on it. In a graph the planner's options are
+entities, and a worker's are the triples of one. Prompts have no instructions.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 
 from dragoman.core.types import Passage
 from dragoman.systems.mujica import queries
-from dragoman.systems.mujica.actions import Answer, Found, Nothing, Subquestions
+from dragoman.systems.mujica.actions import Answer, Found, Nothing, ask
 from dragoman.systems.mujica.settings import Settings
 from dragoman.systems.mujica.state import State
 from dragoman.systems.options import Action, Choice, Selection, as_line, known, passage_lines
@@ -18,26 +19,27 @@ from dragoman.systems.options import Action, Choice, Selection, as_line, known, 
 
 def plan(settings: Settings, question: str, state: State) -> Choice | Selection:
     """The subquestions that may be asked, and the end."""
-    listed = {as_line(name): query for name, query in queries.candidates(settings, question, state).items()}
+    listed = {as_line(name): search for name, search in queries.candidates(settings, question, state).items()}
     asked = tuple(listed.values())
-    places = {query: place for place, query in enumerate(asked)}
+    places = {search: place for place, search in enumerate(asked)}
     prompt = f"Question: {as_line(question)}\nKnown:\n{known(state.kept, settings.proxy_words)}Next:\n"
     if settings.max_questions == 1 or not listed:
-        single: dict[str, Action] = {name: Subquestions((query,)) for name, query in listed.items()}
+        single: dict[str, Action] = {name: ask([search]) for name, search in listed.items()}
         return Choice(prompt, tuple((single | {"answer": Answer()}).items()))
     return Selection(
         prompt,
         tuple(listed),
-        make=lambda taken: Subquestions(tuple(asked[place] for place in taken)) if taken else Answer(),
-        places=lambda action: (
-            () if isinstance(action, Answer) else tuple(places[question] for question in action.questions)
-        ),
+        make=lambda taken: ask([asked[place] for place in taken]) if taken else Answer(),
+        places=lambda action: () if isinstance(action, Answer) else tuple(places[each] for each in action.searches),
     )
 
 
-def look_up(settings: Settings, question: str, subquestion: str, passages: Sequence[Passage]) -> Selection:
-    """The passages found for a subquestion, which is named where it is not the question."""
-    part = "" if subquestion == queries.whole(settings, question) else f"Searched: {as_line(subquestion)}\n"
+def look_up(
+    settings: Settings, question: str, subquestion: str, passages: Sequence[Passage], entity: str = ""
+) -> Selection:
+    """The passages found for a subquestion, which is named where it is not the question; of an entity, its triples."""
+    searched = entity or ("" if subquestion == queries.whole(settings, question) else subquestion)
+    part = f"Searched: {as_line(searched)}\n" if searched else ""
     return Selection(
         f"Question: {as_line(question)}\n{part}",
         passage_lines(passages, settings.proxy_words),

@@ -11,22 +11,25 @@ from itertools import chain, combinations, islice, product
 
 from dragoman.core.text import names, words
 from dragoman.core.types import Passage
+from dragoman.corpus.triple_passages import triple_id
 from dragoman.systems.base import Gold
-from dragoman.systems.grammar import can_say
+from dragoman.systems.grammar import Line, can_say
 from dragoman.systems.mujica import queries
-from dragoman.systems.mujica.actions import Answer, Found, Nothing, Subquestions
+from dragoman.systems.mujica.actions import Answer, Found, Nothing, Searches, Subquestions, ask
 from dragoman.systems.mujica.queries import contains
 from dragoman.systems.mujica.settings import Settings
+from dragoman.systems.mujica.slots import About, Search
 from dragoman.systems.mujica.state import State
 from dragoman.systems.names import copied
 from dragoman.systems.options import MOST
 
 
-async def plan(settings: Settings, gold: Gold, question: str, state: State) -> list[Subquestions | Answer]:
+async def plan(settings: Settings, gold: Gold, question: str, state: State) -> list[Subquestions | Searches | Answer]:
     """For each gold passage that is missing the name, or else the word, that finds it first; then the end.
 
     Where the LLM answers from passages, the whole question comes first while that finds any. A planner that answers knows
-    no more than a sentence of each worker, so it asks for one thing at a time.
+    no more than a sentence of each worker, so it asks for one thing at a time. In a graph it asks about the known entities
+    that have missing triples.
     """
     ids = _gold_ids(settings, gold)
     if not ids:
@@ -35,43 +38,56 @@ async def plan(settings: Settings, gold: Gold, question: str, state: State) -> l
     if settings.decide == "marks":
         return await _plans(settings, gold, question, state, missing)
     asked = {fact.question for fact in state.facts}
-    line = queries.subquestion(settings, question, state)
-    texts = [text for text, _, _ in queries.known_runs(settings, question, state)]
-    start = [copied(name, settings.query_chars) for name in state.candidates]
-    whole = [copied(question, settings.query_chars)]
-    parts = ([*start, *(name for text in texts for name in names(text))], [w for text in texts for w in words(text)])
-    for tried in (whole, *parts) if settings.answers == "llm" else (*parts, whole):
-        sayable = (q for q in dict.fromkeys(tried) if missing and q not in asked and can_say(line, q))
-        found = {query: list(await gold.find(query, settings.k)) for query in sayable}
-        finding = [{query: hits.index(id) for query, hits in found.items() if id in hits} for id in sorted(missing)]
+    line = queries.search(settings, question, state)
+    for tried in _tried(settings, question, state):
+        sayable = (
+            s for s in dict.fromkeys(tried) if missing and str(s) not in asked and can_say(line, _value(line, s))
+        )
+        found = {search: list(await gold.find(search.query, settings.k)) for search in sayable}
+        finding = [{search: hits.index(id) for search, hits in found.items() if id in hits} for id in sorted(missing)]
         best = dict.fromkeys(min(places, key=places.__getitem__) for places in finding if places)
         if best:
-            return [Subquestions(tuple(best)[: settings.max_questions])]
+            return [ask(tuple(best)[: settings.max_questions])]
     return [Answer()] if settings.answers == "llm" else [*await conclude(settings, gold, question, state)]
+
+
+def _tried(settings: Settings, question: str, state: State) -> list[list[Search]]:
+    """What the oracle tries, in groups: those of a later one only where no search of an earlier one finds anything."""
+    if settings.environment == "graph":
+        return [list(queries.candidates(settings, question, state).values())]
+    texts = [text for text, _, _ in queries.known_runs(settings, question, state)]
+    named = [Search(name) for text in texts for name in names(text)]
+    single = [Search(word) for text in texts for word in words(text)]
+    whole = [Search(queries.whole(settings, question))]
+    return [whole, named, single] if settings.answers == "llm" else [named, single, whole]
+
+
+def _value(line: Line | About, search: Search) -> Search | str:
+    return search if isinstance(line, About) else search.question
 
 
 async def _plans(
     settings: Settings, gold: Gold, question: str, state: State, missing: frozenset[str]
-) -> list[Subquestions | Answer]:
+) -> list[Subquestions | Searches | Answer]:
     """Among listed subquestions: the question first, which no policy can foresee to find nothing; then all shortest plans.
 
     A plan has one subquestion for each missing passage, out of those that find it first; and it is the end where none does.
     """
     new = list(queries.candidates(settings, question, state).values())
-    whole = queries.whole(settings, question)
+    whole = Search(queries.whole(settings, question))
     if missing and not state.facts and whole in new:
-        return [Subquestions((whole,))]
-    found = {query: list(await gold.find(query, settings.k)) for query in new} if missing else {}
+        return [ask([whole])]
+    found = {search: list(await gold.find(search.query, settings.k)) for search in new} if missing else {}
     finding = []
     for id in sorted(missing):
-        places = {query: hits.index(id) for query, hits in found.items() if id in hits}
+        places = {search: hits.index(id) for search, hits in found.items() if id in hits}
         if places:
-            finding.append([query for query, place in places.items() if place == min(places.values())])
+            finding.append([search for search, place in places.items() if place == min(places.values())])
     some = combinations(finding, min(len(finding), settings.max_questions))
     products = islice(chain.from_iterable(product(*choices) for choices in some), MOST)
-    plans = dict.fromkeys(tuple(query for query in new if query in plan) for plan in products)
+    plans = dict.fromkeys(tuple(search for search in new if search in plan) for plan in products)
     least = min(map(len, plans))
-    return [Subquestions(plan) if plan else Answer() for plan in plans if len(plan) == least]
+    return [ask(plan) if plan else Answer() for plan in plans if len(plan) == least]
 
 
 async def conclude(settings: Settings, gold: Gold, question: str, state: State) -> list[Answer]:
@@ -94,7 +110,7 @@ async def conclude(settings: Settings, gold: Gold, question: str, state: State) 
 
 
 async def look_up(
-    settings: Settings, gold: Gold, question: str, subquestion: str, passages: Sequence[Passage]
+    settings: Settings, gold: Gold, question: str, subquestion: str, passages: Sequence[Passage], entity: str = ""
 ) -> list[Found | Nothing]:
     """The gold passages and one sentence of them; where the planner answers, the sentence's passage alone.
 
@@ -130,7 +146,7 @@ async def look_up(
 
 
 def _gold_ids(settings: Settings, gold: Gold) -> frozenset[str]:
-    """The passages of text, or the entities that head the facts behind the answer; an entity's name is its id."""
+    """The passages of text, or the triples behind the answer."""
     if settings.environment == "text":
         return gold.ids
-    return frozenset(subject for subject, _, _ in gold.triples)
+    return frozenset(map(triple_id, gold.triples))

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 
 from dragoman.core.text import clip
 from dragoman.core.types import Passage
+from dragoman.corpus.triple_passages import ends
 from dragoman.systems.grammar import Line, Span
 from dragoman.systems.mujica.settings import Settings
+from dragoman.systems.mujica.slots import About, Search
 from dragoman.systems.mujica.state import State
 from dragoman.systems.names import WHOLE_RUN, copied, searches, unasked
 from dragoman.systems.prompts import one_line
@@ -26,9 +29,19 @@ SPAN_RUN = 6
 Source = tuple[str, int, int]  # a text, and the fewest and the most words of a run of it
 
 
+def search(settings: Settings, question: str, state: State) -> Line | About:
+    """What the planner may ask: a subquestion, in a graph with the entity that it is about."""
+    if settings.environment == "text":
+        return subquestion(settings, question, state)
+    runs: list[Source] = [(question, 1, SPAN_RUN)]
+    names = [(name, WHOLE_RUN, WHOLE_RUN) for name in entities(state)]
+    asked = _line(settings, settings.query_chars, [(question, WHOLE_RUN, WHOLE_RUN), *runs])
+    return About(_line(settings, settings.query_chars, names or runs), asked)
+
+
 def subquestion(settings: Settings, question: str, state: State) -> Line:
-    whole = [(text, WHOLE_RUN, WHOLE_RUN) for text in (question, *state.candidates)]
-    return _line(settings, settings.query_chars, [*whole, *known_runs(settings, question, state)])
+    runs = [(question, WHOLE_RUN, WHOLE_RUN), *known_runs(settings, question, state)]
+    return _line(settings, settings.query_chars, runs)
 
 
 def whole(settings: Settings, question: str) -> str:
@@ -36,12 +49,25 @@ def whole(settings: Settings, question: str) -> str:
     return copied(question, settings.query_chars)
 
 
-def candidates(settings: Settings, question: str, state: State) -> dict[str, str]:
-    """What each subquestion is called in a list, and the subquestion: at most `max_candidates` that were not asked."""
+def entities(state: State) -> tuple[str, ...]:
+    """The entities of a graph that the planner knows: those to start from, and the ends of the triples that it kept."""
+    return tuple(dict.fromkeys([*state.candidates, *(end for triple in state.kept for end in ends(triple))]))
+
+
+def candidates(settings: Settings, question: str, state: State) -> dict[str, Search]:
+    """What each search is called in a list, and the search: at most `max_candidates` that were not asked.
+
+    In a graph each is about another entity, and the question is the whole one.
+    """
     asked = [fact.question for fact in state.facts]
-    start = [copied(name, settings.query_chars) for name in state.candidates]
-    listed = searches(question, whole(settings, question), state.kept, start)
-    return unasked(listed, asked, settings.query_chars, settings.max_candidates)
+    if settings.environment == "graph":
+        known = dict.fromkeys(copied(name, settings.query_chars) for name in entities(state))
+        about = (Search(whole(settings, question), name) for name in known if name)
+        new = (search for search in about if str(search) not in asked)
+        return {search.entity: search for search in islice(new, settings.max_candidates)}
+    listed = searches(question, whole(settings, question), state.kept)
+    found = unasked(listed, asked, settings.query_chars, settings.max_candidates)
+    return {name: Search(query) for name, query in found.items()}
 
 
 def answer(settings: Settings, question: str, state: State) -> Line:

@@ -6,8 +6,9 @@ from functools import partial
 
 from dragoman.systems.base import Role
 from dragoman.systems.grammar import Line
-from dragoman.systems.mujica import actions, marks, oracle, queries
+from dragoman.systems.mujica import actions, dialogue, marks, oracle, queries
 from dragoman.systems.mujica.settings import Settings
+from dragoman.systems.mujica.slots import Search
 from dragoman.systems.mujica.state import State
 from dragoman.systems.prompts import load, number
 
@@ -15,11 +16,12 @@ from dragoman.systems.prompts import load, number
 def planner(settings: Settings) -> Role:
     """Asks subquestions or ends. Its state is the question, and the subquestions so far with their answers."""
     answers = settings.answers == "planner"
+    name = "planner" if settings.environment == "text" else "planner_graph"
     return Role(
         "planner",
-        load(__package__, _prompt("planner_answers" if answers else "planner", settings)),
+        load(__package__, _prompt(f"{name}_answers" if answers else name, settings)),
         grammar=lambda question, state: actions.planner(
-            queries.subquestion(settings, question, state),
+            queries.search(settings, question, state),
             settings.max_candidates if settings.decide == "marks" else settings.max_questions,
             queries.answer(settings, question, state) if answers else None,
             _thought(settings),
@@ -49,15 +51,19 @@ def worker(settings: Settings) -> Role:
     return Role(
         "worker",
         load(__package__, _prompt("worker" if settings.environment == "text" else "worker_triples", settings)),
-        grammar=lambda question, subquestion, passages: actions.worker(
+        grammar=lambda question, subquestion, passages, entity="": actions.worker(
             len(passages),
             queries.sentence(settings, passages) if settings.decide == "text" else None,
             _thought(settings),
+            Line(settings.sentence_chars) if settings.memory else None,
         ),
-        view=lambda question, subquestion, passages: {
+        view=lambda question, subquestion, passages, entity="": {
             "part": f"This is a part of the question: {question}\n" if settings.queries == "span" else "",
-            "question": subquestion,
+            "question": str(Search(subquestion, entity)),
             "passages": number(passages, settings.proxy_words),
+            "otherwise": "write [Memory] and the answer as you know it, or [Nothing] if you do not know it"
+            if settings.memory
+            else "write [Nothing]",
         },
         max_tokens=settings.sentence_tokens + _thought_tokens(settings),
         shots=settings.shots,
@@ -67,11 +73,7 @@ def worker(settings: Settings) -> Role:
 
 
 def _view(settings: Settings, question: str, state: State) -> dict[str, str]:
-    if settings.split:
-        lines = [f"{fact.question} -> {fact.answer or 'nothing found'}" for fact in state.facts]
-        known = "\n".join(lines) or "(none)"
-    else:
-        known = number(state.kept, settings.proxy_words)
+    known = dialogue.facts(state.facts) if settings.split else number(state.kept, settings.proxy_words)
     start = f"Entities to start from: {', '.join(state.candidates)}\n" if state.candidates else ""
     return {"question": question, "known": known, "most": str(settings.max_questions), "candidates": start}
 

@@ -13,12 +13,13 @@ Answerer = Literal["llm", "planner"]
 Environment = Literal["text", "graph"]
 Candidates = Literal["search", "gold"]
 DecideMode = Literal["text", "marks"]
+PlannerContext = Literal["facts", "dialogue"]
 
 
 @dataclass(frozen=True)
 class Settings:
     k: int = 5
-    """Passages per search."""
+    """Passages per search: in a graph, triples of an entity."""
     max_iterations: int = 4
     """Rounds of subquestions per trajectory."""
     max_questions: int = 4
@@ -31,10 +32,15 @@ class Settings:
     """Who gives the answer. The paper's planner does. Here the planner only says when, and the LLM answers from the kept passages.
     One prompt then serves every system, so a gain is that of the passages found."""
     environment: Environment = "text"
-    """What is searched: passages of text, or the entities of a knowledge graph (an index of method `graph`)."""
+    """What is searched: passages of text, or the triples of a knowledge graph (an index of method `graph` of a file of triples).
+    In a graph each subquestion is about one entity."""
     candidates: Candidates = "search"
     """`graph` only: the entities that the planner starts from. `search`: those that a search for the question finds. `gold`, as in
-    the paper (section 4.1): the ends of the question's triples that it names."""
+    the paper (section 4.1): the question's topic entities, see `topics.py`."""
+    context: PlannerContext = "facts"
+    """What the planner reads between its turns: a list of all that is known, or, as in the paper, the dialogue itself."""
+    memory: bool = False
+    """Whether a worker that finds no evidence may answer from its memory, as in the paper."""
     thoughts: bool = False
     """Whether planner and worker write a thought before they act, as in the paper. Tiny models do better without."""
     shots: int = 0
@@ -61,7 +67,8 @@ class Settings:
         check_choices(self)
         check_at_least_one(self, "max_iterations", "max_questions", "max_documents", "max_candidates")
         if self.decide == "marks":
-            for name, needed in {"queries": "span", "answers": "llm", "thoughts": False}.items():
+            written = {"queries": "span", "answers": "llm", "thoughts": False, "context": "facts", "memory": False}
+            for name, needed in written.items():
                 if (value := getattr(self, name)) != needed:
                     raise UserError(
                         f"decide: marks scores what is listed, and {name}: {value} has to be written; "

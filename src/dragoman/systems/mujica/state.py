@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 
 from dragoman.core.types import Passage
+from dragoman.systems.mujica.slots import Search
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,15 @@ class Fact:
 
 
 @dataclass(frozen=True)
+class Turn:
+    """What the planner said, and what it was told in return."""
+
+    said: str
+    facts: tuple[Fact, ...] = ()
+    found: tuple[Passage, ...] = ()
+
+
+@dataclass(frozen=True)
 class State:
     """What is known between two turns of the planner."""
 
@@ -25,11 +35,13 @@ class State:
     kept: tuple[Passage, ...] = ()
     candidates: tuple[str, ...] = ()
     """Names of entities to start from; none where the environment is text."""
+    turns: tuple[Turn, ...] = ()
+    """The dialogue so far, where the planner reads it."""
 
-    def unanswered(self, questions: Sequence[str]) -> tuple[str, ...]:
+    def unanswered(self, searches: Sequence[Search]) -> tuple[Search, ...]:
         """Those that have no answer yet."""
         answered = {fact.question for fact in self.facts if fact.answer}
-        return tuple(question for question in questions if question not in answered)
+        return tuple(search for search in searches if str(search) not in answered)
 
     def with_replies(self, replies: Mapping[str, tuple[str, Sequence[Passage]]], max_documents: int) -> State:
         """With the answer to each subquestion, and the passages it rests on."""
@@ -38,3 +50,9 @@ class State:
         kept = {p.id: p for p in (*self.kept, *chain.from_iterable(ranks)) if p is not None}
         facts = {fact.question: fact for fact in self.facts} | {q: Fact(q, said) for q, (said, _) in replies.items()}
         return replace(self, facts=tuple(facts.values()), kept=tuple(kept.values())[:max_documents])
+
+    def with_turn(self, said: str, replies: Mapping[str, tuple[str, Sequence[Passage]]]) -> State:
+        """With a further turn of the dialogue, whose text the planner said."""
+        facts = tuple(Fact(question, reply) for question, (reply, _) in replies.items())
+        found = tuple(passage for _, passages in replies.values() for passage in passages)
+        return replace(self, turns=(*self.turns, Turn(said, facts, found)))

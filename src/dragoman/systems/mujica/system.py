@@ -5,8 +5,8 @@ its own. It searches for one subquestion and answers it in a sentence, with the 
 nothing. The planner sees these sentences alone and no passage, so its context stays short. What one iteration finds the
 next may build on: the subquestions form a directed acyclic graph, which a tree records as the parents and joins of nodes.
 
-In the environment of a knowledge graph, what is searched for is entities, each with its triples. The planner is shown at
-the start which entities the question is about.
+In the environment of a knowledge graph the planner asks about entities. It is shown at the start which ones the question is
+about. A worker reads the triples of one entity, and selects among them.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
-from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
 from dragoman.systems.answer import answer
 from dragoman.systems.base import Context, Outcome, Role, StopReason, System
-from dragoman.systems.mujica import roles
-from dragoman.systems.mujica.actions import Answer, Nothing, Subquestions
-from dragoman.systems.mujica.queries import contains
+from dragoman.systems.grammar import Action
+from dragoman.systems.mujica import dialogue, roles
+from dragoman.systems.mujica.actions import Answer, Nothing, Recalled, Searches, Subquestions
 from dragoman.systems.mujica.settings import Settings
+from dragoman.systems.mujica.slots import Search
 from dragoman.systems.mujica.state import State
+from dragoman.systems.mujica.topics import topic_entities
 from dragoman.systems.prompts import one_line
 
 
@@ -35,37 +36,58 @@ class Mujica(Settings, System):
         state, stop = State(candidates=await self._candidates(question, ctx)), StopReason.DEPTH_LIMIT
         asked: Counter[str] = Counter()
         for _ in range(self.max_iterations):
-            match await ctx.act(self.planner, question=question.question, state=state):
+            match action := await self._plan(self.planner, question, state, ctx):
                 case Answer(answer=text):
                     if self.answers == "planner":
                         return Outcome(text, state.kept)
                     stop = StopReason.ANSWERED
                     break
-                case Subquestions(questions=plan):  # q_i .. q_j, none of which depends on another
+                case Subquestions() | Searches():  # q_i .. q_j, none of which depends on another
                     # What has its answer is not asked again. What found nothing is, on the next page of the search.
-                    plan = state.unanswered(plan)[: self.max_questions]  # more are possible where each is scored
+                    plan = state.unanswered(action.searches)[: self.max_questions]  # more are possible at marks
                     if not plan:
                         stop = StopReason.CIRCULAR_PLAN
                         break
-                    workers = {q: partial(self._look_up, question.question, q, asked[q]) for q in plan}
-                    state = state.with_replies(await ctx.parallel(workers), self.max_documents)
-                    asked.update(plan)
+                    workers = {str(s): partial(self._look_up, question.question, s, asked[str(s)]) for s in plan}
+                    replies = await ctx.parallel(workers)
+                    if self.context == "dialogue":
+                        said = self.planner.grammar(question=question.question, state=state).render(action)
+                        state = state.with_turn(said, replies)
+                    state = state.with_replies(replies, self.max_documents)
+                    asked.update(map(str, plan))
             if len(state.kept) == self.max_documents:
                 stop = StopReason.DOCUMENT_LIMIT
                 break
         if self.answers == "planner":
-            last = await ctx.act(self.conclusion, question=question.question, state=state)
+            last = await self._plan(self.conclusion, question, state, ctx)
             return Outcome(last.answer, state.kept, stop)
         return await answer(ctx, question, state.kept, stop, words=self.passage_words, max_tokens=self.answer_tokens)
 
-    async def _look_up(self, question: str, subquestion: str, page: int, ctx: Context) -> tuple[str, Sequence[Passage]]:
+    async def _plan(
+        self, role: Role, question: Question, state: State, ctx: Context
+    ) -> Answer | Subquestions | Searches:
+        """The planner's next turn."""
+        if state.turns:
+            opening = self.planner.messages(
+                {"question": question.question, "state": State(candidates=state.candidates)}
+            )
+            history = (*opening, *dialogue.history(self, state.turns))
+            role = dialogue.continued(self, role, last=role is self.conclusion)
+            return await ctx.act(role, history=history, question=question.question, state=state)
+        return await ctx.act(role, question=question.question, state=state)
+
+    async def _look_up(self, question: str, search: Search, page: int, ctx: Context) -> tuple[str, Sequence[Passage]]:
         """The worker: a_i, a sentence, of q_i and D_i, the passages found for it. Without workers, D_i and no sentence."""
-        found = await ctx.retrieve(subquestion, k=self.k, page=page)
-        if not found or not self.split:
+        found = await ctx.retrieve(search.query, k=self.k, page=page)
+        if not self.split or not (found or self.memory):
             return "", found
-        reply = await ctx.act(self.worker, question=question, subquestion=subquestion, passages=found)
+        reply = await ctx.act(
+            self.worker, question=question, subquestion=search.question, entity=search.entity, passages=found
+        )
         if isinstance(reply, Nothing):
             return "", []
+        if isinstance(reply, Recalled):
+            return reply.sentence, []
         used = [found[i - 1] for i in reply.ids]
         return reply.sentence or "; ".join(one_line(passage, self.proxy_words) for passage in used), used
 
@@ -76,7 +98,7 @@ class Mujica(Settings, System):
         if self.candidates == "gold":
             return topic_entities(question)
         found = await ctx.retrieve(question.question, k=self.k)
-        return tuple(dict.fromkeys(entity.title for entity in found if entity.title))
+        return tuple(dict.fromkeys(triple.title for triple in found if triple.title))
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -93,15 +115,3 @@ class Mujica(Settings, System):
     @cached_property
     def worker(self) -> Role:
         return roles.worker(self)
-
-
-def topic_entities(question: Question) -> tuple[str, ...]:
-    """The ends of the gold triples that the question names, in their order. The others, the answer among them, are to be found.
-
-    Raises:
-        UserError: the question's triples are not known.
-    """
-    if not question.triples:
-        raise UserError(f"question {question.id}: gold candidates are taken from its triples, and it has none")
-    ends = dict.fromkeys(end for subject, _, obj in question.triples for end in (subject, obj))
-    return tuple(end for end in ends if contains(question.question, end))

@@ -1,0 +1,99 @@
+"""A knowledge graph that params.yaml names by its path: the corpus, its questions, and a walk through it."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from fakes import ScriptedEngine
+
+from dragoman.core.errors import UserError
+from dragoman.corpus import load_questions
+from dragoman.pipeline import corpus, index
+from dragoman.pipeline.project import Project
+from dragoman.retrieval import open_retriever
+from dragoman.rollout.backends import Backends
+from dragoman.rollout.tree import Tree
+from dragoman.systems import build
+
+# in the format of PathQuestion (Zhou et al. 2018)
+TRIPLES = """Adolf Frederick of Sweden\tchildren\tGustav Iii of Sweden
+Adolf Frederick of Sweden\tgender\tMale
+Gustav Iii of Sweden\tcause of death\tFirearm
+Gustav Iii of Sweden\tgender\tMale
+Arcadius\tparents\tTheodosius i
+"""
+QUESTION = {
+    "id": "pq2-0002",
+    "question": "How Adolf Frederick of Sweden's child died?",
+    "answers": ["Firearm"],
+    "type": "2hop",
+    "topic": "Adolf Frederick of Sweden",
+    "triples": [
+        ["Adolf Frederick of Sweden", "children", "Gustav Iii of Sweden"],
+        ["Gustav Iii of Sweden", "cause of death", "Firearm"],
+    ],
+}
+PATH = ["Adolf Frederick of Sweden\tchildren\tGustav Iii of Sweden", "Gustav Iii of Sweden\tcause of death\tFirearm"]
+PARAMS = """
+corpus:
+  kings: {{source: {0}/triples.tsv, dev: {0}/dev.jsonl}}
+train: {{system: mujica, dataset: kings}}
+datasets: [kings]
+index: {{method: graph}}
+systems:
+  mujica: {{environment: graph, candidates: gold, queries: span, decide: marks, k: 8}}
+"""
+
+
+def make(folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: object) -> Project:
+    (folder / "triples.tsv").write_text(TRIPLES)
+    (folder / "dev.jsonl").write_text(json.dumps(QUESTION | changes) + "\n")
+    (folder / "conf").mkdir()
+    (folder / "conf/cpu.yaml").write_text("{}")
+    (folder / "params.yaml").write_text(PARAMS.format(folder))
+    monkeypatch.chdir(folder)
+    return Project.load(track=False)
+
+
+async def test_a_graph_and_its_questions_are_a_dataset_that_the_oracle_walks_through(tmp_path, monkeypatch):
+    project = make(tmp_path, monkeypatch)
+    assert await corpus.run(project, corpus.Options()) == {"passages": 5, "dev": 1}
+    await index.run(project, index.Options())
+    (question,) = load_questions("data/kings/dev.jsonl")
+    assert question.topics == ("Adolf Frederick of Sweden",) and list(question.supporting_ids) == PATH
+    nobody = ScriptedEngine(lambda prompt, rng: AssertionError("the oracle was to decide"))
+    llm = ScriptedEngine(lambda prompt, rng: "Firearm")
+    retriever = open_retriever("data/index/kings")
+    backends = Backends(llm=llm, proxy=nobody, retriever=retriever, oracle=True)
+    episode = await Tree(question, build("mujica", project.params.system_settings("mujica")), backends).grow()
+    await retriever.close()
+    (trajectory,) = episode.trajectories
+    assert (trajectory.passages, trajectory.answer) == (PATH, "Firearm")
+    assert "Gustav Iii of Sweden: cause of death: Firearm" in llm.requests[0].messages[-1]["content"]
+    first = episode.nodes[0].marked
+    assert [first.options[place] for place in first.taken] == ["Adolf Frederick of Sweden"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"topic": 3}, r"dev.jsonl:1: 'topic' must be the name of an entity, or a list of names"),
+        ({"topic": ["Arcadius", ""]}, r"dev.jsonl:1: 'topic' must be"),
+        (
+            {"triples": [["Nobody", "parents", "Arcadius"]]},
+            r"pq2-0002 names passage 'Nobody\\tparents\\tArcadius', which",
+        ),
+    ],
+)
+def test_a_question_that_does_not_fit_its_graph_is_refused(tmp_path, monkeypatch, changes, message):
+    project = make(tmp_path, monkeypatch, **changes)
+    with pytest.raises(UserError, match=message):
+        asyncio.run(corpus.run(project, corpus.Options()))
+
+
+def test_several_topics_are_kept_and_written_again(tmp_path, monkeypatch):
+    project = make(tmp_path, monkeypatch, topic=["Arcadius", "Male"])
+    asyncio.run(corpus.run(project, corpus.Options()))
+    (question,) = load_questions("data/kings/dev.jsonl")
+    assert question.topics == ("Arcadius", "Male")
