@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dragoman.config import Params, load_params, parse_params
+from dragoman.config import PER_ALGORITHM, Params, load_params, parse_params
 from dragoman.core.errors import UserError
 from dragoman.rollout.exploration import TREE, Exploration
 from dragoman.training.settings import GuardParams, RlParams, SeedsParams, TrainParams
@@ -58,15 +58,6 @@ def test_sampling_from_less_than_the_whole_distribution_is_refused_with_a_reason
         ({"rl": {"mygo": {"attempts": 0}}}, "rl.mygo.attempts: "),
         ({"rl": {"grpo": {"clip": 0.2}}}, "rl.grpo.clip: unknown key"),
         ({"rl": {"selftrain": {"most": 0}}}, "rl.selftrain.most: "),
-        ({"rl": {"by_algorithm": {"dpo": {}}}}, "unknown algorithm 'dpo'"),
-        (
-            {"rl": {"by_algorithm": {"mygo": {"policy_rl": 1}}}},
-            "by_algorithm.mygo: policy_rl: unknown key (near: policy_lr",
-        ),
-        (
-            {"rl": {"by_algorithm": {"mygo": {"by_algorithm": {}}}}},
-            "by_algorithm.mygo: by_algorithm: it cannot hold itself",
-        ),
     ],
 )
 def test_what_is_refused_is_named_in_full(section, message):
@@ -114,7 +105,7 @@ def test_what_a_profile_says_of_training_is_what_is_loaded(profile):
     for stage in ("seeds", "sft", "rl"):
         loaded = getattr(params, stage).model_dump(mode="json")
         for key, value in said[stage].items():
-            if key in (own.get(stage) or {}):
+            if key in (own.get(stage) or {}) or key == PER_ALGORITHM:
                 continue
             if isinstance(value, dict):
                 assert value.items() <= loaded[key].items()
@@ -130,22 +121,49 @@ def test_the_paper_s_profile_has_the_paper_s_numbers():
     assert (params.rl.adapter, params.rl.critic, params.rl.clip) == (None, "separate", 0.2)
 
 
-def test_under_one_algorithm_its_own_values_hold():
-    over = {"selftrain": {"policy_lr": 0.1, "adapter": {"rank": 2}, "exploration": {"temperature": 0.7}}}
-    rl = RlParams(by_algorithm=over, exploration=Exploration(max_nodes=9))
-    assert rl.under("ppo") == RlParams(exploration=Exploration(max_nodes=9))
-    own = rl.under("selftrain")
-    assert (own.policy_lr, own.adapter.rank, own.by_algorithm) == (0.1, 2, {})
-    assert (own.exploration.temperature, own.exploration.max_nodes) == (0.7, 9)
-
-
 def test_the_paper_s_profile_has_the_numbers_of_self_training():
-    rl = load_params(ROOT / "params.yaml", profile="paper").rl
-    own = rl.under("selftrain")  # mRAG, section 3.2 and appendix D.2
+    ppo = load_params(ROOT / "params.yaml", profile="paper")
+    own = ppo.changed({"train.algorithm": "selftrain"}, origin="x").rl  # mRAG, section 3.2 and appendix D.2
     assert (own.selftrain.trajectories, own.selftrain.most, own.exploration.temperature) == (8, 3, 0.7)
     assert (own.adapter.rank, own.policy_lr, own.max_grad_norm, own.batch_size) == (16, 1e-4, 1.0, 128)
     assert (own.max_steps, own.warmup_steps, own.schedule, own.max_tokens) == (5000, 50, "linear", 16000)
-    assert rl.under("ppo").policy_lr == 5e-7
+    assert ppo.rl.policy_lr == 5e-7
+
+
+def test_the_paper_s_profile_has_mygo_s_own_numbers_where_it_is_the_algorithm():
+    c3po = load_params(ROOT / "params.yaml", profile="paper")
+    mygo = c3po.changed({"train.algorithm": "mygo", "rl.mygo.threshold": 0.4}, origin="x")
+    assert (mygo.rl.iterations * mygo.rl.questions, mygo.rl.questions, mygo.rl.mygo.attempts) == (20_000, 1000, 16)
+    rates = [(s.final_lr, lr, s.final_lr * lr) for s, lr in ((mygo.sft, mygo.sft.lr), (mygo.rl, mygo.rl.policy_lr))]
+    assert rates == [(0.1, 1e-5, pytest.approx(1e-6)), (0.02, 5e-7, pytest.approx(1e-8))]  # its D.3
+    assert (mygo.seeds.teacher, mygo.model.source) == (None, "Qwen/Qwen2.5-7B-Instruct")
+    assert (mygo.rl.mygo.threshold, mygo.sft.batch_size) == (0.4, c3po.sft.batch_size)
+    assert mygo.changed({"train.algorithm": "ppo"}, origin="x").rl.model_dump(exclude={"mygo"}) == c3po.rl.model_dump(
+        exclude={"mygo"}
+    )
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "mygo"])
+def test_what_is_set_by_hand_wins_over_what_an_algorithm_brings_along(tmp_path, algorithm):
+    (tmp_path / "conf").mkdir()
+    conf = "rl: {questions: 5, iterations: 7, per_algorithm: {mygo: {questions: 50, iterations: 70}}}"
+    (tmp_path / "conf/cpu.yaml").write_text(conf)
+    (tmp_path / "params.yaml").write_text(f"train: {{algorithm: {algorithm}}}\nrl: {{iterations: 3}}")
+    params = load_params(tmp_path / "params.yaml")
+    expected = {"ppo": 5, "mygo": 50}
+    assert (params.rl.questions, params.rl.iterations) == (expected[algorithm], 3)
+    for other, questions in expected.items():
+        assert params.changed({"train.algorithm": other}, origin="x").rl.questions == questions
+        by_hand = params.changed({"rl.questions": 9}, origin="x").changed({"train.algorithm": other}, origin="x")
+        assert (by_hand.rl.questions, by_hand.rl.iterations) == (9, 3)
+
+
+def test_numbers_for_an_algorithm_that_there_is_not_are_refused(tmp_path):
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/cpu.yaml").write_text("rl: {per_algorithm: {mygoo: {questions: 5}}}")
+    (tmp_path / "params.yaml").write_text("seed: 1")
+    with pytest.raises(UserError, match=r"cpu\.yaml: rl\.per_algorithm\.mygoo: no such algorithm; choose from grpo"):
+        load_params(tmp_path / "params.yaml")
 
 
 def test_the_defaults_load_without_a_file():

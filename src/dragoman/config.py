@@ -1,16 +1,17 @@
 """`params.yaml` as frozen models: one section per stage, unknown keys refused by name.
 
 Numbers that depend on the size of the machine live in `conf/PROFILE.yaml`, and the setting `profile` picks the file. What
-`params.yaml` says itself wins over the profile. The settings of a system for a profile lie beside the system.
+`params.yaml` says itself wins over the profile. The settings of a system for a profile lie beside the system. Where one
+algorithm of stage `rl` needs other numbers, they lie in a section of the profile under `per_algorithm`, by its name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from dragoman.core.errors import UserError
 from dragoman.core.settings import keys, merged, near, parse_section, read_yaml
@@ -22,6 +23,7 @@ from dragoman.runtime import RuntimeParams
 from dragoman.serving.settings import ServeParams
 from dragoman.synthesis.settings import SynthesizeParams
 from dragoman.systems import build, profile_settings, system_names
+from dragoman.training import algorithms
 from dragoman.training.settings import (
     ChainParams,
     DebateParams,
@@ -32,6 +34,25 @@ from dragoman.training.settings import (
     SftParams,
     TrainParams,
 )
+
+PER_ALGORITHM = "per_algorithm"
+
+
+class Layers(NamedTuple):
+    """Where settings come from: what stands further down wins."""
+
+    profile: dict[str, Any]
+    per_algorithm: dict[str, dict[str, Any]]
+    """Of the profile: sections by algorithm."""
+    own: dict[str, Any]
+    """Of `params.yaml` and the command line."""
+
+    def values(self, algorithm: str | None = None) -> dict[str, Any]:
+        """All of them, for `algorithm` or the one that they name."""
+        train = merged(self.profile, self.own).get("train")
+        named = train.get("algorithm") if isinstance(train, dict) else None
+        chosen = self.per_algorithm.get(algorithm or named or TrainParams().algorithm, {})
+        return merged(merged(self.profile, chosen), self.own)
 
 
 class Params(RuntimeParams):
@@ -66,6 +87,7 @@ class Params(RuntimeParams):
     chain: ChainParams = ChainParams()
     debate: DebateParams = DebateParams()
     label: LabelParams = LabelParams()
+    _layers: Layers | None = PrivateAttr(None)
 
     @model_validator(mode="after")
     def _names_are_known(self) -> Params:
@@ -101,7 +123,7 @@ class Params(RuntimeParams):
         return (*self.evaluated, *(f"{self.train.system}@{policy}" for policy in (*self.policies, *oracle)))
 
     def changed(self, changes: Mapping[str, Any], *, origin: str) -> Params:
-        """These settings with other values for some keys, checked anew.
+        """These settings with other values for some keys, checked anew. Another algorithm brings its own numbers along.
 
         Args:
             changes: values by dotted key, such as `rl.iterations`; a system's name is short for `systems.NAME`.
@@ -111,6 +133,10 @@ class Params(RuntimeParams):
             UserError: a key or a value that is refused, named in full.
         """
         values, systems = self.model_dump(by_alias=True), system_names()
+        known, layers = set(values), self._layers
+        if layers and "train.algorithm" in changes:
+            values = layers.values(changes["train.algorithm"])
+        own: dict[str, Any] = {}
         if "index.method" in changes:  # what only the other method has is no setting of this one
             try:
                 values["index"] = self.index.with_method(changes["index.method"]).model_dump()
@@ -120,12 +146,15 @@ class Params(RuntimeParams):
             first, *rest = key.split(".")
             if first in systems:
                 first, rest = "systems", [first, *rest]
-            elif first not in values:
+            elif first not in known:
                 raise UserError(f"{origin}: {key}: unknown key{near(key, [*keys(Params), *systems])}")
             for part in reversed([first, *rest]):
                 value = {part: value}
-            values = merged(values, value)
-        return parse_params(values, origin=origin)
+            values, own = merged(values, value), merged(own, value)
+        params = parse_params(values, origin=origin)
+        if layers:
+            params._layers = layers._replace(own=merged(layers.own, own))
+        return params
 
 
 def load_params(path: Path | str = "params.yaml", *, profile: str | None = None) -> Params:
@@ -143,8 +172,32 @@ def load_params(path: Path | str = "params.yaml", *, profile: str | None = None)
         known = ", ".join(sorted(p.stem for p in conf.glob("*.yaml"))) or "none"
         raise UserError(f"{path}: profile {name!r} has no file {profile_path}; there are: {known}")
     systems = {"systems": {system: profile_settings(system, name) for system in system_names()}}
-    values = merged(merged(systems, read_yaml(profile_path)), own) | {"profile": name}
-    return parse_params(values, origin=f"{path} (profile {name})")
+    of_profile, per_algorithm = _by_algorithm(read_yaml(profile_path), profile_path)
+    layers = Layers(merged(systems, of_profile), per_algorithm, own | {"profile": name})
+    params = parse_params(layers.values(), origin=f"{path} (profile {name})")
+    params._layers = layers
+    return params
+
+
+def _by_algorithm(profile: dict[str, Any], path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """A profile without what holds for one algorithm alone, and that, by algorithm and section.
+
+    Raises:
+        UserError: no such algorithm.
+    """
+    common, found = dict(profile), dict[str, dict[str, Any]]()
+    for section, values in profile.items():
+        if not isinstance(values, dict) or PER_ALGORITHM not in values:
+            continue
+        common[section] = {key: value for key, value in values.items() if key != PER_ALGORITHM}
+        for algorithm, numbers in (values[PER_ALGORITHM] or {}).items():
+            if algorithm not in algorithms.names():
+                raise UserError(
+                    f"{path}: {section}.{PER_ALGORITHM}.{algorithm}: no such algorithm; "
+                    f"choose from {', '.join(algorithms.names())}"
+                )
+            found.setdefault(algorithm, {})[section] = numbers
+    return common, found
 
 
 def parse_params(values: dict[str, Any], *, origin: str) -> Params:

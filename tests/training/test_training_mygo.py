@@ -10,8 +10,8 @@ from toy import QUESTIONS, ToyRuntime, make_run
 from dragoman.core.types import Question
 from dragoman.rollout.samples import read_samples
 from dragoman.rollout.store import read_episodes
-from dragoman.training.algorithms.mygo import likelihood_loss, raised
-from dragoman.training.settings import MygoParams
+from dragoman.training.algorithms.mygo import hopeless, likelihood_loss, next_threshold, raised
+from dragoman.training.settings import MygoParams, RlParams
 
 MASK = torch.tensor([[True, True, True], [True, True, False]])
 LOGPROBS = torch.tensor([[-1.0, -2.0, -0.5], [-0.25, 0.0, 9.0]])  # the second token of the second was forced
@@ -23,6 +23,25 @@ def test_the_threshold_rises_with_what_first_attempts_earn_and_never_falls():
         threshold = raised(threshold, first)
         seen.append(threshold)
     assert seen == [0.4, 0.75, 0.75, 0.75, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "thresholds", "passing"),
+    [
+        ({}, [0.55, 0.55], [[1.0, 0.75], [0.6]]),
+        ({"progressive": False}, [0.4, 0.4], [[1.0, 0.45, 0.75], [0.6, 0.5]]),
+        ({"offline": True}, [0.4, 0.4], [[1.0, 0.45, 0.75], [0.6, 0.5]]),
+    ],
+)
+def test_online_less_passes_than_offline_where_first_attempts_earn_more_than_the_first_threshold(
+    settings, thresholds, passing
+):
+    threshold, seen, passed = 0.4, [], []
+    for first in ([1.0, 0.45, 0.0, 0.75], [0.6, 0.5, 0.1, 0.2]):  # means: 0.55 and 0.35
+        threshold = next_threshold(MygoParams(**settings), threshold, first)
+        seen.append(threshold)
+        passed.append([earned for earned in first if earned >= threshold])
+    assert seen == pytest.approx(thresholds) and passed == passing
 
 
 def test_the_loss_is_the_mean_over_the_agents_own_tokens():
@@ -127,6 +146,51 @@ async def test_what_never_passes_is_counted_and_nothing_is_learnt_from_it(tiny_m
     assert [(r["trees"], r["passed"], r["never_passed"], r["actions"]) for r in run.history] == [(6, 0, 2, 0)] * 2
     assert metrics["iterations"] == 2 and metrics["best_iteration"] == 0 and not metrics["stopped"]
     assert all(torch.equal(before[name], weights) for name, weights in run.learner.actor.state().items())
+
+
+def test_a_run_is_hopeless_after_so_many_iterations_in_a_row_in_which_nothing_passed():
+    settings = RlParams(mygo=MygoParams(patience=2, attempts=4))
+    rows = [{"passed": passed, "threshold": 0.75} for passed in (0, 3, 0, 0)]
+    assert [bool(hopeless(rows[:n], settings)) for n in range(5)] == [False, False, False, False, True]
+    assert "threshold, 0.750, in 2 iterations of up to 4 attempts; lower rl.mygo.threshold" in hopeless(rows, settings)
+
+
+async def test_a_threshold_that_nobody_passes_ends_the_run_with_a_reason_and_the_warm_up(tiny_model, runtime, tmp_path):
+    settings = {"iterations": 9, "mygo": MygoParams(attempts=2, threshold=2.0, patience=2)}
+    run = make_run("mygo", tiny_model, runtime, tmp_path / "rl", **settings)
+    metrics = await run.train()
+    assert (metrics["iterations"], metrics["best_iteration"]) == (2, 0)
+    assert metrics["stopped"].startswith("no trajectory has earned the threshold, 2.000, in 2 iterations")
+    resumed = make_run("mygo", tiny_model, runtime, tmp_path / "rl", **settings)
+    assert await resumed.train() == metrics
+
+
+async def test_a_fixed_threshold_does_not_rise(tiny_model, runtime, tmp_path):
+    fixed = MygoParams(threshold=0.25, progressive=False)
+    run = make_run("mygo", tiny_model, runtime, tmp_path / "rl", iterations=2, mygo=fixed)
+    await run.train()
+    assert [row["threshold"] for row in run.history] == [0.25, 0.25]
+
+
+async def test_offline_every_trajectory_is_the_warm_up_s_and_passes_by_the_first_threshold(
+    tiny_model, runtime, tmp_path
+):
+    offline = MygoParams(threshold=0.25, attempts=3, offline=True)
+    run = make_run("mygo", tiny_model, runtime, tmp_path / "rl", iterations=3, policy_lr=0.5, mygo=offline)
+    by = []
+    rollouts = run.rollouts.run
+
+    async def watched(policy, *arguments, **more):
+        by.append((more["out"].parent.parent.name == "rollouts", policy.version))
+        return await rollouts(policy, *arguments, **more)
+
+    object.__setattr__(run.rollouts, "run", watched)
+    before = run.learner.actor.state()
+    await run.train()
+    assert {version for sampled, version in by if sampled} == {run.warm_up.version}
+    assert {version for sampled, version in by if not sampled} != {run.warm_up.version}  # dev judges what has learnt
+    assert [row["threshold"] for row in run.history] == [0.25] * 3
+    assert any(not torch.equal(before[name], weights) for name, weights in run.learner.actor.state().items())
 
 
 async def test_a_threshold_holds_for_the_iterations_that_follow(tiny_model, runtime, tmp_path):

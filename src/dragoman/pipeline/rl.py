@@ -40,7 +40,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     name = params.train.system
     project.check_systems(name)
     warm_up = project.policy(options.policy)
-    settings = params.rl.under(params.train.algorithm)
+    settings = params.rl
     settings = settings.single() if options.single else settings
     sources = params.train.questions
     inputs = open_inputs(project, options, "train", out, sources=sources)

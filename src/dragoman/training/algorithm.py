@@ -68,3 +68,5 @@ class Algorithm:
     needs_critic: Callable[[RlParams], bool] = lambda settings: False
     check: Callable[[RlParams], None] = lambda settings: None
     """Raises a UserError for settings that the algorithm cannot work with."""
+    hopeless: Callable[[Sequence[Mapping[str, Any]], RlParams], str] = lambda history, settings: ""
+    """Why the rows of a history say that there is no use in going on; empty where they do not."""

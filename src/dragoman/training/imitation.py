@@ -216,7 +216,8 @@ class Student:
         with bar(f"imitate, round {number}", len(steps)) as advance:
             advance(steps=first)
             for place, batch in enumerate(steps[first:], start=first):
-                share = min(1.0, (place + 1) / warm) * max(0.03, 0.5 * (1 + math.cos(math.pi * place / len(steps))))
+                decayed = max(0.03, s.final_lr, 0.5 * (1 + math.cos(math.pi * place / len(steps))))
+                share = min(1.0, (place + 1) / warm) * decayed
                 for group in optimizer.param_groups:
                     group["lr"] = lr * share
                 loss = self._step(batch, optimizer)

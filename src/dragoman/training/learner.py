@@ -171,7 +171,9 @@ class Learner:
         progress = self.progress
         if s.max_steps is not None:
             progress = max(0, self.steps - s.warmup_steps) / max(1, s.max_steps - s.warmup_steps)
-        factor = rate(s.schedule, progress) * min(1.0, (self.steps + 1) / max(1, s.warmup_steps))
+        factor = (s.final_lr + (1 - s.final_lr) * rate(s.schedule, progress)) * min(
+            1.0, (self.steps + 1) / max(1, s.warmup_steps)
+        )
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * factor
 

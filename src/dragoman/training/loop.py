@@ -118,7 +118,7 @@ class Loop:
         self._load_checkpoint()
         if self.iteration:
             await self.runtime.release(self.system, self.warm_up)
-        stopped = self.settings.guards.broken_by(self.history[-1]) if self.history else ""
+        stopped = self._reason_to_stop()
         with bar(f"rl {self.system}", self.settings.iterations) as advance:
             advance(steps=self.iteration)
             while self.iteration < self.settings.iterations and not (stopped or self.learner.exhausted):
@@ -129,12 +129,19 @@ class Loop:
                 self.iteration += 1
                 self._checkpoint()
                 advance(f"reward {row['reward']:.2f}" + (f" KL {row['kl']:.3f}" if "kl" in row else ""))
-                stopped = self.settings.guards.broken_by(row)
+                stopped = self._reason_to_stop()
         if stopped:
             log.warning("rl: stopped after %d iterations: %s; the best policy is kept", self.iteration, stopped)
         else:
             await self._evaluate()
         return self._finish(stopped)
+
+    def _reason_to_stop(self) -> str:
+        """What the history says against another iteration; empty where it says nothing."""
+        if not self.history:
+            return ""
+        s = self.settings
+        return s.guards.broken_by(self.history[-1]) or self.algorithm.hopeless(self.history, s)
 
     async def roll_out(
         self,
@@ -143,13 +150,14 @@ class Loop:
         exploration: Exploration | None = None,
         seed: int | None = None,
         part: str = "",
+        by: PolicySet | None = None,
     ) -> list[Episode]:
-        """Episodes of the current policy: by default trees, with a seed for each iteration.
+        """Episodes of the current policy, or of another one: by default trees, with a seed for each iteration.
 
         They are kept in a folder of this iteration, or in the part of it that is named.
         """
         return await self.rollouts.run(
-            self.policy.whole(self._weights()),
+            by or self.policy.whole(self._weights()),
             questions,
             out=self.out / "rollouts" / f"{self.iteration:04d}" / part,
             exploration=exploration or self.settings.exploration,

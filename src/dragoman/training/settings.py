@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from dragoman.core.errors import UserError
-from dragoman.core.settings import Section, merged, parse_section
+from dragoman.core.settings import Section
 from dragoman.corpus.settings import Source
 from dragoman.engines.settings import EngineParams
 from dragoman.rewards.settings import RewardSetting, known_reward
@@ -103,6 +102,8 @@ class SftParams(Section):
     """Training questions that it visits in each of these rounds."""
     replay: float = Field(0.33, ge=0, le=1)
     """The share of the seeds that it sees again in each of these rounds."""
+    final_lr: float = Field(0.0, ge=0, le=1)
+    """What the learning rate falls to, as a share of `lr`."""
     next_lr: float = Field(0.4, gt=0)
     """The learning rate of these rounds, as a share of `lr`."""
     dev_questions: int = Field(50, ge=1)
@@ -146,6 +147,12 @@ class MygoParams(Section):
     """Most trajectories drawn for a question in an iteration, one after the other until one passes."""
     threshold: float = Field(0.5, gt=0)
     """What a trajectory must earn to pass, in the first iteration; it rises with the mean reward of first attempts."""
+    progressive: bool = True
+    """Whether it rises. A fixed one is what the paper compares it with."""
+    offline: bool = False
+    """Draw every trajectory from the warm-up, and never from the policy that learns (appendix E). The threshold is then fixed."""
+    patience: int = Field(3, ge=1)
+    """The run stops after so many iterations in a row in which nothing passed."""
 
 
 class GrpoParams(Section):
@@ -200,6 +207,8 @@ class RlParams(Section):
     policy_lr: float = Field(5e-7, gt=0)
     value_lr: float = Field(5e-6, gt=0)
     """PPO."""
+    final_lr: float = Field(0.0, ge=0, le=1)
+    """What the learning rates fall to, as a share of those."""
     batch_size: int = Field(1024, ge=1)
     """Actions in an optimizer step."""
     epochs: int = Field(1, ge=1)
@@ -245,8 +254,6 @@ class RlParams(Section):
     mygo: MygoParams = MygoParams()
     grpo: GrpoParams = GrpoParams()
     selftrain: SelftrainParams = SelftrainParams()
-    by_algorithm: dict[AlgorithmName, dict[str, Any]] = Field({})
-    """Values of this section that hold in place of those above under one algorithm: `{selftrain: {policy_lr: 0.0001}}`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -272,27 +279,6 @@ class RlParams(Section):
         if self.critic == "tree" and max(self.exploration.breadth) == 1 and not self.exploration.force:
             raise ValueError("critic: the tree can only be the critic where states have several actions; use head")
         return self
-
-    @model_validator(mode="after")
-    def _every_algorithm_has_settings(self) -> RlParams:
-        try:
-            for name in self.by_algorithm:
-                self.under(name)
-        except UserError as e:
-            raise ValueError(str(e)) from None
-        return self
-
-    def under(self, algorithm: str) -> RlParams:
-        """These settings with what `by_algorithm` has for an algorithm.
-
-        Raises:
-            UserError: a key or a value that is refused.
-        """
-        over = self.by_algorithm.get(algorithm, {})
-        if "by_algorithm" in over:
-            raise UserError(f"by_algorithm.{algorithm}: by_algorithm: it cannot hold itself; leave it out")
-        values = merged(self.model_dump(), over) | {"by_algorithm": {}}
-        return parse_section(RlParams, values, origin=f"by_algorithm.{algorithm}")
 
     def single(self) -> RlParams:
         """Single trajectories of the policy's own choice: no siblings to compare, or to tell what a state is worth."""

@@ -63,9 +63,7 @@ class Mujica(Settings, System):
             return Outcome(last.answer, state.kept, stop)
         return await answer(ctx, question, state.kept, stop, words=self.passage_words, max_tokens=self.answer_tokens)
 
-    async def _plan(
-        self, role: Role, question: Question, state: State, ctx: Context
-    ) -> Answer | Subquestions | Searches:
+    async def _plan(self, role: Role, question: Question, state: State, ctx: Context) -> Action:
         """The planner's next turn."""
         if state.turns:
             opening = self.planner.messages(

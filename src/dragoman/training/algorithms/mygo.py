@@ -8,13 +8,16 @@ then all that is left to do: no advantage, no ratio, no critic, no reference.
 3. Attempt again what missed the threshold, until it passes or its attempts are used up (appendix D.1).
 4. Maximize the likelihood of the agents' tokens in the trajectories that passed (eq. 6).
 
+Offline (appendix E) all attempts are those of the warm-up, under a fixed threshold: step 2 is left out. That they are drawn
+iteration by iteration makes no difference, since the warm-up does not change.
+
 Shapes: a actions, of at most m tokens each. Everything is zero where an action has no token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -23,7 +26,7 @@ from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import Sample
 from dragoman.training.algorithm import Algorithm, Collected, MicroBatch
 from dragoman.training.selection import mean_reward
-from dragoman.training.settings import RlParams
+from dragoman.training.settings import MygoParams, RlParams
 
 if TYPE_CHECKING:
     from dragoman.training.learner import Learner
@@ -45,17 +48,20 @@ async def collect(loop: Loop, questions: Sequence[Question]) -> Collected:
             exploration=s.single().exploration,
             seed=loop.seed + loop.iteration * s.mygo.attempts + attempt,
             part=f"{attempt:02d}",
+            by=loop.warm_up if s.mygo.offline else None,
         )
         earned = [_earned(episode, loop.reward, s.price) for episode in episodes]
         if attempt == 0:
             # 2.
-            threshold = raised(threshold, [x for x in earned if x is not None])
+            threshold = next_threshold(s.mygo, threshold, [x for x in earned if x is not None])
         good = [x is not None and x >= threshold for x in earned]
         tried += episodes
         passed += [episode for episode, ok in zip(episodes, good, strict=True) if ok]
         waiting = [question for question, ok in zip(waiting, good, strict=True) if not ok]
         if not waiting:
             break
+    if s.mygo.offline:
+        await loop.runtime.release(loop.system, loop.warm_up)
     found = loop.samples(passed)
     batch = loop.fitting(found)
     figures = {
@@ -89,6 +95,23 @@ def loss(micro: MicroBatch, experience: tuple[()], settings: RlParams) -> tuple[
     return value, {"nll": float(value.detach())}
 
 
+def hopeless(history: Sequence[Mapping[str, Any]], settings: RlParams) -> str:
+    """Nothing has passed for as many iterations as `mygo.patience` allows."""
+    last = history[-settings.mygo.patience :]
+    if len(last) < settings.mygo.patience or any(row["passed"] for row in last):
+        return ""
+    return (
+        f"no trajectory has earned the threshold, {last[-1]['threshold']:.3f}, in {len(last)} iterations of up to "
+        f"{settings.mygo.attempts} attempts; lower rl.mygo.threshold, or take a graded reward such as f1"
+    )
+
+
+def next_threshold(settings: MygoParams, threshold: float, first: Sequence[float]) -> float:
+    """The threshold of an iteration, which is the one before it where it is fixed, or the run is offline."""
+    fixed = settings.offline or not settings.progressive
+    return threshold if fixed else raised(threshold, first)
+
+
 def raised(threshold: float, first: Sequence[float]) -> float:
     """The threshold of an iteration: the one before it, or the mean reward of the first attempts where that is more.
 
@@ -119,4 +142,4 @@ def likelihood_loss(logprobs: Tensor, free: Tensor, *, tokens: int) -> Tensor:
     return -(logprobs * free).sum() / tokens
 
 
-ALGORITHM = Algorithm("mygo", collect, prepare, loss)
+ALGORITHM = Algorithm("mygo", collect, prepare, loss, hopeless=hopeless)

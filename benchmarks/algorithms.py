@@ -1,0 +1,172 @@
+"""One system trained by several algorithms from one warm-up, in one run and one table.
+
+- the warm-up and what each algorithm made of it: EM and F1 on the test questions, with intervals;
+- trajectories and minutes up to the first dev score that all have reached (Mujica-MyGO, table 7);
+- the best dev score that each had at the fewest trajectories, and in the fewest minutes, that any of them took.
+
+Rows are algorithms, and MyGO's variants: offline (its appendix E), and with a fixed threshold (its section 3.3). It runs commands
+that anyone could type, and prints them. Each goes on where it was when it has been cut short.
+
+    python -m benchmarks.algorithms --system c3po --rows ppo,grpo,mygo --limit 250
+    python -m benchmarks.algorithms --system mujica --rows mygo,mygo-fixed --set train.reward=f1
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from dragoman.evaluation.evaluate import merge
+from dragoman.evaluation.report import markdown
+
+ROWS: dict[str, tuple[str, ...]] = {
+    "ppo": ("--algorithm", "ppo"),
+    "grpo": ("--algorithm", "grpo"),
+    "trajectory-grpo": ("--algorithm", "trajectory_grpo"),
+    "mygo": ("--algorithm", "mygo"),
+    "mygo-fixed": ("--algorithm", "mygo", "--set", "rl.mygo.progressive=false"),
+    "mygo-offline": ("--algorithm", "mygo", "--set", "rl.mygo.offline=true"),
+}
+"""What stage rl is told, by the name of the row."""
+Arguments = Sequence[str | Path]
+Curve = list[dict[str, float]]
+
+
+def dragoman(*arguments: str | Path) -> None:
+    command = [str(argument) for argument in arguments]
+    print(f"$ dragoman {shlex.join(command)}", flush=True)
+    subprocess.run([sys.executable, "-c", "from dragoman.cli import main; main()", *command], check=True)
+
+
+def warm_up(out: Path, common: Arguments) -> None:
+    dragoman("seeds", *common, "--out", out / "seeds")
+    dragoman("sft", *common, "--samples", out / "seeds/samples.parquet", "--out", out / "sft")
+
+
+def train(rows: Sequence[str], out: Path, common: Arguments) -> None:
+    for row in rows:
+        dragoman("rl", *common, *ROWS[row], "--policy", out / "sft", "--out", out / row)
+
+
+def compare_policies(
+    title: str, system: str, rows: Sequence[str], out: Path, common: Arguments, few_shot: Arguments = ()
+) -> None:
+    """Evaluate the warm-up and every row; with `few_shot`, settings of the untrained system, that too."""
+    folders = [out / "evaluate"]
+    if few_shot:
+        folders.insert(0, out / "evaluate-few-shot")
+        dragoman("evaluate", *common, *few_shot, "--systems", system, "--out", folders[0])
+    names = ",".join(f"{system}@{out / stage}" for stage in ("sft", *rows))
+    dragoman("evaluate", *common, "--systems", names, "--out", folders[-1])
+    table = markdown(merge([folders], dataset=title, seed=0, resamples=2000)).strip() + "\n"
+    if kept := [row for row in rows if _version(out / row) == _version(out / "sft")]:
+        table += f"\nThe warm-up's policy, weight for weight, is what is kept of: {', '.join(kept)}.\n"
+    (out / "table.md").write_text(table, encoding="utf-8")
+    print(f"\n{table}")
+
+
+def compare_training(rows: Sequence[str], out: Path) -> None:
+    """Table 7, and equal budgets, from what the runs have recorded."""
+    dev = {row: _numbers(out / row / "dev.csv") for row in rows}
+    history = {row: _numbers(out / row / "history.csv") for row in rows}
+    text = "\n".join([*to_the_same_score(dev, history), "", *at_the_same_price(dev, history), ""])
+    (out / "training.md").write_text(text, encoding="utf-8")
+    print(text)
+
+
+def to_the_same_score(dev: Mapping[str, Curve], history: Mapping[str, Curve]) -> list[str]:
+    """Trajectories and minutes up to the highest dev score that every row has reached; in all, where one never rose."""
+    target = min(max(point["dev_reward"] for point in curve) for curve in dev.values())
+    start = max(curve[0]["dev_reward"] for curve in dev.values())
+    if target > start:
+        lines = [f"Up to a dev reward of {target:.3f}, from one of {start:.3f}:"]
+    else:
+        lines = [f"Whole runs, since not every one has come above the warm-up's dev reward, {start:.3f}:"]
+    lines += ["", "| row | iterations | trajectories sampled | learnt from | minutes |", "|---|---|---|---|---|"]
+    for row, curve in dev.items():
+        reached = (point["iteration"] for point in curve if point["dev_reward"] >= target > start)
+        iterations = int(next(reached, curve[-1]["iteration"]))
+        trajectories, minutes = _price(history[row], iterations)
+        learnt = sum(each.get("passed", each["trajectories"]) for each in history[row][:iterations])
+        lines.append(f"| {row} | {iterations} | {trajectories:.0f} | {learnt:.0f} | {minutes:.1f} |")
+    return lines
+
+
+def at_the_same_price(dev: Mapping[str, Curve], history: Mapping[str, Curve]) -> list[str]:
+    """The best dev score of each row within the trajectories, and within the minutes, of the row that took the fewest."""
+    wholes = [_price(curve, len(curve)) for curve in history.values()]
+    fewest, shortest = min(price[0] for price in wholes), min(price[1] for price in wholes)
+    lines = [
+        f"| row | best dev reward within {fewest:.0f} trajectories | within {shortest:.1f} minutes |",
+        "|---|---|---|",
+    ]
+    for row, curve in dev.items():
+        best = [0.0, 0.0]
+        for point in curve:
+            price = _price(history[row], int(point["iteration"]))
+            for place, (paid, most) in enumerate(zip(price, (fewest, shortest), strict=True)):
+                if paid <= most:
+                    best[place] = max(best[place], point["dev_reward"])
+        lines.append(f"| {row} | {best[0]:.3f} | {best[1]:.3f} |")
+    return lines
+
+
+def _price(history: Curve, iterations: int) -> tuple[float, float]:
+    """Trajectories and minutes of the first so many iterations."""
+    rows = history[:iterations]
+    seconds = sum(row["rollout_seconds"] + row["learn_seconds"] for row in rows)
+    return sum(row["trajectories"] for row in rows), seconds / 60
+
+
+def _version(stage: Path) -> str:
+    version: str = json.loads((stage / "policy.json").read_text(encoding="utf-8"))["version"]
+    return version
+
+
+def _numbers(path: Path) -> Curve:
+    """The columns of a CSV file that are numbers."""
+    with path.open(encoding="utf-8") as lines:
+        return [{k: float(v) for k, v in row.items() if _is_number(v)} for row in csv.DictReader(lines)]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def rows_of(text: str) -> list[str]:
+    rows = text.split(",")
+    if unknown := [row for row in rows if row not in ROWS]:
+        raise argparse.ArgumentTypeError(f"no row {unknown[0]!r}: choose from {', '.join(ROWS)}")
+    return rows
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--system", default="c3po")
+    parser.add_argument("--rows", type=rows_of, default=["ppo", "grpo", "mygo"], help=", ".join(ROWS))
+    parser.add_argument("--out", type=Path, help="results/rollout/SYSTEM-algorithms by default")
+    parser.add_argument("--limit", type=int, help="test questions; all of them by default")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of every command")
+    options = parser.parse_args(argv)
+    out = options.out or Path(f"results/rollout/{options.system}-algorithms")
+    common = ["--no-track", *(word for change in options.set for word in ("--set", change))]
+    training = [*common, "--system", options.system]
+    warm_up(out, training)
+    train(options.rows, out, training)
+    limit = ["--limit", str(options.limit)] if options.limit else []
+    compare_policies(f"{options.system} by algorithm", options.system, options.rows, out, [*common, *limit])
+    compare_training(options.rows, out)
+
+
+if __name__ == "__main__":
+    main()
