@@ -1,0 +1,127 @@
+"""The benchmarks of algorithms: tables 1 and 7 by hand-made records, and that every command they give is one."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from command import run
+
+from benchmarks import algorithms, mujica
+from dragoman.core import files
+from dragoman.core.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+
+
+def iterations(*rows: tuple[float, float, float]) -> list[dict[str, float]]:
+    """Trajectories and seconds of each iteration: to roll out, to learn."""
+    return [{"trajectories": n, "rollout_seconds": a, "learn_seconds": b} for n, a, b in rows]
+
+
+def scores(*rewards: float) -> list[dict[str, float]]:
+    return [{"iteration": i, "dev_reward": reward} for i, reward in enumerate(rewards)]
+
+
+HISTORY = {
+    "mygo": [row | {"passed": 8} for row in iterations((10, 30, 30), (12, 30, 30), (14, 30, 30))],
+    "grpo": iterations((100, 120, 60), (100, 120, 60)),
+}
+
+
+def test_the_price_of_a_score_is_that_of_the_iterations_before_it_was_first_reached():
+    lines = algorithms.to_the_same_score({"mygo": scores(0.4, 0.5, 0.6, 0.6), "grpo": scores(0.4, 0.4, 0.55)}, HISTORY)
+    assert lines[0] == "Up to a dev reward of 0.550, from one of 0.400:"
+    assert lines[-2:] == ["| mygo | 2 | 22 | 16 | 2.0 |", "| grpo | 2 | 200 | 200 | 6.0 |"]
+
+
+def test_where_one_never_rose_the_whole_runs_are_compared():
+    lines = algorithms.to_the_same_score({"mygo": scores(0.4, 0.5, 0.6, 0.6), "grpo": scores(0.4, 0.3, 0.2)}, HISTORY)
+    assert lines[0].startswith("Whole runs") and lines[-2:] == [
+        "| mygo | 3 | 36 | 24 | 3.0 |",
+        "| grpo | 2 | 200 | 200 | 6.0 |",
+    ]
+
+
+def test_at_the_same_price_only_what_was_reached_within_it_counts():
+    lines = algorithms.at_the_same_price({"mygo": scores(0.4, 0.5, 0.6, 0.55), "grpo": scores(0.4, 0.7, 0.8)}, HISTORY)
+    assert lines[0] == "| row | best dev reward within 36 trajectories | within 3.0 minutes |"
+    assert lines[2:] == [
+        "| mygo | 0.600 | 0.600 |",
+        "| grpo | 0.400 | 0.700 |",
+    ]  # grpo's first iteration takes 3 minutes
+
+
+def test_a_row_that_there_is_not_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        algorithms.main(["--rows", "ppo,dpo"])
+    assert "no row 'dpo': choose from ppo, grpo" in capsys.readouterr().err
+
+
+class Recorder:
+    """Takes commands, and leaves what a stage would, as far as the benchmarks read it."""
+
+    def __init__(self) -> None:
+        self.commands: list[list[str]] = []
+
+    def __call__(self, *arguments: str | Path) -> None:
+        stage, *rest = command = [str(argument) for argument in arguments]
+        self.commands.append(command)
+        out = Path(rest[rest.index("--out") + 1])
+        if stage in ("sft", "rl"):
+            files.write_json(out / "policy.json", {"version": out.name})
+        if stage == "rl":
+            files.write_csv(out / "history.csv", iterations((10, 30, 30)))
+            files.write_csv(out / "dev.csv", scores(0.4, 0.5))
+        if stage == "evaluate":
+            score = {"mean": 0.5, "low": 0.4, "high": 0.6}
+            systems = {name: {"em": score, "f1": score, "calls": 2, "seconds": 0.5} for name in rest if "@" in name}
+            (out).mkdir(parents=True, exist_ok=True)
+            (out / "metrics.json").write_text(json.dumps({"systems": systems}))
+
+
+@pytest.fixture
+def recorder(tmp_path, monkeypatch) -> Recorder:
+    recorder = Recorder()
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for module in (algorithms, mujica):
+        monkeypatch.setattr(module, "dragoman", recorder)
+    monkeypatch.setattr(algorithms, "merge", lambda runs, **more: {})
+    monkeypatch.setattr(algorithms, "markdown", lambda metrics: "| a table |")
+    return recorder
+
+
+def check_commands(commands: list[list[str]], capsys, monkeypatch) -> None:
+    """Each kind is understood, with its settings: it ends where the stage itself would begin."""
+    kinds = {(command[0], *(word for word in command if word.startswith("rl."))): command for command in commands}
+    for stage in ("index", "seeds", "sft", "rl", "evaluate"):
+
+        async def reached(project, options, stage=stage):
+            raise UserError(f"reached {stage}")
+
+        monkeypatch.setattr(f"dragoman.pipeline.{stage}.run", reached)
+    for command in kinds.values():
+        _, _, err = run(capsys, *command)
+        assert f"reached {command[0]}" in err, f"{command}: {err}"
+
+
+def test_c3po_by_three_algorithms_is_one_command(recorder, capsys, monkeypatch):
+    algorithms.main(["--limit", "5", "--set", "train.reward=f1", "--out", "out"])
+    assert [command[0] for command in recorder.commands] == ["seeds", "sft", "rl", "rl", "rl", "evaluate"]
+    warm_ups = {command[command.index("--policy") + 1] for command in recorder.commands if command[0] == "rl"}
+    assert warm_ups == {"out/sft"} and "| mygo | 1 | 10 | 10 | 1.0 |" in Path("out/training.md").read_text()
+    check_commands(recorder.commands, capsys, monkeypatch)
+
+
+@pytest.mark.parametrize("decide", ["text", "marks"])
+def test_mujica_s_tables_are_one_command(decide, recorder, capsys, monkeypatch):
+    mujica.main(["--out", "out", "--environments", "graph", "--decide", decide, "--limit", "5"])
+    stages = [command[0] for command in recorder.commands]
+    few_shot = ["evaluate"] * (decide == "text")
+    assert stages == ["index", "seeds", "sft", *["rl"] * 5, *few_shot, "evaluate", *["seeds", "sft", "evaluate"] * 2]
+    assert "The graph takes 1.00 of the chain's seconds." in Path("out/graph/plans.md").read_text()
+    chains = [command for command in recorder.commands if "mujica.max_questions=1" in command]
+    assert len(chains) == 3 and all("mujica.max_iterations=6" in command for command in chains)
+    check_commands(recorder.commands if decide == "marks" else recorder.commands[1:2], capsys, monkeypatch)
