@@ -39,6 +39,15 @@ def learner(name, tiny_model, **changes):
     return Learner(algorithms.find(name), tiny_model, SETTINGS.model_copy(update=changes), seed=0)
 
 
+def test_learning_rates_fall_by_a_cosine_to_their_last_share(tiny_model):
+    taught = learner("mygo", tiny_model, policy_lr=2.0, final_lr=0.02)
+    rates = []
+    for progress in (0.0, 1 / 3, 0.5, 1.0):
+        taught.set_progress(progress)
+        rates.append(taught.optimizer.param_groups[0]["lr"])
+    assert rates == pytest.approx([2.0, 2 * (0.02 + 0.98 * 0.75), 2 * 0.51, 0.04])
+
+
 def as_trajectories(found):
     """Each action of a tree as a trajectory of its own."""
     return [replace(sample, episode=f"{sample.episode}/{i}") for i, sample in enumerate(found)]

@@ -85,6 +85,8 @@ def prepare(learner: Learner, batch: Sequence[Sample]) -> tuple[tuple[()], dict[
     """Nothing that learning needs: the likelihood is computed when it is differentiated."""
     figures = learner.survey(batch[:PROBED]).figures()
     del figures["kl"]  # there is no reference
+    if learner.settings.mygo.offline:  # another policy drew the actions
+        figures.pop("engine_difference", None)
     return (), figures
 
 
