@@ -93,8 +93,9 @@ class FollowsOracles:
             kind = grammar.alternatives()[first % len(kinds)].cls
             values = {"query": "Tarn Bridge", "questions": ("Tarn Bridge", "Osse Viaduct"), "answer": "Perth"}
             values["searches"] = (Search("Who drew it?", "Tarn Bridge"), Search("Where is it?", "Osse Viaduct"))
-            return kind(**{f.name: values[f.name] for f in fields(kind) if f.name in values})
-        action = told[0]
+            action = kind(**{f.name: values[f.name] for f in fields(kind) if f.name in values})
+        else:
+            action = told[0]
         return replace(action, thought="It is the next step.") if hasattr(action, "thought") else action
 
     async def ask(self, ask: Any, *, history: Any = (), **state: Any) -> str:
