@@ -24,6 +24,7 @@ import numpy as np
 import uvicorn
 
 from benchmarks.ratios import Sample, report
+from dragoman.core.listening import KEEP_ALIVE_S
 from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Completion, Request, Result
 from dragoman.retrieval.base import Hit
@@ -32,7 +33,6 @@ from dragoman.rollout.tree import Tree
 from dragoman.runtime import split_name
 from dragoman.serving.metrics import Metrics
 from dragoman.serving.models import Models, Opened
-from dragoman.serving.run import KEEP_ALIVE_S
 from dragoman.serving.server import create_app
 from dragoman.serving.service import Service
 from dragoman.serving.settings import ServeParams

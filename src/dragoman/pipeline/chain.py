@@ -50,7 +50,7 @@ class Options:
         return self.out or project.results("chain") / (self.dataset or project.params.train.dataset)
 
 
-async def run(project: Project, options: Options) -> dict[str, dict[str, Any]]:
+async def run(project: Project, options: Options) -> dict[ChainStep, dict[str, Any]]:
     """Do the steps that are named, in the order of the chain. What a step has finished before, it does not do again.
 
     Returns:

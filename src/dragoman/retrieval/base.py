@@ -19,8 +19,10 @@ class Hit:
 
 
 class Retriever(Protocol):
-    fingerprint: str
-    """Changes whenever an equal query could give another result: the corpus, the method and its settings."""
+    @property
+    def fingerprint(self) -> str:
+        """Changes whenever an equal query could give another result: the corpus, the method and its settings."""
+        ...
 
     async def search(self, queries: Sequence[str], k: int, page: int = 0) -> list[list[Hit]]:
         """The `page`-th group (from 0) of `k` passages for each query, best first; short or empty at the end.
