@@ -14,6 +14,7 @@ from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 
+import dragoman
 from dragoman.core.identity import SETTINGS, import_closure
 from dragoman.systems import system_names
 
@@ -78,6 +79,8 @@ def compact(folder: Path, files: Collection[Path]) -> list[Path]:
 
 
 if __name__ == "__main__":
+    if Path(dragoman.__file__).parent != SOURCE:  # its files would be in no list, and every list empty
+        raise SystemExit(f"{dragoman.__file__}: another checkout than {ROOT}; say PYTHONPATH={ROOT / 'src'}")
     before = PIPELINE.read_text(encoding="utf-8")
     after = rewritten(before)
     PIPELINE.write_text(after, encoding="utf-8")
