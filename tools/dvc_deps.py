@@ -16,13 +16,15 @@ from pathlib import Path
 
 import dragoman
 from dragoman.core.identity import SETTINGS, import_closure
-from dragoman.systems import system_names
+from dragoman.systems import baseline_names, system_names
+from dragoman.systems.discovery import BASELINES
 
 ROOT = Path(__file__).parents[1]
 PIPELINE = ROOT / "dvc.yaml"
 SOURCE = ROOT / "src" / "dragoman"
 LIST = re.compile(r"^( *)# imports of ([\w.]+)\n.*?^ *# end of imports\n", re.MULTILINE | re.DOTALL)
-SYSTEMS = tuple(f"dragoman.systems.{name}" for name in system_names())
+FOLDERS = (*(name for name in system_names() if name not in baseline_names()), BASELINES)
+SYSTEMS = tuple(f"dragoman.systems.{name}" for name in FOLDERS)
 LEFT_OUT = (*SYSTEMS, "dragoman.config", "dragoman.pipeline.project", "dragoman.registry", "dragoman.tracking")
 COMMON = frozenset({"core", "corpus", "engines", "retrieval", "rewards", "rollout"})
 """Packages that are named whole where half of their files are needed, which keeps the lists short.
@@ -58,7 +60,8 @@ def dependencies(module: str) -> list[str]:
         for system in SYSTEMS:
             others = tuple(name for name in LEFT_OUT if name != system)
             own = SOURCE / "systems" / system.rpartition(".")[2]
-            files |= {path for path in import_closure(system, others) if not path.is_relative_to(own)}
+            for module in {system, *(f"{system}.{file.stem}" for file in own.glob("[!_]*.py"))}:
+                files |= {path for path in import_closure(module, others) if not path.is_relative_to(own)}
     return [path.relative_to(ROOT).as_posix() for path in compact(SOURCE, files)]
 
 

@@ -22,7 +22,7 @@ from dragoman.quality.settings import ValidateParams
 from dragoman.runtime import RuntimeParams
 from dragoman.serving.settings import ServeParams
 from dragoman.synthesis.settings import SynthesizeParams
-from dragoman.systems import build, profile_settings, system_names
+from dragoman.systems import baseline_names, build, profile_settings, system_names
 from dragoman.training import algorithms
 from dragoman.training.settings import (
     ChainParams,
@@ -63,6 +63,8 @@ class Params(RuntimeParams):
     datasets: tuple[str, ...] = ("atlas",)
     evaluated: tuple[str, ...] = ("direct", "standard", "c3po")
     """The systems of the evaluation matrix, untrained."""
+    baselines: tuple[str, ...] = ()
+    """And the files of `systems/baselines/` that are evaluated too."""
     oracles: tuple[str, ...] = ()
     """Datasets on which an oracle is evaluated too, in the system that is trained: its questions have `supporting_ids`."""
     policies: tuple[str, ...] = ()
@@ -101,6 +103,11 @@ class Params(RuntimeParams):
             if name not in self.corpus:
                 there = ", ".join(self.corpus)
                 raise ValueError(f"{key}: {name!r} has no entry under corpus; there are: {there}")
+        of_files = set(baseline_names())
+        if misplaced := sorted({*self.evaluated} & of_files):
+            raise ValueError(f"evaluated: {misplaced[0]!r} is a file of systems/baselines/: name it under baselines")
+        if misplaced := [name for name in self.baselines if name not in of_files]:
+            raise ValueError(f"baselines: {misplaced[0]!r} is none; choose from {', '.join(sorted(of_files))}")
         if self.train.curriculum and not ("synthetic" in self.train.questions and self.synthesize.draws):
             raise ValueError("train.curriculum: needs train.questions with synthetic, and synthesize.draws above 0")
         if self.promote.score == "judge" and not self.evaluate.judge:
@@ -120,7 +127,11 @@ class Params(RuntimeParams):
     def compared(self, dataset: str) -> tuple[str, ...]:
         """The systems of the report on a dataset, by name."""
         oracle = ("oracle",) if dataset in self.oracles else ()
-        return (*self.evaluated, *(f"{self.train.system}@{policy}" for policy in (*self.policies, *oracle)))
+        return (
+            *self.evaluated,
+            *self.baselines,
+            *(f"{self.train.system}@{policy}" for policy in (*self.policies, *oracle)),
+        )
 
     def changed(self, changes: Mapping[str, Any], *, origin: str) -> Params:
         """These settings with other values for some keys, checked anew. Another algorithm brings its own numbers along.

@@ -74,7 +74,7 @@ def find_system(
     """
     system_name, policy_name = split_name(name)
     policy_name, _, oracles = policy_name.partition(WITH_ORACLE)
-    system = build(system_name, params.system_settings(system_name))
+    system = build(system_name, params.system_settings(system_name)).prepared()
     if unknown := set(filter(None, oracles.split(","))) - {role.name for role in system.roles}:
         raise UserError(
             f"{name}: {system_name} has no role {min(unknown)!r}; it has {', '.join(role.name for role in system.roles)}"

@@ -1,5 +1,7 @@
 """What every system owes: with a real, untrained model under its grammars it acts validly, forks, and resumes."""
 
+import json
+
 import pytest
 from fakes import ListRetriever
 
@@ -18,13 +20,37 @@ SMALL = {
     "maps": {"max_rounds": 2, "k": 2, "queries": "span", "answer_tokens": 4},
     "mrag": {"max_calls": 2, "max_reads": 1, "max_items": 1, "line_chars": 6, "validator": False, "answer_tokens": 4},
     "mujica": {"max_iterations": 2, "max_questions": 2, "k": 2, "queries": "span", "answer_tokens": 4},
+    "drag": {"training": "train.jsonl", "shots": 1, "k": 1, "answer_tokens": 4},
+    "instructrag": {"training": "explained.jsonl", "shots": 1, "k": 1, "rationale_tokens": 4, "answer_tokens": 4},
+    "ircot": {"max_thoughts": 2, "k": 1, "thought_tokens": 4, "answer_tokens": 4},
+    "rerank": {"candidates": 3, "k": 2, "answer_tokens": 4},
+    "rewrite": {"queries": 2, "k": 2, "query_tokens": 8, "answer_tokens": 4},
+    "self-ask": {"max_questions": 2, "k": 2, "question_tokens": 8, "answer_tokens": 4},
+    "skr": {"training": "predictions.jsonl", "answer_tokens": 4},
+    "sure": {"candidate_tokens": 8, "summary_tokens": 4, "k": 2},
 }
+ROWS = {
+    "train.jsonl": [{"id": "t", "question": "On which river lies town 9?", "answers": ["river 63"]}],
+    "explained.jsonl": [{"system": "instructrag", "question": "Where is town 9?", "answer": "So.\nAnswer: river 63"}],
+    "predictions.jsonl": [
+        {"system": name, "question": "On which river lies town 9?", "scores": {"cover_em": score}}
+        for name, score in (("direct", 0), ("standard", 1))
+    ],
+}
+
+
+@pytest.fixture
+def training_files(tmp_path, monkeypatch):
+    """What some systems have seen of training questions, in the folder that the test runs in."""
+    for name, rows in ROWS.items():
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize("name", system_names())
 @pytest.mark.parametrize("exploration", [GREEDY, TREE], ids=["greedy", "tree"])
-async def test_every_system(name, exploration, tiny_engine, tmp_path):
-    system = build(name, SMALL.get(name, {"answer_tokens": 4}))
+async def test_every_system(name, exploration, tiny_engine, tmp_path, training_files):
+    system = build(name, SMALL.get(name, {"answer_tokens": 4})).prepared()
     retriever = ListRetriever(PASSAGES)
     backends = Backends(llm=tiny_engine, proxy=tiny_engine, retriever=retriever)
     with EpisodeStore(tmp_path) as store:

@@ -1,6 +1,7 @@
 """The agent systems, by the names that the command line and `params.yaml` use.
 
 A system is a package: a folder here, or one that another distribution declares as an entry point of `dragoman.systems`.
+A baseline is one file in the folder `baselines/`.
 It exports `SYSTEM`, its class, and where it has them `ABLATIONS`, its variants by name. A file `profiles.yaml` in the
 folder has its settings for each profile.
 """
@@ -14,6 +15,7 @@ from typing import Any
 from dragoman.core.errors import UserError
 from dragoman.core.settings import read_yaml
 from dragoman.systems.base import Ablation, System
+from dragoman.systems.discovery import baseline_names as baseline_names
 from dragoman.systems.discovery import import_system, system_folder
 from dragoman.systems.discovery import system_names as system_names
 

@@ -8,20 +8,27 @@ from typing import Any
 from dragoman.core.errors import PromptTooLong
 from dragoman.core.types import Passage, Question
 from dragoman.systems.base import Ask, Context, Outcome, StopReason
-from dragoman.systems.prompts import load, number
+from dragoman.systems.prompts import Messages, load, number
 
 
 async def answer(
-    ctx: Context, question: Question, passages: Sequence[Passage], stop: StopReason, *, words: int, max_tokens: int
+    ctx: Context,
+    question: Question,
+    passages: Sequence[Passage],
+    stop: StopReason,
+    *,
+    words: int,
+    max_tokens: int,
+    history: Messages = (),
 ) -> Outcome:
-    """Ask the LLM with the passages, or from memory when there are none.
+    """Ask the LLM with the passages, or from memory when there are none. What `history` has comes before.
 
     Passages that do not fit into its context are cut to half as many words, until they do.
     """
     while True:
         ask, state = answer_ask(question, passages, words=words, max_tokens=max_tokens)
         try:
-            text = await ctx.ask(ask, **state)
+            text = await ctx.ask(ask, history=history, **state)
             break
         except PromptTooLong:
             if not passages or words < 2:

@@ -34,6 +34,9 @@ class StopReason(StrEnum):
         "repeated_call"  # answered with what there was, because an agent was called again and again for the same
     )
     EMPTY_POOL = "empty_pool"  # answered from memory, because no search found anything
+    UNREADABLE_REPLY = (
+        "unreadable_reply"  # answered without what the LLM was asked on the way, as that could not be read
+    )
 
     INVALID_ACTION = "invalid_action"  # the policy's text is no action
     TRUNCATED_ACTION = "truncated_action"  # the policy ran out of tokens before its action was complete
@@ -60,6 +63,7 @@ class StopReason(StrEnum):
             StopReason.REPEATED_QUERY,
             StopReason.REPEATED_CALL,
             StopReason.EMPTY_POOL,
+            StopReason.UNREADABLE_REPLY,
         )
 
     @property
@@ -204,6 +208,14 @@ class System:
         raise UserError(
             f"{type(self).__module__}.{type(self).__name__}: a system needs `async def run(self, question, ctx)`"
         )
+
+    def prepared(self) -> Self:
+        """The system ready to run. What its settings point to is read here, once, since `run` reads nothing.
+
+        Raises:
+            UserError: it cannot be read, with what to do.
+        """
+        return self
 
     def for_oracle(self) -> Self:
         """The system as an oracle runs it: one that writes thoughts has to do without, since an oracle has none."""

@@ -1,4 +1,4 @@
-"""Finds the packages of systems: the folders here, and the entry points of other distributions.
+"""Finds the systems: the folders here, the files of `baselines/`, and the entry points of other distributions.
 
 Finding imports nothing. A package is imported when its system is asked for, so that one that is broken harms no other.
 """
@@ -18,23 +18,30 @@ from dragoman.core.errors import UserError
 GROUP = "dragoman.systems"
 """The group of entry points. The name of one is that of its system, its value a package that exports `SYSTEM`."""
 HERE = Path(__file__).parent
-SHARED = {"grammar"}
+BASELINES = "baselines"
+"""The folder here in which each file is a system, with `-` in its name for `_`."""
+SHARED = {"grammar", BASELINES}
 """The folders here that are no systems."""
 
 
 def system_names() -> tuple[str, ...]:
     """The names of all systems, in alphabetical order."""
-    return tuple(sorted({*_folders(), *(entry.name for entry in entry_points(group=GROUP))}))
+    return tuple(sorted({*_modules(), *(entry.name for entry in entry_points(group=GROUP))}))
+
+
+def baseline_names() -> tuple[str, ...]:
+    """The names of those that are files of `baselines/`."""
+    return tuple(name for name, module in sorted(_modules().items()) if module.startswith(f"{BASELINES}."))
 
 
 def import_system(name: str) -> ModuleType:
-    """The package of the system called `name`.
+    """The package of the system called `name`, or the module of a baseline.
 
     Raises:
         UserError: there is none, there are several, or it fails to import.
     """
     entry = _entry(name)
-    module = entry.module if entry else f"{__package__}.{name}"
+    module = entry.module if entry else f"{__package__}.{_modules()[name]}"
     try:
         return import_module(module)
     except Exception as e:  # the code is somebody else's
@@ -43,14 +50,14 @@ def import_system(name: str) -> ModuleType:
 
 
 def system_folder(name: str) -> Path | None:
-    """The folder of a system's package, without an import; None where it is not found or not a folder.
+    """The folder of a system's package, without an import; None where it is not found or not a folder. Baselines share one.
 
     Raises:
         UserError: there is no such system, or there are several.
     """
     entry = _entry(name)
     if entry is None:
-        return HERE / name
+        return HERE / _modules()[name].partition(".")[0]
     try:
         spec = find_spec(entry.module)
     except ImportError:  # `import_system` is to report it
@@ -58,8 +65,11 @@ def system_folder(name: str) -> Path | None:
     return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
 
 
-def _folders() -> set[str]:
-    return {module.name for module in pkgutil.iter_modules([str(HERE)]) if module.ispkg} - SHARED
+def _modules() -> dict[str, str]:
+    """The module of each system here, below this package, by the system's name."""
+    folders = {module.name for module in pkgutil.iter_modules([str(HERE)]) if module.ispkg} - SHARED
+    files = {module.name for module in pkgutil.iter_modules([str(HERE / BASELINES)])}
+    return {name: name for name in folders} | {name.replace("_", "-"): f"{BASELINES}.{name}" for name in files}
 
 
 def _entry(name: str) -> EntryPoint | None:
@@ -69,7 +79,7 @@ def _entry(name: str) -> EntryPoint | None:
         UserError: there is no such system, or there are several.
     """
     entries = list(entry_points(group=GROUP, name=name))
-    origins = [*(["dragoman"] if name in _folders() else []), *map(_distribution, entries)]
+    origins = [*(["dragoman"] if name in _modules() else []), *map(_distribution, entries)]
     if len(origins) > 1:
         raise UserError(f"two systems are called {name!r}, of {' and '.join(origins)}: uninstall or rename one")
     if not origins:

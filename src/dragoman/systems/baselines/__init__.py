@@ -1,0 +1,116 @@
+"""What a proxy is compared with: methods of the papers' tables that train nothing, so every word is the frozen LLM's.
+
+Each file is one system, and `iter_retgen.py` is the one called `iter-retgen`. All take the settings of `Baseline`, so
+`profiles.yaml` has one line a profile for all of them. Their prompts are in `prompts/`; the answer prompt is everybody's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from dragoman.core.errors import UserError
+from dragoman.core.hashing import sha256_of
+from dragoman.core.types import Passage, Question
+from dragoman.systems.answer import answer
+from dragoman.systems.base import Ask, Context, Outcome, StopReason, System
+from dragoman.systems.checks import check_at_least_one
+from dragoman.systems.prompts import Messages, load, number
+
+_BULLET = re.compile(  # but neither the J. of a name nor the 3 of 3.5
+    r"^\s*(?:[-*•]\s*|\(?(?:\d{1,2}[.):]|[a-z]\))(?=\s)|(?:query|answer|candidate)\s*\d*\s*:)\s*", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class Baseline(System):
+    """The settings that all baselines have."""
+
+    k: int = 5
+    """Passages per search."""
+    passage_words: int = 100
+    """Each passage is cut to this many words."""
+    answer_tokens: int = 48
+
+    def __post_init__(self) -> None:
+        check_at_least_one(self, *(field.name for field in fields(self) if field.type == "int"))
+
+    async def answer(
+        self,
+        ctx: Context,
+        question: Question,
+        passages: Sequence[Passage],
+        stop: StopReason = StopReason.ANSWERED,
+        history: Messages = (),
+    ) -> Outcome:
+        """The answer that everybody's prompt gets from the LLM."""
+        words, tokens = self.passage_words, self.answer_tokens
+        return await answer(ctx, question, passages, stop, words=words, max_tokens=tokens, history=history)
+
+    def shown(self, passages: Sequence[Passage]) -> str:
+        """Passages as a prompt has them."""
+        return number(passages, self.passage_words)
+
+
+@dataclass(frozen=True)
+class Taught(Baseline):
+    """A baseline that has seen training questions: what it knows of them is in a file."""
+
+    training: str = ""
+    """That file."""
+    training_sha256: str = ""
+    """Of its content, filled in when the system is opened: with other content, its answers are others."""
+
+    made_by: ClassVar[str]
+    """What to do where there is no such file."""
+
+    def prepared(self) -> Self:
+        """See `System.prepared`.
+
+        Raises:
+            UserError: no such file, or it holds something else.
+        """
+        path = Path(self.training)
+        if not path.is_file():
+            what = f"{self.training}: no such file" if self.training else "is not set"
+            raise UserError(f"setting `training` of {type(self).__module__.rpartition('.')[2]} {what}; {self.made_by}")
+        ready = replace(self, training_sha256=sha256_of([path]))
+        _ = ready.learnt
+        return ready
+
+    @cached_property
+    def learnt(self) -> Any:
+        """What the file says. It is read when the system is prepared."""
+        raise NotImplementedError
+
+
+def asking(name: str, max_tokens: int, *, stop: tuple[str, ...] = ()) -> Ask:
+    """What the LLM is asked by the prompt of that name; the state fills the slots as it is."""
+    return Ask(name, load(__package__, name), view=lambda **state: state, max_tokens=max_tokens, stop=stop)
+
+
+def interleaved(rankings: Iterable[Sequence[Passage]], most: int) -> list[Passage]:
+    """Several rankings as one, each passage once, by its best rank; at equal ranks the earlier ranking comes first."""
+    ranked = chain.from_iterable(zip_longest(*rankings))
+    return list({passage.id: passage for passage in ranked if passage is not None}.values())[:most]
+
+
+def items(text: str) -> list[str]:
+    """What the LLM listed, one line each, without numbers, bullets and quotation marks; nothing twice."""
+    cleaned = (_BULLET.sub("", line).strip(" \t\"'`*") for line in text.splitlines())
+    found: dict[str, str] = {}
+    for line in cleaned:
+        if any(map(str.isalnum, line)):
+            found.setdefault(line.casefold(), line)
+    return list(found.values())
+
+
+def verdict(text: str, *words: str) -> str:
+    """Which of these words the LLM wrote first, in whatever case; empty where it wrote none."""
+    found = re.search(rf"\b(?:{'|'.join(map(re.escape, words))})\b", text, re.IGNORECASE)
+    return found[0].casefold() if found else ""

@@ -1,0 +1,82 @@
+"""Reranking: more passages are found than the LLM shall read, each is judged with the question, and the best are kept.
+
+A cross-encoder gives each passage a score (Nogueira and Cho 2019, arXiv 1901.04085). Where none is configured, the LLM says
+for each passage whether it helps, as in the relevance generation of Liang et al. 2022 (arXiv 2211.09110).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING, Self
+
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage, Question
+from dragoman.systems.base import Context, Outcome, StopReason
+from dragoman.systems.baselines import Baseline, asking, verdict
+from dragoman.systems.prompts import one_line
+
+if TYPE_CHECKING:
+    from sentence_transformers import CrossEncoder
+
+
+@dataclass(frozen=True)
+class Rerank(Baseline):
+    candidates: int = 20
+    """Passages that are judged; `k` of them are kept."""
+    cross_encoder: str = ""
+    """A folder or a hub id of sentence-transformers. Empty: the LLM judges."""
+
+    async def run(self, question: Question, ctx: Context) -> Outcome:
+        found = await ctx.retrieve(question.question, k=max(self.candidates, self.k))
+        scores, stop = await self._scores(question.question, found, ctx)
+        best = sorted(range(len(found)), key=lambda i: (-scores[i], i))  # equal ones stay as they were found
+        return await self.answer(ctx, question, [found[i] for i in best[: self.k]], stop)
+
+    async def _scores(self, question: str, found: Sequence[Passage], ctx: Context) -> tuple[list[float], StopReason]:
+        """One for each passage, the higher the better, and whether all that the LLM said could be read."""
+        if self.cross_encoder:
+            texts = [one_line(passage, self.passage_words) for passage in found]
+            return cross_scores(self.cross_encoder, question, texts), StopReason.ANSWERED
+        judges = {str(i): partial(self._helps, question, passage) for i, passage in enumerate(found)}
+        said = list((await ctx.parallel(judges)).values())
+        return [float(word == "yes") for word in said], (
+            StopReason.ANSWERED if all(said) else StopReason.UNREADABLE_REPLY
+        )
+
+    async def _helps(self, question: str, passage: Passage, ctx: Context) -> str:
+        text = one_line(passage, self.passage_words)
+        return verdict(await ctx.ask(asking("rerank", 4), question=question, passage=text), "yes", "no")
+
+    def prepared(self) -> Self:
+        if self.cross_encoder:
+            load_cross_encoder(self.cross_encoder)  # an error before the first question
+        return self
+
+
+def cross_scores(name: str, question: str, texts: Sequence[str]) -> list[float]:
+    """The cross-encoder's score of each text for the question."""
+    if not texts:
+        return []
+    scores = load_cross_encoder(name).predict([(question, text) for text in texts], show_progress_bar=False)
+    return [round(float(score), 6) for score in scores]  # beyond, they depend on what else was in the batch
+
+
+@cache
+def load_cross_encoder(name: str) -> CrossEncoder:
+    """The cross-encoder of that name.
+
+    Raises:
+        UserError: it cannot be loaded.
+    """
+    from sentence_transformers import CrossEncoder
+
+    try:
+        return CrossEncoder(name)
+    except (OSError, ValueError, RuntimeError) as e:
+        reason = str(e).strip().partition("\n")[0] or type(e).__name__
+        raise UserError(f"systems.rerank.cross_encoder: {name!r} cannot be loaded: {reason}") from None
+
+
+SYSTEM = Rerank

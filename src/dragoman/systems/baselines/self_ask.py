@@ -1,0 +1,56 @@
+"""Self-Ask (Press et al. 2023, arXiv 2210.03350) with a search engine: the LLM asks itself follow-up questions until it can answer."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from dragoman.core.types import Passage, Question
+from dragoman.systems.answer import answer_ask
+from dragoman.systems.base import Context, Outcome, StopReason
+from dragoman.systems.baselines import Baseline, asking, interleaved
+
+_FOLLOW_UP = re.compile(r"follow[ -]?up(?: question)?\s*:\s*([^\n]+)", re.IGNORECASE)
+_FINAL = re.compile(r"(?:\b(?:final|the)\s+answer(?: is)?|^\s*answer)\s*:\s*([^\n]+)", re.IGNORECASE | re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class SelfAsk(Baseline):
+    max_questions: int = 4
+    """Follow-up questions at most."""
+    max_documents: int = 10
+    """Passages for the LLM, where it gives no answer of its own."""
+    question_tokens: int = 48
+
+    async def run(self, question: Question, ctx: Context) -> Outcome:
+        facts: dict[str, str] = {}
+        searches: list[list[Passage]] = []
+        stop = StopReason.DEPTH_LIMIT
+        for _ in range(self.max_questions):
+            said = await ctx.ask(
+                asking("self_ask", self.question_tokens), question=question.question, facts=_shown(facts)
+            )
+            follow_up, final = _FOLLOW_UP.search(said), _FINAL.search(said)
+            if final and not (follow_up and follow_up.start() < final.start()):
+                return Outcome(final[1].strip(), tuple(interleaved(searches, self.max_documents)))
+            asked = follow_up[1].strip() if follow_up else ""
+            if not asked or asked in facts:
+                stop = StopReason.REPEATED_QUERY if asked else StopReason.UNREADABLE_REPLY
+                break
+            searches.append(await ctx.retrieve(asked, k=self.k))
+            facts[asked] = await self._look_up(asked, searches[-1], ctx)
+        found = interleaved(searches, self.max_documents) or await ctx.retrieve(question.question, k=self.k)
+        return await self.answer(ctx, question, found, stop)
+
+    async def _look_up(self, follow_up: str, found: list[Passage], ctx: Context) -> str:
+        """The intermediate answer, out of what was found for the follow-up question."""
+        asked = Question("", follow_up)
+        ask, state = answer_ask(asked, found, words=self.passage_words, max_tokens=self.answer_tokens)
+        return (await ctx.ask(replace(ask, final=False), **state)).strip()
+
+
+def _shown(facts: dict[str, str]) -> str:
+    return "\n".join(f"Follow up: {q}\nIntermediate answer: {a}" for q, a in facts.items()) or "(nothing yet)"
+
+
+SYSTEM = SelfAsk

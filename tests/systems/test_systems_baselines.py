@@ -1,0 +1,287 @@
+"""The control flow of each baseline on scripted answers, and what it does with a reply that cannot be read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakes import ListRetriever, ScriptedEngine
+
+from dragoman.core.errors import UserError
+from dragoman.core.types import Passage, Question
+from dragoman.rollout.backends import Backends
+from dragoman.rollout.record import Trajectory
+from dragoman.rollout.tree import Tree
+from dragoman.systems import baseline_names, build
+from dragoman.systems.base import StopReason
+from dragoman.systems.baselines import interleaved, items, rerank, verdict
+from dragoman.systems.baselines.ircot import first_sentence
+
+PASSAGES = [
+    Passage("bhutan", "Bhutan", "Thimphu is the capital of Bhutan"),
+    Passage("nepal", "Nepal", "Kathmandu is the capital of Nepal"),
+    Passage("ngultrum", "Ngultrum", "the currency of Bhutan is the ngultrum"),
+    Passage("rupee", "Rupee", "the currency of Nepal is the rupee"),
+]
+QUESTION = Question("q", "Which money has the land of Thimphu", ("ngultrum",))
+Replies = dict[str, str | list[str]]
+
+
+class Ran:
+    """A run of a system on a question. The LLM says what belongs to the first key that its prompt contains, one after the other."""
+
+    def __init__(self, name: str, replies: Replies, **settings: Any) -> None:
+        self.left = {key: [said] if isinstance(said, str) else list(said) for key, said in replies.items()}
+        self.engine, self.retriever = ScriptedEngine(self.say), ListRetriever(PASSAGES)
+        self.system = build(name, {"k": 1, **settings})
+
+    def say(self, prompt: str, rng: object) -> str:
+        key = next(key for key in self.left if key in prompt)
+        return self.left[key].pop(0) if len(self.left[key]) > 1 else self.left[key][0]
+
+    async def on(self, question: Question = QUESTION) -> Trajectory:
+        backends = Backends(llm=self.engine, proxy=self.engine, retriever=self.retriever)
+        (trajectory,) = (await Tree(question, self.system, backends).grow()).trajectories
+        return trajectory
+
+    def prompts(self, key: str) -> list[str]:
+        """The prompts that contain `key`."""
+        return [said for request in self.engine.requests if key in (said := request.messages[-1]["content"])]
+
+
+def test_the_baselines_are_the_files_of_their_folder():
+    assert {"rewrite", "rerank", "skr", "sure", "ircot", "iter-retgen", "drag", "self-ask", "instructrag"} == {
+        *baseline_names()
+    }
+
+
+@pytest.mark.parametrize("name", baseline_names())
+def test_a_count_below_one_is_refused(name):
+    with pytest.raises(UserError, match="passage_words 0: must be at least 1"):
+        build(name, {"passage_words": 0})
+
+
+# what they share
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('1. Thimphu\n2) "Bhutan"\n- Nepal\n(a) Tibet', ["Thimphu", "Bhutan", "Nepal", "Tibet"]),
+        ("J. R. R. Tolkien\n3.5 million\n\n...\n", ["J. R. R. Tolkien", "3.5 million"]),
+        ("Query 1: Thimphu\nquery: thimphu", ["Thimphu"]),
+        ("", []),
+    ],
+)
+def test_a_list_is_read_line_by_line(text, found):
+    assert items(text) == found
+
+
+def test_a_verdict_is_the_first_of_the_words_as_a_word():
+    assert verdict("I know: No, not yes.", "yes", "no") == "no"
+    assert verdict("Nobody knows.", "yes", "no") == ""
+    assert verdict("Summary 2 is better than 1.", "1", "2") == "2"
+
+
+def test_rankings_are_merged_by_the_best_rank():
+    a, b, c, d = PASSAGES
+    assert interleaved([[a, b, c], [b], [d, a]], 9) == [a, b, d, c]
+    assert interleaved([[a, b, c], [b]], 2) == [a, b] and interleaved([], 3) == []
+
+
+# rewrite
+
+
+async def test_rewrite_searches_for_each_query_and_answers_from_the_union():
+    ran = Ran("rewrite", {"search queries": "1. capital Thimphu\n2. currency Bhutan", "Answer": "ngultrum"})
+    trajectory = await ran.on()
+    assert sorted(ran.retriever.queries) == ["capital Thimphu", "currency Bhutan"]
+    assert (trajectory.passages, trajectory.answer) == (["bhutan", "ngultrum"], "ngultrum")
+    assert trajectory.stop is StopReason.ANSWERED
+
+
+async def test_rewrite_takes_so_many_queries_and_passages_and_no_more():
+    replies = {"search queries": "capital Thimphu\ncurrency Bhutan\nNepal", "Answer": "x"}
+    ran = Ran("rewrite", replies, queries=2, max_documents=1)
+    assert (await ran.on()).passages == ["bhutan"] and "Nepal" not in ran.retriever.queries
+
+
+async def test_rewrite_without_a_query_searches_for_the_question():
+    ran = Ran("rewrite", {"search queries": "...", "Answer": "x"})
+    trajectory = await ran.on()
+    assert ran.retriever.queries == [QUESTION.question] and trajectory.stop is StopReason.UNREADABLE_REPLY
+
+
+# rerank
+
+
+async def test_rerank_keeps_what_helps_and_then_what_was_found_first():
+    said = {"Document: Ngultrum": "Yes.", "Document: ": "No", "Answer": "ngultrum"}
+    ran = Ran("rerank", said, k=2, candidates=4)
+    trajectory = await ran.on()
+    assert trajectory.passages == ["ngultrum", "bhutan"] and trajectory.stop is StopReason.ANSWERED
+    assert len(ran.prompts("Document: ")) == 4
+
+
+async def test_rerank_with_a_reply_that_is_neither_takes_it_for_no():
+    ran = Ran("rerank", {"Document: Rupee": "Yes", "Document: Bhutan": "Maybe", "Document: ": "no", "Answer": "x"})
+    trajectory = await ran.on()
+    assert trajectory.passages == ["rupee"] and trajectory.stop is StopReason.UNREADABLE_REPLY
+
+
+async def test_rerank_by_a_cross_encoder_asks_the_llm_for_the_answer_alone(monkeypatch):
+    class ByLength:
+        def predict(self, pairs: list[tuple[str, str]], **_: Any) -> list[float]:
+            assert {question for question, _ in pairs} == {QUESTION.question}
+            return [float(len(text)) for _, text in pairs]
+
+    monkeypatch.setattr(rerank, "load_cross_encoder", {"mine": ByLength()}.get)
+    ran = Ran("rerank", {"Answer": "x"}, k=2, cross_encoder="mine")
+    assert (await ran.on()).passages == ["ngultrum", "rupee"] and len(ran.engine.requests) == 1
+
+
+def test_a_cross_encoder_that_is_none_is_refused_before_the_first_question(tmp_path):
+    with pytest.raises(UserError, match=r"systems.rerank.cross_encoder: '.*' cannot be loaded"):
+        build("rerank", {"cross_encoder": str(tmp_path)}).prepared()
+
+
+# iter-retgen
+
+
+async def test_iter_retgen_puts_the_last_answer_behind_the_question_and_replaces_the_passages():
+    ran = Ran("iter-retgen", {"[1] Bhutan": "Ngultrum currency ", "[1] Ngultrum": "rupee of Nepal", "[1] Rupee": "x"})
+    trajectory = await ran.on()
+    q = QUESTION.question
+    assert ran.retriever.queries == [q, f"{q} Ngultrum currency", f"{q} rupee of Nepal"]
+    assert (trajectory.passages, trajectory.answer) == (["rupee"], "x")
+    assert all("[2]" not in prompt for prompt in ran.prompts("Question: "))
+
+
+async def test_iter_retgen_with_an_empty_answer_searches_for_the_question_again():
+    ran = Ran("iter-retgen", {"Answer": ["", "x"]}, rounds=2)
+    assert (await ran.on()).stop is StopReason.EMPTY_ANSWER  # the same prompt is not asked twice
+    assert ran.retriever.queries == [QUESTION.question]
+
+
+async def test_iter_retgen_of_one_round_is_standard():
+    ran = Ran("iter-retgen", {"Answer": "ngultrum"}, rounds=1)
+    assert (await ran.on()).passages == ["bhutan"] and len(ran.engine.requests) == 1
+
+
+# ircot
+
+
+async def test_ircot_searches_with_each_thought_until_it_has_the_answer():
+    thoughts = ["Its currency is of Bhutan indeed. It is old.", "So the answer is: the ngultrum."]
+    ran = Ran("ircot", {"step by step": thoughts, "Answer": "ngultrum"})
+    trajectory = await ran.on()
+    assert ran.retriever.queries == [QUESTION.question, "Its currency is of Bhutan indeed."]
+    assert (trajectory.passages, trajectory.stop) == (["bhutan", "ngultrum"], StopReason.ANSWERED)
+    first, second = ran.prompts("step by step")
+    assert "Steps so far: (none)" in first and "Steps so far: Its currency is of Bhutan indeed.\n" in second
+    assert "[1] Bhutan" in first and "[2]" not in first and "[2] Ngultrum" in second
+
+
+@pytest.mark.parametrize(
+    ("thoughts", "stop", "searches"),
+    [
+        (["one.", "two.", "three."], StopReason.DEPTH_LIMIT, 3),
+        (["one.", "one."], StopReason.REPEATED_QUERY, 2),
+        (["\n "], StopReason.UNREADABLE_REPLY, 1),
+    ],
+)
+async def test_ircot_that_does_not_come_to_an_answer_says_why_and_answers(thoughts, stop, searches):
+    ran = Ran("ircot", {"step by step": thoughts, "Answer": "x"}, max_thoughts=2)
+    trajectory = await ran.on()
+    assert (trajectory.stop, trajectory.answer, len(ran.retriever.queries)) == (stop, "x", searches)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("It is 3.5 km long. Then", "It is 3.5 km long."),
+        ("\n\nno stop\nmore", "no stop"),
+        ("So the answer is: x", "So the answer is: x"),
+        (" ", ""),
+    ],
+)
+def test_a_thought_is_the_first_sentence(text, sentence):
+    assert first_sentence(text) == sentence
+
+
+# self-ask
+
+
+async def test_self_ask_looks_up_each_follow_up_question_until_it_gives_the_answer():
+    said = ["Follow up: capital Thimphu\nIntermediate answer: China", "So the final answer is: ngultrum\nFollow up: x"]
+    ran = Ran("self-ask", {"Known so far": said, "Answer the question": " Bhutan"})
+    trajectory = await ran.on()
+    assert (trajectory.answer, trajectory.stop) == ("ngultrum", StopReason.ANSWERED)
+    assert ran.retriever.queries == ["capital Thimphu"] and trajectory.passages == ["bhutan"]
+    first, second = ran.prompts("Known so far")
+    assert "(nothing yet)" in first and "Follow up: capital Thimphu\nIntermediate answer: Bhutan\n" in second
+
+
+@pytest.mark.parametrize(
+    ("said", "stop", "queries"),
+    [
+        (["Follow up: Nepal", "Follow-up question: Bhutan", "x"], StopReason.DEPTH_LIMIT, ["Nepal", "Bhutan"]),
+        (["Follow up: Nepal", "Follow up: Nepal"], StopReason.REPEATED_QUERY, ["Nepal"]),
+        (["I do not know."], StopReason.UNREADABLE_REPLY, [QUESTION.question]),
+    ],
+)
+async def test_self_ask_without_a_final_answer_says_why_and_answers_from_what_it_found(said, stop, queries):
+    ran = Ran("self-ask", {"Known so far": said, "Answer the question": "x"}, max_questions=2)
+    trajectory = await ran.on()
+    assert (trajectory.answer, trajectory.stop, ran.retriever.queries) == ("x", stop, queries)
+
+
+async def test_self_ask_may_answer_at_once():
+    trajectory = await Ran("self-ask", {"Known so far": "Answer: ngultrum"}).on()
+    assert (trajectory.answer, trajectory.passages) == ("ngultrum", [])
+
+
+# sure
+
+
+def sure(valid: tuple[str, str], compared: tuple[str, str], candidates: str = "1. ngultrum\n2. rupee") -> Ran:
+    replies: Replies = {
+        "two different answers": candidates,
+        "Suppose the answer is: ngultrum": "for ngultrum",
+        "Suppose the answer is: rupee": "for rupee",
+        "Answer: ngultrum": valid[0],
+        "Answer: rupee": valid[1],
+        "Summary 1: for ngultrum": compared[0],
+        "Summary 1: for rupee": compared[1],
+        "Answer the question": "rag",
+    }
+    return Ran("sure", replies)
+
+
+@pytest.mark.parametrize(
+    ("valid", "compared", "answer"),
+    [
+        (("True", "True"), ("1", "2"), "ngultrum"),  # 1 + 2 to 1 + 0
+        (("true.", "True"), ("2", "1"), "rupee"),  # 1 + 0 to 1 + 2
+        (("True", "False"), ("1", "1"), "ngultrum"),  # 1 + 1 to 0 + 1: it said "the first" in either order
+        (("False", "True"), ("2", "2"), "rupee"),  # 0 + 1 to 1 + 1
+        (("False", "False"), ("2", "2"), "ngultrum"),  # 1 to 1: the first
+    ],
+)
+async def test_sure_takes_the_candidate_that_is_better_supported(valid, compared, answer):
+    ran = sure(valid, compared)
+    trajectory = await ran.on()
+    assert (trajectory.answer, trajectory.stop) == (answer, StopReason.ANSWERED)
+    assert trajectory.passages == ["bhutan"] and len(ran.engine.requests) == 1 + 2 + 2 + 2
+
+
+async def test_sure_counts_what_cannot_be_read_for_nobody():
+    trajectory = await sure(("hm", "True"), ("hm", "hm")).on()
+    assert (trajectory.answer, trajectory.stop) == ("rupee", StopReason.UNREADABLE_REPLY)
+
+
+async def test_sure_with_one_candidate_answers_as_standard_does():
+    ran = sure(("True", "True"), ("1", "1"), candidates="ngultrum\nNgultrum")
+    trajectory = await ran.on()
+    assert (trajectory.answer, trajectory.stop) == ("rag", StopReason.UNREADABLE_REPLY)
+    assert len(ran.engine.requests) == 2
