@@ -107,7 +107,7 @@ class Extension(BaseModel):
     """The passages that the LLM saw."""
     stop: str
     """Why it ended there: `answered`, `depth_limit`, `document_limit`, `circular_plan`, `repeated_query`, `repeated_call`,
-    `empty_pool`, `empty_answer`."""
+    `empty_pool`, `unreadable_reply`, `empty_answer`."""
     strategy: str | None = None
     """The proxy's first decision, such as `Search`."""
     decisions: int
