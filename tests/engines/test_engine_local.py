@@ -45,6 +45,14 @@ def test_the_fingerprint_of_weights_that_were_replaced_is_new_whatever_their_man
     assert fingerprint(folder, "float32") != fingerprint(tiny, "float32")
 
 
+def test_a_message_of_the_assistant_that_has_begun_is_gone_on_with(tiny: Path) -> None:
+    vocabulary = Vocabulary(tiny, None)
+    asked = Request(prompt=(("user", "Hello?"),), max_tokens=5)
+    begun = Request(prompt=(*asked.prompt, ("assistant", "Well, I")), max_tokens=5)
+    first, second = (vocabulary.tokenizer.decode(vocabulary.encode(request)) for request in (asked, begun))
+    assert second == f"{first}Well, I"
+
+
 def test_seeds_do_not_run_into_each_other() -> None:
     requests = [Request(prompt=(1,), max_tokens=1, seed=seed) for seed in (-1, 0, 1, 2, 2**70)]
     seeds = {seed_of(request, index) + i for request in requests for index in (0, 1) for i in range(8)}

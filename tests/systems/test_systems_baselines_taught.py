@@ -116,6 +116,7 @@ async def test_instructrag_explains_known_answers_and_shows_that_to_itself(tmp_p
 @pytest.mark.parametrize(
     ("said", "answer", "stop"),
     [
+        ("It is one.\nAnswer:", "It is one.\nAnswer:", StopReason.UNREADABLE_REPLY),
         ("It is the ngultrum.", "It is the ngultrum.", StopReason.UNREADABLE_REPLY),
         (" \n", "", StopReason.EMPTY_ANSWER),
     ],

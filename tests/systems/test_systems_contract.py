@@ -23,6 +23,8 @@ SMALL = {
     "drag": {"training": "train.jsonl", "shots": 1, "k": 1, "answer_tokens": 4},
     "instructrag": {"training": "explained.jsonl", "shots": 1, "k": 1, "rationale_tokens": 4, "answer_tokens": 4},
     "ircot": {"max_thoughts": 2, "k": 1, "thought_tokens": 4, "answer_tokens": 4},
+    "r1-searcher": {"max_searches": 1, "k": 1, "turn_tokens": 4, "answer_tokens": 4},
+    "search-r1": {"max_searches": 1, "k": 1, "turn_tokens": 4, "answer_tokens": 4},
     "rerank": {"candidates": 3, "k": 2, "answer_tokens": 4},
     "rewrite": {"queries": 2, "k": 2, "query_tokens": 8, "answer_tokens": 4},
     "self-ask": {"max_questions": 2, "k": 2, "question_tokens": 8, "answer_tokens": 4},

@@ -48,6 +48,13 @@ def test_sections_shots_and_history_in_order():
     )
 
 
+def test_a_reply_that_has_begun_is_the_last_message_and_an_empty_one_is_none():
+    prompt = Prompt("p", "", "{q}", assistant="{begun}")
+    assert prompt.slots == {"q", "begun"}
+    assert prompt.messages({"q": "1?", "begun": "one"}) == (("user", "1?"), ("assistant", "one"))
+    assert prompt.messages({"q": "1?", "begun": ""}) == (("user", "1?"),)
+
+
 def test_braces_in_data_are_not_filled_again():
     assert Prompt("p", "", "{a} {b}").messages({"a": "{b}", "b": "x"}) == (("user", "{b} x"),)
 

@@ -35,7 +35,8 @@ class Request:
     `temperature` 0 is greedy. Equal requests with equal seeds give equal results on one engine.
     """
 
-    prompt: tuple[tuple[str, str], ...] | tuple[int, ...]  # (role, content) pairs, or token ids
+    prompt: tuple[tuple[str, str], ...] | tuple[int, ...]
+    """(role, content) pairs, or token ids. Where the last message is the assistant's, it is not over and is gone on with."""
     max_tokens: int
     n: int = 1
     temperature: float = 0.0
@@ -51,6 +52,12 @@ class Request:
         if self.prompt and isinstance(self.prompt[0], tuple):
             return [{"role": r, "content": c} for r, c in self.prompt]
         return None
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the completion goes on with a message of the assistant that has begun."""
+        messages = self.messages
+        return bool(messages) and messages[-1]["role"] == "assistant"
 
     @property
     def deterministic(self) -> bool:

@@ -128,7 +128,10 @@ class Vocabulary:
             try:
                 with self._lock:
                     ids = self.tokenizer.apply_chat_template(
-                        request.messages, add_generation_prompt=True, return_dict=False
+                        request.messages,
+                        add_generation_prompt=not request.goes_on,
+                        continue_final_message=request.goes_on,
+                        return_dict=False,
                     )
             except Exception as e:  # a template is a program of its own and may raise anything
                 raise EngineFault(f"the chat template refused the messages: {e}") from e

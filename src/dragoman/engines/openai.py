@@ -170,6 +170,13 @@ class OpenAIEngine:
         messages = request.messages
         if messages is None:
             return "/completions", body | {"prompt": list(request.prompt)} | self._logprobs(0)
+        if request.goes_on:
+            if self._structured != "vllm":
+                raise EngineFault(
+                    "the protocol cannot go on with a message of the assistant; set the engine's `structured` to vllm "
+                    "where the server is vLLM"
+                )
+            body |= {"add_generation_prompt": False, "continue_final_message": True}
         return "/chat/completions", body | {"messages": messages} | self._logprobs(True)
 
     def _logprobs(self, of_the_sampled_token: bool | int) -> dict[str, Any]:

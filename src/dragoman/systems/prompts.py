@@ -1,4 +1,7 @@
-"""Prompts are text files: sections `[system]` and `[user]`, with named slots in braces, filled in one pass."""
+"""Prompts are text files: sections `[system]` and `[user]`, with named slots in braces, filled in one pass.
+
+A section `[assistant]` at the end is the beginning of the reply, which the model goes on with.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ Messages = tuple[tuple[str, str], ...]  # (chat role, content) pairs
 TITLE_WORDS = 40
 """Far more than any title has."""
 _SLOT = re.compile(r"\{(\w+)\}")
+_ORDERS = (["user"], ["system", "user"], ["user", "assistant"], ["system", "user", "assistant"])
 
 
 @dataclass(frozen=True)
@@ -32,32 +36,38 @@ class Prompt:
     system: str
     user: str
     examples: tuple[dict[str, Any], ...] = ()
+    assistant: str = ""
 
     @property
     def slots(self) -> frozenset[str]:
-        return frozenset(_SLOT.findall(self.system + self.user))
+        return frozenset(_SLOT.findall(self.system + self.user + self.assistant))
 
     def messages(self, state: dict[str, Any], *, shots: int = 0, history: Messages = ()) -> Messages:
-        """The chat messages for `state`: system, `shots` examples, earlier turns, and the user's message."""
+        """The chat messages for `state`: system, `shots` examples, earlier turns, the user's message, what the reply begins with."""
         turns: list[tuple[str, str]] = []
         if self.system:
             turns.append(("system", _fill(self.system, state)))
         for example in self.examples[:shots]:
             turns += [("user", _fill(self.user, state | example)), ("assistant", example["output"])]
-        return (*turns, *history, ("user", _fill(self.user, state)))
+        begun = _fill(self.assistant, state)
+        return (*turns, *history, ("user", _fill(self.user, state)), *([("assistant", begun)] if begun else []))
 
 
 @cache
 def load(package: str, name: str) -> Prompt:
     """Read `prompts/NAME.txt` of a system's package."""
     folder = resources.files(package) / "prompts"
-    sections = re.split(r"^\[(system|user)\]\n", (folder / f"{name}.txt").read_text(encoding="utf-8"), flags=re.M)
-    if sections[0].strip() or sections[1::2] not in (["user"], ["system", "user"]):
-        raise ValueError(f"{package}/prompts/{name}.txt: expected [user], or [system] and [user]")
+    sections = re.split(
+        r"^\[(system|user|assistant)\]\n", (folder / f"{name}.txt").read_text(encoding="utf-8"), flags=re.M
+    )
+    if sections[0].strip() or sections[1::2] not in _ORDERS:
+        raise ValueError(
+            f"{package}/prompts/{name}.txt: expected [user], perhaps with [system] before and [assistant] after"
+        )
     texts = dict(zip(sections[1::2], (s.strip() for s in sections[2::2]), strict=True))
     examples = folder / f"{name}.examples.json"
     shots = json.loads(examples.read_text(encoding="utf-8")) if examples.is_file() else []
-    return Prompt(name, texts.get("system", ""), texts["user"], tuple(shots))
+    return Prompt(name, texts.get("system", ""), texts["user"], tuple(shots), texts.get("assistant", ""))
 
 
 def number(passages: Sequence[Passage], max_words: int) -> str:

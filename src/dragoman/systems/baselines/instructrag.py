@@ -20,7 +20,7 @@ from dragoman.systems.baselines import Taught, asking
 from dragoman.systems.checks import check_choices
 from dragoman.systems.prompts import Messages, load
 
-_ANSWER = re.compile(r"\banswer\s*(?:is)?\s*:\s*([^\n]+)", re.IGNORECASE)
+_ANSWER = re.compile(r"\banswer\s*(?:is)?\s*:\s*(\S[^\n]*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

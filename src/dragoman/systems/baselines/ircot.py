@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from dragoman.core.types import Passage, Question
 from dragoman.systems.base import Context, Outcome, StopReason
-from dragoman.systems.baselines import Baseline, asking, interleaved
+from dragoman.systems.baselines import Baseline, asking, interleaved, items
 
 _END = re.compile(r"\bthe answer is\b", re.IGNORECASE)
-_SENTENCE = re.compile(r"\s*(.*?[.!?](?=\s|$)|.+)")
+_SENTENCE = re.compile(r".*?[.!?](?=\s|$)|.+")
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class IRCoT(Baseline):
 
 
 def first_sentence(text: str) -> str:
-    """The first sentence or line with anything in it."""
-    found = _SENTENCE.match(text.strip())
-    return found[1].strip() if found else ""
+    """The first sentence of the first line with anything in it, without the number of a step."""
+    found = _SENTENCE.match(next(iter(items(text)), ""))
+    return found[0] if found else ""
 
 
 def _reason(thought: str, thoughts: list[str]) -> StopReason:

@@ -10,8 +10,8 @@ from dragoman.systems.answer import answer_ask
 from dragoman.systems.base import Context, Outcome, StopReason
 from dragoman.systems.baselines import Baseline, asking, interleaved
 
-_FOLLOW_UP = re.compile(r"follow[ -]?up(?: question)?\s*:\s*([^\n]+)", re.IGNORECASE)
-_FINAL = re.compile(r"(?:\b(?:final|the)\s+answer(?: is)?|^\s*answer)\s*:\s*([^\n]+)", re.IGNORECASE | re.MULTILINE)
+_FOLLOW_UP = re.compile(r"follow[ -]?up(?: question)?\s*:\s*(\S[^\n]*)", re.IGNORECASE)
+_FINAL = re.compile(r"(?:\b(?:final|the)\s+answer(?: is)?|^\s*answer)\s*:\s*(\S[^\n]*)", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass(frozen=True)

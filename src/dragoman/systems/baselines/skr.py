@@ -93,7 +93,6 @@ def needs_search(nearest: Sequence[int], labels: Sequence[int]) -> bool:
     return near > 0 and near >= threshold
 
 
-@cache
 def embed(encoder: str, questions: tuple[str, ...]) -> np.ndarray:
     """Unit vectors, [questions, dimensions]. The encoder runs in this process, at some 10 ms a question."""
     import numpy as np
