@@ -64,6 +64,8 @@ def test_every_system_can_be_built_with_its_settings_for_a_profile(name, profile
         ("profile: huge", "profile 'huge' has no file .*there are: cpu"),
         ("datasets: [mine]", "'mine' has no entry under corpus"),
         ("evaluated: [c4po]", "unknown system 'c4po'"),
+        ("evaluated: [ircot]", "evaluated: 'ircot' is a file of systems/baselines/: name it under baselines"),
+        ("baselines: [c3po]", "baselines: 'c3po' is none; choose from drag, instructrag, ircot"),
         ("systems: {c3po: {depth: 3}}", r"systems\.c3po\.depth: no such setting"),
         ("llm: {engine: openai}", "urls"),
         ("corpus: {atlas: {chunk: {size: 5, overlap: 5}}}", "overlap 5 must be smaller"),
@@ -74,6 +76,11 @@ def test_every_system_can_be_built_with_its_settings_for_a_profile(name, profile
 def test_what_is_refused_is_named(tmp_path, text, message):
     with pytest.raises(UserError, match=message):
         load_params(project(tmp_path, text))
+
+
+def test_baselines_are_compared_before_what_is_trained(tmp_path):
+    params = load_params(project(tmp_path, "evaluated: [direct]\nbaselines: [iter-retgen]\npolicies: [rl]"))
+    assert params.compared("atlas") == ("direct", "iter-retgen", "c3po@rl")
 
 
 def test_a_missing_file_says_where_to_go(tmp_path):

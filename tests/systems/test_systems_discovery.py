@@ -45,6 +45,14 @@ def test_the_folders_are_the_systems():
     assert not {"grammar", "prompts"} & set(system_names())
 
 
+def test_the_files_of_one_folder_are_systems_with_common_settings():
+    assert {"ircot", "iter-retgen"} <= set(system_names()) and "baselines" not in system_names()
+    assert profile_settings("iter-retgen", "paper") == profile_settings("ircot", "paper") == {"k": 10}
+    assert build("iter-retgen", {"rounds": 2}).rounds == 2 and ablations("iter-retgen") == {}
+    with pytest.raises(UserError, match=r"unknown system 'iter_retgen'.*did you mean 'iter-retgen'"):
+        build("iter_retgen")
+
+
 def test_the_system_of_another_package_is_found_with_its_settings(install):
     install("echo_package", GOOD, name="echo", profiles="cpu: {times: 3}")
     assert "echo" in system_names()
