@@ -56,8 +56,8 @@ class Request:
     @property
     def goes_on(self) -> bool:
         """Whether the completion goes on with a message of the assistant that has begun."""
-        messages = self.messages
-        return bool(messages) and messages[-1]["role"] == "assistant"
+        last = self.prompt[-1] if self.prompt else ()
+        return isinstance(last, tuple) and last[:1] == ("assistant",)
 
     @property
     def deterministic(self) -> bool:

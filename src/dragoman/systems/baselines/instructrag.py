@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from dragoman.core import files
 from dragoman.core.errors import UserError
@@ -42,7 +42,7 @@ class InstructRAG(Taught):
 
     async def run(self, question: Question, ctx: Context) -> Outcome:
         found = await ctx.retrieve(question.question, k=self.k)
-        state = {"question": question.question, "passages": self.shown(found)}
+        state: dict[str, Any] = {"question": question.question, "passages": self.shown(found)}
         if self.writes == "rationales":
             gold = question.answers[0]
             rationale = await ctx.ask(asking("instructrag_explain", self.rationale_tokens), **state, answer=gold)

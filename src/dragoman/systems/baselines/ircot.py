@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from dragoman.core.types import Passage, Question
 from dragoman.systems.base import Context, Outcome, StopReason
@@ -35,7 +36,11 @@ class IRCoT(Baseline):
 
     async def _think(self, question: str, kept: list[Passage], thoughts: list[str], ctx: Context) -> str:
         """The next sentence."""
-        state = {"question": question, "passages": self.shown(kept), "thoughts": " ".join(thoughts) or "(none)"}
+        state: dict[str, Any] = {
+            "question": question,
+            "passages": self.shown(kept),
+            "thoughts": " ".join(thoughts) or "(none)",
+        }
         return first_sentence(await ctx.ask(asking("ircot", self.thought_tokens, stop=("\n\n",)), **state))
 
     def _kept(self, searches: list[list[Passage]]) -> list[Passage]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from dragoman.core.types import Question
 from dragoman.systems.base import Ask, Context, Outcome, StopReason
@@ -20,7 +21,7 @@ class SuRe(Baseline):
 
     async def run(self, question: Question, ctx: Context) -> Outcome:
         found = await ctx.retrieve(question.question, k=self.k)
-        state = {"question": question.question, "passages": self.shown(found)}
+        state: dict[str, Any] = {"question": question.question, "passages": self.shown(found)}
         candidates = items(await ctx.ask(asking("sure_candidates", self.candidate_tokens), **state))[:CANDIDATES]
         if len(candidates) < CANDIDATES:  # nothing to choose from: standard RAG's answer
             return await self.answer(ctx, question, found, StopReason.UNREADABLE_REPLY)
@@ -29,13 +30,13 @@ class SuRe(Baseline):
         scores, stop = await self._scores(question.question, candidates, summaries, ctx)
         return Outcome(candidates[scores.index(max(scores))], tuple(found), stop)
 
-    async def _summary(self, state: dict[str, str], candidate: str, ctx: Context) -> str:
+    async def _summary(self, state: dict[str, Any], candidate: str, ctx: Context) -> str:
         """What the passages say in favour of a candidate."""
         return (await ctx.ask(asking("sure_summary", self.summary_tokens), **state, candidate=candidate)).strip()
 
     async def _scores(
         self, question: str, candidates: list[str], summaries: list[str], ctx: Context
-    ) -> tuple[list[float], StopReason]:
+    ) -> tuple[list[int], StopReason]:
         """For each candidate its validity (1 or 0) and its wins in both orders; what cannot be read counts for nobody."""
         first, second = summaries
         valid = asking("sure_valid", 4)
@@ -54,7 +55,7 @@ class SuRe(Baseline):
         return scores, StopReason.ANSWERED if all(said.values()) else StopReason.UNREADABLE_REPLY
 
 
-async def _ask(ask: Ask, words: tuple[str, ...], ctx: Context, **state: str) -> str:
+async def _ask(ask: Ask, words: tuple[str, ...], ctx: Context, **state: Any) -> str:
     return verdict(await ctx.ask(ask, **state), *words)
 
 
