@@ -242,8 +242,9 @@ async def test_self_ask_with_an_empty_final_answer_has_given_none():
     assert (trajectory.answer, trajectory.stop) == ("x", StopReason.UNREADABLE_REPLY)
 
 
-async def test_self_ask_may_answer_at_once():
-    trajectory = await Ran("self-ask", {"Known so far": "Answer: ngultrum"}).on()
+@pytest.mark.parametrize("said", ["Answer: ngultrum", "So the answer to the question is:\nngultrum"])
+async def test_self_ask_may_answer_at_once(said):
+    trajectory = await Ran("self-ask", {"Known so far": said}).on()
     assert (trajectory.answer, trajectory.passages) == ("ngultrum", [])
 
 

@@ -11,7 +11,9 @@ from dragoman.systems.base import Context, Outcome, StopReason
 from dragoman.systems.baselines import Baseline, asking, interleaved
 
 _FOLLOW_UP = re.compile(r"follow[ -]?up(?: question)?\s*:\s*(\S[^\n]*)", re.IGNORECASE)
-_FINAL = re.compile(r"(?:\b(?:final|the)\s+answer(?: is)?|^\s*answer)\s*:\s*(\S[^\n]*)", re.IGNORECASE | re.MULTILINE)
+_FINAL = re.compile(
+    r"(?:\b(?:final|the)\s+answer\b[^:.?\n]{0,40}|^\s*answer)\s*:\s*(\S[^\n]*)", re.IGNORECASE | re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
