@@ -55,13 +55,14 @@ def test_terms_become_names(graph):
 def test_turtle_is_read_too(tmp_path):
     path = tmp_path / "triples.ttl"
     path.write_text('@prefix x: <http://x.org/> .\nx:Haiti x:capital x:Port-au-Prince ; x:borders "Cuba", x:Jamaica .')
-    assert {p.id: p.text for p in load_corpus(path)} == {"Haiti": "capital: Port-au-Prince. borders: Cuba, Jamaica."}
+    told = {(p.title, p.text) for p in load_corpus(path)}
+    assert told == {("Haiti", "capital: Port-au-Prince"), ("Haiti", "borders: Cuba"), ("Haiti", "borders: Jamaica")}
 
 
-def test_an_rdf_file_is_a_corpus(graph):
-    passages = {p.id: p.text for p in load_corpus(graph)}
-    assert list(passages) == ["Haiti", "Port-au-Prince", "_:1"]
-    assert passages["Port-au-Prince"] == "founded in: 1749. capital of: Haiti, _:1."
+def test_each_triple_of_an_rdf_file_is_a_passage(graph):
+    passages = load_corpus(graph)
+    assert {(p.title, *p.text.split(": ")) for p in passages} == TRIPLES
+    assert {p.id for p in passages} == {"\t".join(triple) for triple in TRIPLES}
 
 
 def test_entities_of_one_name_are_told_apart(tmp_path):

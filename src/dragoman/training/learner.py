@@ -171,9 +171,7 @@ class Learner:
         progress = self.progress
         if s.max_steps is not None:
             progress = max(0, self.steps - s.warmup_steps) / max(1, s.max_steps - s.warmup_steps)
-        factor = (s.final_lr + (1 - s.final_lr) * rate(s.schedule, progress)) * min(
-            1.0, (self.steps + 1) / max(1, s.warmup_steps)
-        )
+        factor = rate(s.schedule, progress, least=s.final_lr) * min(1.0, (self.steps + 1) / max(1, s.warmup_steps))
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * factor
 
@@ -196,9 +194,10 @@ class Learner:
         self.steps = state["steps"]
 
 
-def rate(schedule: str, progress: float) -> float:
-    """The share of its first value that a learning rate has when so much is over, from 0 to 1."""
-    return 1 - progress if schedule == "linear" else 0.5 * (1 + math.cos(math.pi * progress))
+def rate(schedule: str, progress: float, *, least: float = 0.0) -> float:
+    """The share of its first value that a learning rate has when so much is over, from 0 to 1. At the end it is `least`."""
+    decayed = 1 - progress if schedule == "linear" else 0.5 * (1 + math.cos(math.pi * progress))
+    return least + (1 - least) * decayed
 
 
 def _part(experience: Any, micro: Batch | MarkedBatch, device: torch.device) -> Any:
