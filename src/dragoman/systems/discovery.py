@@ -6,7 +6,9 @@ Finding imports nothing. A package is imported when its system is asked for, so 
 from __future__ import annotations
 
 import pkgutil
+import sys
 from difflib import get_close_matches
+from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
@@ -26,7 +28,7 @@ SHARED = {"grammar", BASELINES}
 
 def system_names() -> tuple[str, ...]:
     """The names of all systems, in alphabetical order."""
-    return tuple(sorted({*_modules(), *(entry.name for entry in entry_points(group=GROUP))}))
+    return tuple(sorted({*_modules(), *(entry.name for entry in _installed())}))
 
 
 def baseline_names() -> tuple[str, ...]:
@@ -72,13 +74,24 @@ def _modules() -> dict[str, str]:
     return {name: name for name in folders} | {name.replace("_", "-"): f"{BASELINES}.{name}" for name in files}
 
 
+def _installed() -> tuple[EntryPoint, ...]:
+    """The entry points of other distributions."""
+    return _entries(tuple((path, path.stat().st_mtime_ns) for path in map(Path, sys.path) if path.exists()))
+
+
+@lru_cache(maxsize=1)
+def _entries(folders: tuple[tuple[Path, int], ...]) -> tuple[EntryPoint, ...]:
+    """Those below folders of some age. Settings ask for each system, and each search reads a file of every distribution."""
+    return tuple(entry_points(group=GROUP))
+
+
 def _entry(name: str) -> EntryPoint | None:
     """The entry point of a system, or None where it is a folder here.
 
     Raises:
         UserError: there is no such system, or there are several.
     """
-    entries = list(entry_points(group=GROUP, name=name))
+    entries = [entry for entry in _installed() if entry.name == name]
     origins = [*(["dragoman"] if name in _modules() else []), *map(_distribution, entries)]
     if len(origins) > 1:
         raise UserError(f"two systems are called {name!r}, of {' and '.join(origins)}: uninstall or rename one")
