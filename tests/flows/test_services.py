@@ -90,6 +90,16 @@ def test_from_up_to_a_finished_run_to_down(project):
             "cron": "0 2 * * *", "timezone": "Europe/Zurich", "day_or": True,
         }  # fmt: skip
 
+        def upcoming() -> list[dict]:
+            asked = {"deployments": {"id": {"any_": [nightly["id"]]}}, "sort": "EXPECTED_START_TIME_ASC"}
+            return api.post("/flow_runs/filter", json=asked).json()
+
+        deadline = time.monotonic() + 60
+        while not (planned := upcoming()):  # the server's scheduler looks every few seconds
+            assert time.monotonic() < deadline, (project.folder / ".services/prefect.log").read_text()[-4000:]
+            time.sleep(0.5)
+        assert planned[0]["auto_scheduled"] and planned[0]["state"]["type"] == "SCHEDULED"
+
         def run() -> str:
             # 503: its database is busy with another transaction, and clients are to try again, as Prefect's own does
             for _ in range(20):
