@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 
 from dragoman.core.errors import UserError
@@ -71,3 +72,14 @@ async def test_no_search_fails_while_a_server_changes_over(folder: Path, serve: 
         build(folder, "Arlen", "Brisa")
         await until_found(retriever, "Brisa", ["Brisa"])  # a fault of any of these searches would fail the test
         await retriever.close()
+
+
+async def test_a_server_that_is_asked_for_its_health_alone_changes_over(folder: Path, serve: Callable) -> None:
+    with serve(FollowingRetriever(str(folder))) as url:
+        async with httpx.AsyncClient(base_url=url) as client:
+            first = (await client.get("/healthz")).json()["fingerprint"]
+            build(folder, "Arlen", "Brisa")
+            async with asyncio.timeout(10):
+                while (now := (await client.get("/healthz")).json())["fingerprint"] == first:
+                    await asyncio.sleep(0.01)
+    assert now["passages"] == 2

@@ -88,16 +88,20 @@ class FollowingRetriever:
         return self if found is self._lent.retriever else found
 
     async def search(self, queries: Sequence[str], k: int, page: int = 0) -> list[list[Hit]]:
-        """See `Retriever.search`."""
-        if time.monotonic() - self._asked > ASK_EVERY_S:
-            self._asked = time.monotonic()
-            self._spawn(self._refresh())  # this search does not wait for it
+        """See `Retriever.search`. It does not wait for another index."""
+        self.look()
         try:
             return await self._search(queries, k, page)
         except RetrieverFault:
             if not await self._refresh():
                 raise
             return await self._search(queries, k, page)
+
+    def look(self) -> None:
+        """Have it found out in the background whether another index is there, unless that was done a moment ago."""
+        if time.monotonic() - self._asked > ASK_EVERY_S:
+            self._asked = time.monotonic()
+            self._spawn(self._refresh())
 
     async def close(self) -> None:
         for task in self._tasks:
