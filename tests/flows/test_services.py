@@ -75,7 +75,7 @@ def test_from_up_to_a_finished_run_to_down(project):
         unproven = api.post("/deployments/filter", json={})
         assert unproven.status_code == 403 and "access-control-allow-origin" not in unproven.headers
         token = api.get("/csrf-token", params={"client": "test"}).json()["token"]
-        api.headers |= {"Prefect-Csrf-Token": token, "Prefect-Csrf-Client": "test"}
+        api.headers.update({"Prefect-Csrf-Token": token, "Prefect-Csrf-Client": "test"})
         tracking = f"http://127.0.0.1:{ports[3]}/api/2.0/mlflow/experiments/create"
         assert httpx.post(tracking, json={"name": "x"}, headers=foreign).status_code == 403
         assert httpx.post(tracking, json={"name": "x"}, headers={"Host": "evil.example"}).status_code == 403

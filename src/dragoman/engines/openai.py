@@ -39,7 +39,8 @@ class _Servers(httpx.AsyncHTTPTransport):
     """
 
     def __init__(self, urls: Iterator[str], concurrency: int, patience: float) -> None:
-        super().__init__(limits=httpx.Limits(max_connections=concurrency))
+        # no limit of the pool's own: it counts a connection whose request was cancelled while it was made, for ever
+        super().__init__(limits=httpx.Limits(max_connections=None, max_keepalive_connections=concurrency))
         self._urls, self._patience = urls, patience
         self._slots = asyncio.Semaphore(concurrency)
 
@@ -47,14 +48,21 @@ class _Servers(httpx.AsyncHTTPTransport):
         async with self._slots:
             request.url = httpx.URL(next(self._urls) + request.extensions["path"])
             request.headers["host"] = request.url.netloc.decode()
+            sending = asyncio.ensure_future(self._whole(request))
+            sending.add_done_callback(lambda done: done.cancelled() or done.exception())  # which somebody has seen
             try:
                 async with asyncio.timeout(self._patience):
-                    response = await super().handle_async_request(request)
-                    await response.aread()
+                    return await asyncio.shield(sending)
             except TimeoutError:
                 reason = f"no whole answer in {self._patience:g} s"
                 raise httpx.ReadTimeout(reason, request=request) from None
-            return response
+            finally:
+                sending.cancel()  # once, however often its caller is: a second time would leave its connection open
+
+    async def _whole(self, request: httpx.Request) -> httpx.Response:
+        response = await super().handle_async_request(request)
+        await response.aread()
+        return response
 
 
 class OpenAIEngine:
