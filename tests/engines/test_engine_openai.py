@@ -275,6 +275,27 @@ async def test_no_more_than_so_many_requests_at_once() -> None:
     assert most == 3
 
 
+async def test_callers_that_leave_leave_the_connections_to_others() -> None:
+    slow = Scripted(0.05)
+    with serving(slow) as url:
+        engine = OpenAIEngine([url], "m", concurrency=2, retries=0, structured="none")
+
+        async def leave(number: int) -> None:
+            asked = asyncio.ensure_future(engine.generate([ASK]))
+            await asyncio.sleep(0.001 * (number % 100))  # while it waits, connects, sends or reads
+            for _ in range(2):  # as an endpoint does: its client has gone, and its own deadline is over
+                asked.cancel()
+                await asyncio.sleep(0)
+            await asyncio.gather(asked, return_exceptions=True)
+
+        for _ in range(3):
+            await asyncio.gather(*map(leave, range(200)))
+        async with asyncio.timeout(5):
+            (result,) = await engine.generate([ASK])
+        await engine.close()
+    assert result.completions[0].text == "late"
+
+
 def test_settings_are_checked() -> None:
     with pytest.raises(UserError, match="no URL"):
         OpenAIEngine([], "m")
