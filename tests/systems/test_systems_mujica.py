@@ -495,7 +495,10 @@ def test_settings_that_make_no_sense_are_refused(settings, message):
         {"queries": "span", "answers": "planner"},
         {"queries": "span", "split": False},
         {"queries": "span", "max_questions": 1},
-        {"queries": "free", "query_chars": 6, "sentence_chars": 6, "thoughts": True, "thought_chars": 6},
+        pytest.param(
+            {"queries": "free", "query_chars": 6, "sentence_chars": 6, "thoughts": True, "thought_chars": 6},
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=lambda settings: ",".join(map(str, settings.values())),
 )

@@ -219,6 +219,7 @@ def test_examples_are_actions(thoughts):
             assert grammar.render(grammar.parse(example["output"])) == example["output"]
 
 
+@pytest.mark.slow
 async def test_a_model_that_knows_nothing_acts_validly(graph, tiny_engine):
     system = Mujica(
         environment="graph", candidates="gold", queries="span", max_iterations=2, max_questions=2, k=2, answer_tokens=4
