@@ -66,7 +66,7 @@ def test_the_modules_of_the_architecture_exist():
 
 def test_what_only_one_place_knows_only_one_place_imports():
     for library, place in {
-        "mlflow": "src/dragoman/tracking.py", "prefect": "flows/", "vllm": "src/dragoman/engines/vllm.py",
+        "mlflow": "src/dragoman/tracking/", "prefect": "flows/", "vllm": "src/dragoman/engines/vllm.py",
         "trl": "src/dragoman/training/sft.py", "pyserini": "src/dragoman/retrieval/java.py",
         "great_expectations": "src/dragoman/quality/",
     }.items():  # fmt: skip

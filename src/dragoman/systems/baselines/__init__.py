@@ -85,8 +85,12 @@ class Taught(Baseline):
 
     @cached_property
     def learnt(self) -> Any:
-        """What the file says. It is read when the system is prepared."""
-        raise NotImplementedError
+        """What the file says. It is read when the system is prepared.
+
+        Raises:
+            UserError: the file says something else, or the system's class does not say how to read it.
+        """
+        raise UserError(f"{type(self).__module__}.{type(self).__name__}: a taught baseline needs a property `learnt`")
 
 
 def asking(name: str, max_tokens: int, *, stop: tuple[str, ...] = ()) -> Ask:

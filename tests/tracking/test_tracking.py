@@ -12,6 +12,7 @@ from dragoman.rollout.backends import Backends
 from dragoman.rollout.scheduler import roll_out
 from dragoman.rollout.store import EpisodeStore
 from dragoman.systems import build
+from dragoman.tracking.runs import metric_name
 
 QUESTIONS = [Question(f"q{i}", f"Question {i}?", ("x",)) for i in range(3)]
 
@@ -125,4 +126,4 @@ def test_a_training_run_with_its_curves_and_trees(tmp_path):
 
 
 def test_a_score_that_is_an_expression_has_a_name_that_mlflow_takes():
-    assert tracking._metric_name("0.8 * nuggets + 0.2 * judge(n=1).mean") == "0.8 _ nuggets _ 0.2 _ judge_n_1_.mean"
+    assert metric_name("0.8 * nuggets + 0.2 * judge(n=1).mean") == "0.8 _ nuggets _ 0.2 _ judge_n_1_.mean"

@@ -1,0 +1,48 @@
+"""What happened, in MLflow: runs, single questions as traces, versions of models. Nothing else imports mlflow."""
+
+from dragoman.tracking.runs import (
+    flatten,
+    git_revision,
+    grouped,
+    log_decision,
+    log_evaluation,
+    log_synthesis,
+    log_training,
+    log_validation,
+)
+from dragoman.tracking.store import EXPERIMENT, follow_folder, server, start, store_uri
+from dragoman.tracking.traces import finish, log_trace
+from dragoman.tracking.versions import (
+    StoredVersion,
+    create_version,
+    fetch_folder,
+    keep_folder,
+    model_versions,
+    set_alias,
+    tag_version,
+)
+
+__all__ = [
+    "EXPERIMENT",
+    "StoredVersion",
+    "create_version",
+    "fetch_folder",
+    "finish",
+    "flatten",
+    "follow_folder",
+    "git_revision",
+    "grouped",
+    "keep_folder",
+    "log_decision",
+    "log_evaluation",
+    "log_synthesis",
+    "log_trace",
+    "log_training",
+    "log_validation",
+    "model_versions",
+    "server",
+    "set_alias",
+    "start",
+    "store_uri",
+    "tag_version",
+]
