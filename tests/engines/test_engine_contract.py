@@ -99,24 +99,30 @@ async def test_greedy_copies_are_equal_and_paid_once(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
-async def test_logprobs_are_the_models_own_whatever_the_temperature(
-    engine: Engine, tiny: Path, temperature: float
-) -> None:
+async def test_logprobs_are_those_at_the_temperature(engine: Engine, tiny: Path, temperature: float) -> None:
     result = await one(engine, replace(SAMPLE, temperature=temperature, n=2))
     for completion in result.completions:
         assert len(completion.logprobs) == len(completion.token_ids)
         assert max(completion.logprobs) <= 0
-        own = distributions(tiny, result.prompt_ids, completion)
+        own = (distributions(tiny, result.prompt_ids, completion) / temperature).log_softmax(-1)
         expected = [own[i, token_id].item() for i, token_id in enumerate(completion.token_ids)]
         assert completion.logprobs == pytest.approx(expected, abs=1e-3)
 
 
-async def test_logprobs_are_the_models_own_under_a_grammar_too(engine: Engine, tiny: Path) -> None:
-    result = await one(engine, replace(SAMPLE, grammar=Grammar(regex=QUERY)))
-    (completion,) = result.completions
-    own = distributions(tiny, result.prompt_ids, completion)
-    expected = [own[i, token_id].item() for i, token_id in enumerate(completion.token_ids)]
-    assert completion.logprobs == pytest.approx(expected, abs=1e-3)
+@pytest.mark.parametrize("temperature", [0.0, 0.5, 2.0])
+async def test_logprobs_are_those_under_the_grammar(engine: Engine, tiny: Path, temperature: float) -> None:
+    """One letter out of four, whose probabilities then add up to 1, and the end, which is certain."""
+    letters = await engine.generate([replace(SAMPLE, grammar=Grammar(regex=letter)) for letter in "abcd"])
+    tokens = [completion.token_ids[0] for result in letters for completion in result.completions]
+    assert [completion.logprobs for result in letters for completion in result.completions] == [
+        pytest.approx((0.0, 0.0), abs=1e-6)
+    ] * 4
+    result = await one(engine, replace(SAMPLE, temperature=temperature, n=6, grammar=Grammar(regex="[abcd]")))
+    for completion in result.completions:
+        first, end = completion.logprobs
+        own = distributions(tiny, result.prompt_ids, completion)[0, tokens] / (temperature or 1.0)
+        assert first == pytest.approx(own.log_softmax(-1)[tokens.index(completion.token_ids[0])].item(), abs=1e-3)
+        assert end == pytest.approx(0.0, abs=1e-6)
 
 
 async def test_thirty_samples_match_the_regular_expression(engine: Engine) -> None:

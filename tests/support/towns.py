@@ -28,7 +28,7 @@ rl:
   exploration: {{breadth: [2], force: 1}}
   adapter: {{rank: 4, alpha: 8}}
   batch_size: 4
-  bf16: false
+  dtype: float32
   dev_questions: 2
   dev_every: 1
   guards: {{max_kl: 10}}

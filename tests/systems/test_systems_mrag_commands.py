@@ -32,7 +32,7 @@ rl:
   exploration: {{breadth: [1, 2, 1], force: 1}}
   adapter: {{rank: 4, alpha: 8}}
   batch_size: 8
-  bf16: false
+  dtype: float32
   dev_questions: 2
   dev_every: 1
   guards: {{max_kl: 10}}

@@ -39,7 +39,7 @@ rl:
   adapter: {{rank: 4, alpha: 8}}
   critic: head
   batch_size: 4
-  bf16: false
+  dtype: float32
   dev_questions: 2
   dev_every: 1
   guards: {{max_kl: 10}}

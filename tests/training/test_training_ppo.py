@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -20,20 +21,30 @@ def learner(tiny_model, **changes) -> Learner:
     return Learner(algorithms.find("ppo"), tiny_model, SETTINGS.model_copy(update=changes), seed=0)
 
 
-def test_trainer_and_engine_agree_on_log_probabilities(tiny_model, toy_samples):
-    _, stats = learner(tiny_model).prepare(toy_samples)
-    assert stats["engine_difference"] < 1e-4
+def test_trainer_and_engine_agree_on_log_probabilities(tiny_model, free_samples):
+    """Those that were sampled from, under the grammar and at the temperature: the two arms of a state share a whole."""
+    own = learner(tiny_model, exploration=SETTINGS.exploration.model_copy(update={"temperature": 0.7}))
+    seen, (_, stats) = own.survey(free_samples), own.prepare(free_samples)
+    assert (seen.reported & seen.free).any(1).all()
+    assert 0 < stats["engine_difference"] < 1e-4
     assert stats["engine_ratio_p05"] == pytest.approx(1, abs=1e-3)
     assert stats["kl"] == pytest.approx(0, abs=1e-6)  # the policy still is its reference
+
+
+def test_what_an_engine_says_of_a_forced_action_is_left_out(tiny_model, toy_samples):
+    """It was drawn among actions of its kind alone, so that probability is not the policy's."""
+    seen = learner(tiny_model).survey(toy_samples)
+    assert all(sample.forced and len(sample.logprobs) == sample.length for sample in toy_samples)
+    assert not seen.reported.any() and (seen.engine == seen.old).all()
 
 
 def test_under_a_grammar_only_the_allowed_tokens_share_the_probability(tiny_model, toy_samples):
     own = learner(tiny_model)
     (batch,) = own.batches(toy_samples, range(12))
     with torch.no_grad():
-        policy = own.actor(batch)
+        policy, unbound = own.actor(batch), own.actor(replace(batch, allowed=None))
     choices = unpack(batch.allowed, VOCABULARY).sum(-1)[batch.mask]
-    logprobs, raw, entropy = (x[batch.mask] for x in (policy.logprobs, policy.raw, policy.entropy))
+    logprobs, raw, entropy = (x[batch.mask] for x in (policy.logprobs, unbound.logprobs, policy.entropy))
     assert (logprobs >= raw - 1e-5).all() and (logprobs > raw + 1).any()
     assert (entropy <= choices.log() + 1e-4).all()
     assert (choices == 1).any() and logprobs[choices == 1].abs().max() < 1e-6  # no choice, no gradient

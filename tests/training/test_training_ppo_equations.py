@@ -119,7 +119,7 @@ def test_the_tree_values_a_state_at_the_mean_of_what_was_drawn_in_it():
 
 def surveyed(old: torch.Tensor, free: torch.Tensor) -> Survey:
     none = torch.zeros_like(free)
-    return Survey(old, old, torch.zeros_like(old), old, torch.zeros_like(old), old, none, free, free)
+    return Survey(old, torch.zeros_like(old), old, torch.zeros_like(old), old, none, free)
 
 
 def prepared(batch: list[Sample], old: torch.Tensor, free: torch.Tensor, **settings) -> Experience:

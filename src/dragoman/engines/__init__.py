@@ -158,9 +158,11 @@ def open_engine(settings: EngineParams, *, pool: EnginePool = POOL) -> Engine:
             lambda: OpenAIEngine(settings.urls, settings.model, identity=identity, **options),
         )
     from dragoman.engines.local import fingerprint
+    from dragoman.engines.precision import resolved
 
     folder = Path(settings.model).resolve()
-    weights = fingerprint(folder, settings.dtype)  # in the key, because a folder may have been written anew since
+    options["dtype"] = resolved(settings.dtype)
+    weights = fingerprint(folder, options["dtype"])  # in the key, because a folder may have been written anew since
     return pool.open((kind, folder, weights, *options.values()), lambda: _load(kind, folder, options))
 
 

@@ -69,8 +69,8 @@ class Completion:
     """One continuation.
 
     `token_ids` are those the engine produced (end-of-sequence token included, when it produced one) and `logprobs`
-    are the model's own: natural log, before temperature and grammar, one per token. Both are empty when a remote
-    server does not report them. `text` has neither special tokens nor the stop string.
+    are of the distribution that was sampled from: natural log, under grammar and temperature (of 1 where the request's is 0),
+    one per token. Both are empty when a remote server does not report them. `text` has neither special tokens nor the stop string.
     """
 
     text: str

@@ -78,8 +78,8 @@ class OpenAIEngine:
         read_timeout_s: seconds that the whole answer may take.
         retries: further tries, each at the next URL, after transport errors, 408, 429 and 5xx.
         structured: what the servers understand beyond the common protocol.
-            "vllm": grammars of both kinds by `structured_outputs`, token ids and log-probabilities. vLLM takes the
-            log-probabilities of a constrained completion after the grammar, not before.
+            "vllm": grammars of both kinds by `structured_outputs`, token ids and log-probabilities. They are those of the
+            distribution that was sampled from where the server runs with `--logprobs-mode processed_logprobs`.
             "response_format": JSON schemas alone, as vendors have them; a regular expression is a fault.
             "none": grammars are not sent, and completions may break them.
             Token ids and log-probabilities come with "vllm" alone: without the ids a log-probability cannot be placed.

@@ -64,9 +64,9 @@ class Row:
 class Sampler:
     """A logits processor that draws the next token of every row itself; all but that token leave it at -inf.
 
-    Log-probabilities are those of the logits as the model gave them. Then come grammar, temperature and the inverse of
-    the distribution function at one uniform number per row and step. So each row is sampled exactly, under its own
-    temperature and seed, and its neighbours cannot be told from its tokens.
+    Grammar and temperature come first, then the inverse of the distribution function at one uniform number per row and
+    step. So each row is sampled exactly, under its own temperature and seed, and its neighbours cannot be told from its
+    tokens. Log-probabilities are those of that same distribution.
     """
 
     def __init__(self, rows: Sequence[Row], vocabulary_size: int) -> None:
@@ -81,18 +81,18 @@ class Sampler:
         import torch
 
         active = [i for i, row in enumerate(self._rows) if row.finish_reason is None]
-        allowed = self._masked(scores, active)
-        chosen = allowed.argmax(-1)
+        temperature = scores.new_tensor([[row.temperature or 1.0] for row in self._rows])
+        logprobs = (self._masked(scores, active) / temperature).log_softmax(-1)
+        chosen = logprobs.argmax(-1)
         if drawn := [i for i in active if self._rows[i].temperature > 0]:
-            temperature = scores.new_tensor([[self._rows[i].temperature] for i in drawn])
-            cumulative = (allowed[drawn] / temperature).softmax(-1, dtype=torch.float64).cumsum(-1)
+            cumulative = logprobs[drawn].double().exp().cumsum(-1)
             uniform = cumulative.new_tensor([[self._rows[i].rng.random()] for i in drawn])
             found = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)
             chosen[drawn] = found.squeeze(-1)
-        logprobs = scores.gather(-1, chosen[:, None]).squeeze(-1) - scores.logsumexp(-1)
-        for i, token_id, logprob in zip(range(len(self._rows)), chosen.tolist(), logprobs.tolist(), strict=True):
-            if self._rows[i].finish_reason is None:
-                self._rows[i].add(token_id, logprob)
+        of_the_chosen = logprobs.gather(-1, chosen[:, None]).squeeze(-1)
+        for row, token_id, logprob in zip(self._rows, chosen.tolist(), of_the_chosen.tolist(), strict=True):
+            if row.finish_reason is None:
+                row.add(token_id, logprob)
         return torch.full_like(scores, -torch.inf).scatter_(-1, chosen[:, None], 0.0)
 
     def _masked(self, scores: torch.Tensor, active: Sequence[int]) -> torch.Tensor:

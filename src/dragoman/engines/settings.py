@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from dragoman.core.http import url_fault
 from dragoman.core.settings import Section
+from dragoman.engines.precision import Dtype
 
 
 class ModelParams(Section):
@@ -50,8 +51,9 @@ class EngineParams(Section):
     retries: int = Field(4, ge=0)
     max_model_len: int | None = Field(4096, ge=256)
     """Tokens of prompt and completion together, for an engine in this process. None: as many as the model was made for."""
-    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
-    """What weights are rounded to when they are read, in this process."""
+    dtype: Dtype = "auto"
+    """What weights are rounded to when they are read, in this process. `auto`: bfloat16 where this machine has instructions for
+    it, and otherwise float32, in which standard RAG took a fifth of the time on a processor without."""
     kv_cache_gib: float = Field(1.0, gt=0)
     """vLLM on a CPU: memory for the key-value cache."""
     max_batch: int = Field(32, ge=1)

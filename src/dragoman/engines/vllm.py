@@ -2,8 +2,8 @@
 
 Two things are not left to vLLM:
 
-- **Grammars.** It masks the logits before it takes log-probabilities, so that those of a constrained completion are
-  not the model's own. Here the same xgrammar masks sit in a logits processor, which runs after.
+- **Grammars.** The trainer needs the very masks that an action was drawn under, forced end of sequence included. So those of
+  `Vocabulary` sit in a logits processor here.
 - **Chunked prefill on CPUs.** A seeded request whose prompt is split over two steps takes the whole engine down
   (`CPU Generator does not use offset`), so prompts are not split there.
 """
@@ -168,6 +168,7 @@ class VllmEngine(LocalEngine):
             kv_cache_memory_bytes=int(self._kv_cache_gib * 2**30),
             enforce_eager=on_cpu if self._enforce_eager is None else self._enforce_eager,
             enable_prefix_caching=True,
+            logprobs_mode="processed_logprobs",  # of the distribution that is sampled from
             async_scheduling=False,  # the grammar needs the last token before the next step
             generation_config="vllm",  # not the folder's, which may ask for top-k or a repetition penalty
             logits_processors=[_grammar_processor(self._vocabulary)],

@@ -57,7 +57,7 @@ def examine(params_file: Path = PARAMS, changes: Mapping[str, Any] | None = None
         findings.append(_ok("params", f"{params_file}, profile {project.params.profile}"))
     except UserError as e:
         findings.append(_bad("FAIL", "params", str(e)))
-    findings += _guarded("disk", _disk) + _guarded("memory", _memory)
+    findings += _guarded("disk", _disk) + _guarded("memory", _memory) + _guarded("precision", _precision)
     if project is not None:
         findings += _guarded("model", partial(_models, project)) + _guarded("index", partial(_indexes, project))
     return findings
@@ -133,6 +133,15 @@ def _disk() -> Iterator[Finding]:
 def _memory() -> Iterator[Finding]:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
     yield _ok("memory", f"{total:.0f} GB") if total > 6 else _bad("WARN", "memory", f"only {total:.1f} GB")
+
+
+def _precision() -> Iterator[Finding]:
+    from dragoman.engines.precision import multiplies_bfloat16
+
+    if multiplies_bfloat16():
+        yield _ok("precision", "bfloat16")
+    else:
+        yield _bad("WARN", "precision", "float32, since this machine has no instructions for bfloat16")
 
 
 def _models(project: Project) -> Iterator[Finding]:

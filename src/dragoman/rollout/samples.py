@@ -36,7 +36,7 @@ class Sample:
     """One action of one role, with its credit.
 
     Siblings are the actions taken in one state; they share their `group`. `logprobs` are the engine's for the tokens of
-    `completion_ids`, before temperature and grammar. An action at marks has no such tokens; its `logprobs` are exact.
+    `completion_ids`, under temperature and grammar. An action at marks has no such tokens; its `logprobs` are exact.
     """
 
     episode: str

@@ -19,8 +19,6 @@ class ActionLogprobs(NamedTuple):
 
     logprobs: Tensor
     """[a, m] of the distribution that was sampled from: restricted to the grammar, at the sampling temperature."""
-    raw: Tensor
-    """[a, m] of the model itself, as engines report them."""
     entropy: Tensor
     """[a, m] of the distribution that was sampled from, in nats."""
     features: Tensor
@@ -119,7 +117,7 @@ class Actor(Trainable):
         m = mask.shape[1]
         logprobs = torch.where(many, each[:, :m], one) * mask
         entropy = torch.where(many, entropy_each[:, :m], entropy_one) * mask
-        return ActionLogprobs(logprobs, logprobs, entropy, features[:, :m])
+        return ActionLogprobs(logprobs, entropy, features[:, :m])
 
     def _written(self, batch: Batch, temperature: float) -> ActionLogprobs:
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bf16):
@@ -131,9 +129,7 @@ class Actor(Trainable):
             mask = batch.mask.to(self.device)
             features = states[batch.row.to(self.device), batch.position.to(self.device)]
             logits = self.lm.lm_head(features[mask])  # the vocabulary is large: only where an action's token follows
-        logits, targets = logits.float(), batch.targets.to(self.device)[mask][:, None]
-        raw = logits.log_softmax(-1).gather(-1, targets)[:, 0]
-        logits = logits / temperature
+        logits, targets = logits.float() / temperature, batch.targets.to(self.device)[mask][:, None]
         if batch.allowed is not None:
             bits = batch.allowed.to(self.device)[mask]
             logits = logits.masked_fill(~unpack(bits, self.vocabulary), -torch.inf)
@@ -143,9 +139,7 @@ class Actor(Trainable):
         def lay_out(values: Tensor) -> Tensor:
             return torch.zeros(mask.shape, device=self.device).masked_scatter(mask, values)
 
-        return ActionLogprobs(
-            lay_out(sampled.gather(-1, targets)[:, 0]), lay_out(raw), lay_out(entropy), features.float()
-        )
+        return ActionLogprobs(lay_out(sampled.gather(-1, targets)[:, 0]), lay_out(entropy), features.float())
 
     @property
     def has_adapter(self) -> bool:

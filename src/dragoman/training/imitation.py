@@ -29,6 +29,7 @@ from torch import Tensor
 from dragoman.core import files
 from dragoman.core.progress import bar
 from dragoman.core.types import Question
+from dragoman.engines.precision import resolved
 from dragoman.registry.policy import METRICS, PolicySet, lineage, resume
 from dragoman.registry.trained_with import trained_with
 from dragoman.rollout.exploration import GREEDY
@@ -192,7 +193,8 @@ class Student:
     def __post_init__(self) -> None:
         torch.manual_seed(self.seed)
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.actor = Actor(self.base, self.settings.adapter, device)
+        bf16 = resolved(self.settings.dtype) == "bfloat16"
+        self.actor = Actor(self.base, self.settings.adapter, device, bf16=bf16)
         self.allowed = AllowedTokens(self.base)
         self.done = (0, 0)  # round, and steps of it
         self._optimizer_state: dict[str, Any] | None = None

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from dragoman.core.progress import bar
+from dragoman.engines.precision import resolved
 from dragoman.rollout.samples import Sample
 from dragoman.training.actor import Actor, Critic
 from dragoman.training.algorithm import Algorithm, MicroBatch
@@ -37,7 +38,8 @@ class Learner:
         torch.manual_seed(seed)
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.algorithm, self.settings = algorithm, settings
-        self.actor = Actor(warm_up, settings.adapter, device, bf16=settings.bf16)
+        bf16 = resolved(settings.dtype) == "bfloat16"
+        self.actor = Actor(warm_up, settings.adapter, device, bf16=bf16)
         groups = [(self.actor.trainable(), settings.policy_lr)]
         self.critic: Critic | None = None
         if algorithm.needs_critic(settings):
@@ -46,7 +48,7 @@ class Learner:
         self.needs_reference = algorithm.needs_reference(settings)
         self.reference: Actor | None = None
         if self.needs_reference and not self.actor.has_adapter:  # an adapter can be put aside instead
-            self.reference = Actor(warm_up, None, device, bf16=settings.bf16).requires_grad_(False)
+            self.reference = Actor(warm_up, None, device, bf16=bf16).requires_grad_(False)
         self.steps, self.progress = 0, 0.0
         self.optimizer = torch.optim.AdamW(
             [{"params": weights, "lr": rate, "initial_lr": rate} for weights, rate in groups],
@@ -122,24 +124,23 @@ class Learner:
     def survey(self, batch: Sequence[Sample]) -> Survey:
         """One pass of the policy over a batch and, where they are needed, one of the reference and of the critic."""
         shape = (len(batch), max(sample.length for sample in batch))
-        old, raw, entropy, under_reference, values = (torch.zeros(shape) for _ in range(5))
-        mask, free = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.bool)
+        old, entropy, under_reference, values = (torch.zeros(shape) for _ in range(4))
+        free = torch.zeros(shape, dtype=torch.bool)
         with bar("prepare", len(batch)) as advance:
             for micro in self.batches(batch, range(len(batch))):
                 policy = self.actor(micro, self.settings.exploration.temperature)
                 place = (micro.actions, slice(micro.mask.shape[1]))
                 old[place] = policy.logprobs.cpu()
-                raw[place] = policy.raw.cpu()
                 entropy[place] = policy.entropy.cpu()
                 if self.critic is not None:
                     values[place] = self.critic(micro, policy).cpu()
-                mask[place], free[place] = micro.mask, micro.free
+                free[place] = micro.free
                 if self.needs_reference:
                     under_reference[place] = self._under_reference(micro).cpu()
                 advance(steps=len(micro.actions))
-        engine, reported = engine_logprobs(batch, raw)
+        engine, reported = engine_logprobs(batch, old)
         reference = under_reference if self.needs_reference else old
-        return Survey(old, raw, entropy, reference, values, engine, reported, mask, free)
+        return Survey(old, entropy, reference, values, engine, reported, free)
 
     def _under_reference(self, micro: Batch | MarkedBatch) -> Tensor:
         with self.actor.without_adapter():

@@ -94,6 +94,8 @@ class SftParams(Section):
     """Samples in one forward pass."""
     micro_batch_tokens: int = Field(8192, ge=1)
     """At marks, instead of the one before: tokens in one forward pass, padding included."""
+    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
+    """What is computed in; the weights that are trained are float32 in any case. `auto` is as that of engines."""
     layers: int | None = Field(None, ge=1)
     """At marks: the proxy's depth. It gets the first so many layers of the model; None takes all."""
     rounds: int = Field(0, ge=0)
@@ -243,8 +245,8 @@ class RlParams(Section):
     """Longer actions, prompt included, are left out, and counted."""
     micro_batch_tokens: int = Field(8192, ge=1)
     """Tokens in one forward pass, padding included."""
-    bf16: bool = True
-    """Compute in bfloat16; the weights that are trained are float32 in any case."""
+    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
+    """As `sft.dtype`."""
     dev_questions: int = Field(50, ge=1)
     dev_every: int = Field(5, ge=1)
     keep_errors: float = Field(0.0, ge=0)

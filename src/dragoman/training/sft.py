@@ -15,6 +15,7 @@ from typing import Any
 
 from dragoman.core import files
 from dragoman.core.types import Question
+from dragoman.engines.precision import resolved
 from dragoman.registry.policy import METRICS, PolicySet, lineage, resume
 from dragoman.registry.trained_with import trained_with
 from dragoman.rollout.exploration import GREEDY
@@ -155,7 +156,9 @@ def _fine_tune(
     accumulate = max(1, round(min(settings.batch_size, len(batch)) / settings.micro_batch))
     steps = settings.epochs * -(-len(batch) // (settings.micro_batch * accumulate))
     adapter = settings.adapter
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32 if adapter is None else torch.bfloat16)
+    bf16 = resolved(settings.dtype) == "bfloat16"
+    dtype = torch.bfloat16 if adapter is not None and bf16 else torch.float32  # what is trained is float32
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=dtype)
     trainer = ActionTrainer(
         model=model,
         args=SFTConfig(
@@ -169,7 +172,7 @@ def _fine_tune(
             lr_scheduler_type="cosine_with_min_lr" if settings.final_lr else "cosine",
             lr_scheduler_kwargs={"min_lr_rate": settings.final_lr} if settings.final_lr else {},
             warmup_steps=round(settings.warmup_ratio * steps),
-            bf16=True,
+            bf16=bf16,
             use_cpu=not torch.cuda.is_available(),
             gradient_checkpointing=False,
             # Rows of equal length need no padding, but then a step is of one role; one row a pass needs none either way.

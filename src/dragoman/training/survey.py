@@ -26,21 +26,18 @@ class Survey:
 
     old: Tensor
     """Log-probabilities under the policy that drew the actions."""
-    raw: Tensor
-    """Those of the model itself, without grammar and temperature."""
     entropy: Tensor
     reference: Tensor
     """As `old`, under the warm-up; `old` itself where the algorithm needs no reference."""
     values: Tensor
     """The critic's; 0 without one."""
     engine: Tensor
-    """As `raw`, as the engine reported them; `raw` where it did not."""
+    """As `old`, as the engine reported them; `old` itself where it did not."""
     reported: Tensor
     """bool: the engine did."""
-    mask: Tensor
-    """bool: there is such a token."""
     free: Tensor
-    """bool: and the grammar left a choice. What is said of a policy is said of these: the others have probability 1."""
+    """bool: there is such a token, and the grammar left a choice. What is said of a policy is said of these: the others have
+    probability 1."""
 
     def informed(self, batch: Sequence[Sample]) -> list[Sample]:
         """The batch, with the probability of each written action that was forced: the old policy's, of all its tokens.
@@ -55,7 +52,7 @@ class Survey:
 
     def figures(self) -> dict[str, float]:
         """What it says about the health of a run, by the names of the history's columns."""
-        difference = (self.raw - self.engine)[self.mask & self.reported]
+        difference = (self.old - self.engine)[self.free & self.reported]
         ratios = difference.exp().quantile(torch.tensor([0.05, 0.5, 0.95])).tolist() if len(difference) else [1.0] * 3
         return {
             "kl": _mean((self.old - self.reference)[self.free]),
@@ -71,10 +68,15 @@ def _mean(values: Tensor) -> float:
 
 
 def engine_logprobs(batch: Sequence[Sample], own: Tensor) -> tuple[Tensor, Tensor]:
-    """The engine's log-probabilities as [a, m], with `own` where it reported none, and where it did report."""
+    """The engine's log-probabilities as [a, m], with `own` where it reported none, and where it did report.
+
+    What it reported of a written action that was forced is left out: it was drawn under the grammar of its kind alone, and is
+    weighed by the trainer's own probability of it; see `Survey.informed`.
+    """
     engine, reported = own.clone(), torch.zeros(own.shape, dtype=torch.bool)
     for i, sample in enumerate(batch):
-        if len(sample.logprobs) == sample.length:
+        own_kind_alone = sample.forced and sample.marks is None
+        if len(sample.logprobs) == sample.length and not own_kind_alone:
             engine[i, : len(sample.logprobs)] = torch.tensor(sample.logprobs)
             reported[i, : len(sample.logprobs)] = True
     return engine, reported
@@ -83,7 +85,6 @@ def engine_logprobs(batch: Sequence[Sample], own: Tensor) -> tuple[Tensor, Tenso
 def engine_correction(trainer: Tensor, engine: Tensor, mask: Tensor, *, cap: float) -> Tensor:
     """[a, m] weights min(pi_trainer / pi_engine, cap), for engines compute the same model a little differently.
 
-    Engines report the model's own probability of a written token, before grammar and temperature. So this is the ratio of
-    those, and not of the distributions that were sampled from. At marks the two are one.
+    Both are of the distribution that was sampled from: under the grammar, at the sampling temperature.
     """
     return torch.where(mask, (trainer - engine).exp().clamp(max=cap), 0.0)

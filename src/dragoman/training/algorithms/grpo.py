@@ -67,7 +67,7 @@ def prepare(learner: Learner, batch: Sequence[Sample]) -> tuple[Experience, dict
     """Old and reference log-probabilities, and how each action compares with its siblings."""
     s, seen = learner.settings, learner.survey(batch)
     batch = seen.informed(batch)
-    correction = engine_correction(seen.raw, seen.engine, seen.free, cap=s.importance_cap)
+    correction = engine_correction(seen.old, seen.engine, seen.free, cap=s.importance_cap)
     # 3. and 4.
     advantages, weights = group_advantages(batch, least=s.min_std), group_weights(batch)
     return Experience(seen.old, seen.reference, correction, advantages, weights), seen.figures()

@@ -86,7 +86,7 @@ def prepare(learner: Learner, batch: Sequence[Sample]) -> tuple[Experience, dict
     weights = role_weights(batch)
     if s.scale_advantages:
         advantages = scaled(advantages, free, weights, least=s.min_std)
-    correction = engine_correction(seen.raw, seen.engine, free, cap=s.importance_cap)
+    correction = engine_correction(seen.old, seen.engine, free, cap=s.importance_cap)
     return Experience(seen.old, advantages, returns, correction, weights), figures
 
 

@@ -59,7 +59,7 @@ async def collect(loop: Loop, questions: Sequence[Question]) -> Collected:
 def prepare(learner: Learner, batch: Sequence[Sample]) -> tuple[Experience, dict[str, float]]:
     """Old and reference log-probabilities, and how each action's trajectory compares with the others of its question."""
     s, seen = learner.settings, learner.survey(batch)
-    correction = engine_correction(seen.raw, seen.engine, seen.free, cap=s.importance_cap)
+    correction = engine_correction(seen.old, seen.engine, seen.free, cap=s.importance_cap)
     # 3. and 4.
     advantages, weights = trajectory_advantages(batch, least=s.min_std), trajectory_weights(batch, seen.free.sum(1))
     return Experience(seen.old, seen.reference, correction, advantages, weights), seen.figures()
