@@ -22,7 +22,7 @@ FILES = {
     "results/bench.txt": "docs/results/bench.txt",
 }
 HASHES = "docs/results/report/hashes.json"
-SHOWN = ("system", "cover-EM", "recall", "calls", "seconds")
+SHOWN = ("system", "cover-EM", "recall", "calls", "tokens")
 """The columns of the README's table."""
 
 
@@ -60,9 +60,9 @@ def small_table(figures: dict[str, Any]) -> str:
         cover, recall = values["cover_em"], values["recall"]
         rows.append(
             f"| {system} | {cover['mean']:.2f} [{cover['low']:.2f}, {cover['high']:.2f}] | {recall['mean']:.2f} "
-            f"| {values['calls']:.1f} | {values['seconds']:.2f} |"
+            f"| {values['calls']:.1f} | {values['tokens']:.0f} |"
         )
-    return "\n".join((*rows, "", f"{figures['dataset']}, {figures['n']} test questions; calls and seconds a question."))
+    return "\n".join((*rows, "", f"{figures['dataset']}, {figures['n']} test questions; calls and tokens a question."))
 
 
 if __name__ == "__main__":

@@ -26,10 +26,10 @@ def test_embedding_puts_a_small_table_of_the_published_figures_between_the_marke
         "cover_em": {"mean": 0.5, "low": 0.25, "high": 0.75},
         "recall": {"mean": 0.625, "low": 0.5, "high": 0.75},
         "calls": 2.0,
-        "seconds": 0.125,
+        "tokens": 583.4,
     }
     metrics = {"atlas": {"dataset": "atlas", "n": 8, "systems": {"standard": system}}}
     (report / "metrics.json").write_text(json.dumps(metrics))
     readme = embedded("a\n<!-- table -->\nold\n<!-- /table -->\nb\n", tmp_path)
-    assert "| standard | 0.50 [0.25, 0.75] | 0.62 | 2.0 | 0.12 |" in readme and "old" not in readme
+    assert "| standard | 0.50 [0.25, 0.75] | 0.62 | 2.0 | 583 |" in readme and "old" not in readme
     assert embedded(readme, tmp_path) == readme
