@@ -2,8 +2,8 @@
 
     python tools/pipeline.py
 
-The seconds of each stage that ran go to results/seconds.json. They are what the next run expects; before the first one,
-those of the published run do.
+The seconds of each stage that ran go to results/seconds.json. They are what the next run expects. Of a stage that has not run yet
+it expects what the published run took, at the pace of those that have.
 """
 
 from __future__ import annotations
@@ -82,7 +82,11 @@ def record(stage: str | None, started: float) -> None:
 
 
 def known_seconds() -> dict[str, float]:
-    return read(PUBLISHED) | read(SECONDS)
+    """What each stage took here; for one that has not run yet, what it took for the published run, at this machine's pace."""
+    published, own = read(PUBLISHED), read(SECONDS)
+    both = published.keys() & own.keys()
+    pace = sum(own[name] for name in both) / max(1, sum(published[name] for name in both)) if both else 1.0
+    return {name: seconds * pace for name, seconds in published.items()} | own
 
 
 def read(path: Path) -> dict[str, float]:

@@ -69,6 +69,16 @@ def test_the_seconds_of_the_stages_that_ran_are_written_down(commands, tmp_path)
     assert set(seconds) == {"sft", "seeds", "report"} and seconds["sft"] == 720
 
 
+def test_a_stage_that_has_not_run_is_expected_at_the_pace_of_those_that_have(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path, seconds in ((pipeline.PUBLISHED, {"model": 20.0, "index": 5.0, "rl": 100.0}), (pipeline.SECONDS, {})):
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(seconds))
+    assert pipeline.known_seconds() == {"model": 20.0, "index": 5.0, "rl": 100.0}
+    pipeline.SECONDS.write_text(json.dumps({"model": 40.0, "index": 35.0, "mine": 7.0}))  # 75 s where 25 were taken
+    assert pipeline.known_seconds() == {"model": 40.0, "index": 35.0, "mine": 7.0, "rl": 300.0}
+
+
 def test_what_is_still_to_come_says_for_how_many_stages_the_time_is_known():
     said = pipeline.still_to_come(["sft", "rl"], {"sft": 720.0})
     assert said.startswith("Still to come: sft, rl. About 12 minutes for the 1 of 2 that were timed.")
