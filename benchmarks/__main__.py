@@ -1,5 +1,6 @@
 """`make bench`: all of them, after `make pipeline`."""
 
+import benchmarks.capacity
 import benchmarks.engines
 import benchmarks.inference
 import benchmarks.retrievers
@@ -12,3 +13,4 @@ benchmarks.scheduler.main([])
 benchmarks.scheduler.main(["--tree", "--questions", "4"])
 benchmarks.inference.main([])
 benchmarks.serving.main([])
+benchmarks.capacity.main(["measure"])

@@ -5,18 +5,13 @@ What the stages themselves leave behind is in `test_stages.py`.
 
 import json
 import os
-import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
-BIN = Path(sys.executable).parent
-PARTS = ("params.yaml", "dvc.yaml", ".dvc", ".dvcignore", ".gitignore", "conf", "src")
+from project import BIN, commit, copied, dvc, environment
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
@@ -24,31 +19,15 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
     """A copy of the project in a repository of its own, on the smoke profile."""
-    folder = tmp_path_factory.mktemp("project")
-    for name in PARTS:
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(
-            ROOT / name,
-            folder / name,
-            **({"ignore": shutil.ignore_patterns("cache", "tmp", "__pycache__")} if copy is shutil.copytree else {}),
-        )
+    folder = copied(tmp_path_factory.mktemp("project"))
     params = folder / "params.yaml"
-    settings = params.read_text().replace("profile: cpu", "profile: smoke")
-    params.write_text(settings.replace("[direct, standard]", "[direct, standard, c3po]"))
-    for command in (
-        ["init", "-q"],
-        ["add", "-A"],
-        ["-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "start"],
-    ):
-        subprocess.run(["git", *command], cwd=folder, check=True)
+    params.write_text(params.read_text().replace("[direct, standard]", "[direct, standard, c3po]"))
+    commit(folder)
     return folder
 
 
 def repro(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(project / "src")}
-    return subprocess.run(
-        [BIN / "dvc", "repro", *arguments], cwd=project, env=environment, capture_output=True, text=True, check=False
-    )
+    return dvc(project, "repro", *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +35,9 @@ def reproduced(project) -> Path:
     """The project after `dvc repro`, with the evaluation of C-3PO killed once half-way."""
     done = repro(project, "index")
     assert done.returncode == 0, done.stdout + done.stderr
-    environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(project / "src")}
     process = subprocess.Popen(
         [BIN / "dvc", "repro", "evaluate@atlas-c3po"],
-        cwd=project, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        cwd=project, env=environment(project), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     calls = project / "results/evaluate/atlas-c3po/episodes/c3po/calls.jsonl"
     while process.poll() is None and not (calls.exists() and calls.read_bytes().count(b"\n") >= 5):
@@ -100,10 +78,7 @@ def test_a_change_of_one_setting_reruns_only_what_depends_on_it(reproduced):
     params = reproduced / "params.yaml"
     text = params.read_text()
     params.write_text(text.replace("index: {}", "index: {b: 0.5}"))
-    environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
-    status = subprocess.run(
-        [BIN / "dvc", "status", "--json"], cwd=reproduced, env=environment, capture_output=True, text=True
-    )
+    status = dvc(reproduced, "status", "--json")
     params.write_text(text)
     changed = set(json.loads(status.stdout))
     assert "index@atlas" in changed and not changed & {"model", "corpus@atlas"}
