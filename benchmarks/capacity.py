@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -19,8 +20,9 @@ from typing import Any
 from benchmarks import constants as measuring
 from benchmarks.constants import Constants
 from benchmarks.sizing import GIB, Limits, Plan, Prices, hosted, kinds, plan
-from dragoman.core import files
 from dragoman.core.errors import UserError
+from dragoman.core.hashing import sha256_of
+
 
 def table(plans: Sequence[Plan]) -> str:
     head = ["passages", "requests/s", "index", "shards x replicas", "RAM", "disk", "proxies", "LLMs"]
@@ -28,7 +30,14 @@ def table(plans: Sequence[Plan]) -> str:
     rows = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for p in plans:
         machines = f"{p.shards:,} x {p.replicas:,}" if p.shards else "-"
-        cells = [f"{p.passages:.0e}".replace("e+", "e"), f"{p.rps:,g}", p.kind, machines, gib(p.ram_gib), gib(p.disk_gib)]
+        cells = [
+            f"{p.passages:.0e}".replace("e+", "e"),
+            f"{p.rps:,g}",
+            p.kind,
+            machines,
+            gib(p.ram_gib),
+            gib(p.disk_gib),
+        ]
         cells += [f"{p.proxies:,}", f"{p.llms:,}", f"{p.index_month:,.0f}", f"{p.month:,.0f}"]
         rows.append("| " + " | ".join([*cells, f"{p.build_core_days:,.1f}", p.breaks_first]) + " |")
     return "\n".join(rows)
@@ -40,30 +49,38 @@ def gib(amount: float) -> str:
 
 
 def measure(options: argparse.Namespace) -> None:
+    if len(set(options.sizes)) < 2:
+        raise UserError("--sizes: give two at least, since a line is put through them")
     metrics = json.loads(options.metrics.read_text(encoding="utf-8"))
-    about = measuring.machine()
     asked = measuring.asked(metrics.get(options.dataset, metrics), options.system, options.free)
-    rows, lines = measuring.index_lines(options.corpus, options.questions, options.sizes)
+    texts = (options.corpus, options.questions)
+    kept = measuring.Kept(options.out, of=sha256_of(Path(path) for path in texts))
+    rows = [kept.part(f"index of {size}", measuring.index, *texts, size) for size in options.sizes]
     found = Constants(
-        cores=about["cores"],
-        **lines,
-        **measuring.vectors(),
-        **measuring.alone(measuring.encoder, options.corpus, options.questions),
+        cores=os.cpu_count() or 1,
+        **measuring.lines(rows),
+        **kept.part("vectors", measuring.vectors),
+        **kept.part("encoder", measuring.alone, measuring.encoder, *texts),
         asked=asked,
         episode_bytes=measuring.episode_bytes(options.episodes) if options.episodes else 0,
     )
-    written = {"machine": about, "measured": rows, "constants": found.model_dump()}
-    files.write_text(options.out, json.dumps(written, indent=2) + "\n")
+    kept.content["constants"] = found.model_dump()
+    kept.write()
     print(f"what was measured is in {options.out}")
 
 
 def show(options: argparse.Namespace) -> None:
-    c = Constants.model_validate(json.loads(options.constants.read_text(encoding="utf-8"))["constants"])
+    measured = json.loads(options.constants.read_text(encoding="utf-8"))
+    if "constants" not in measured:
+        raise UserError(f"{options.constants} has no constants yet: give the command `measure` again")
+    c = Constants.model_validate(measured["constants"])
     limits, prices = (_chosen(of, options) for of in (Limits, Prices))
     llm = (options.llm_seconds or c.asked.llm_seconds, options.llm_month or c.cores * prices.core)
     known = kinds(c)
     made = [
-        hosted(n, rps, c, limits, prices, llm) if name == "hosted" else plan(known[name], n, rps, c, limits, prices, llm)
+        hosted(n, rps, c, limits, prices, llm)
+        if name == "hosted"
+        else plan(known[name], n, rps, c, limits, prices, llm)
         for n in options.passages
         for rps in options.rps
         for name in options.index
@@ -91,8 +108,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     finds = commands.add_parser("measure", help="what things cost on this machine")
-    finds.add_argument("--corpus", default="data/atlas/corpus.jsonl")
-    finds.add_argument("--questions", default="data/atlas/dev.jsonl")
+    finds.add_argument("--corpus", default="data/atlas/corpus.jsonl", help="a file of passages")
+    finds.add_argument("--questions", default="data/atlas/dev.jsonl", help="a file of questions, to search for")
     finds.add_argument("--sizes", type=_numbers(int), default=[2_000, 20_000, 100_000], help="passages of the indexes")
     finds.add_argument("--metrics", type=Path, default=Path("docs/results/report/metrics.json"))
     finds.add_argument("--dataset", default="atlas", help="of --metrics, where it has several")

@@ -16,7 +16,7 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ import numpy as np
 import psutil
 from pydantic import BaseModel, ConfigDict, Field
 
+from dragoman.core import files
 from dragoman.core.types import Passage
 from dragoman.corpus import load_corpus, load_questions
 from dragoman.retrieval import build_index, open_retriever
@@ -33,6 +34,7 @@ from dragoman.retrieval.methods.bm25 import LUCENE
 DIMENSIONS = 384  # of the bundled encoder
 CODE = 48  # bytes of a compressed vector: a byte for each eight dimensions
 VECTORS, LISTS, PROBES = 100_000, 256, (16, 64)
+WARM_UP = 8
 
 
 class Part(BaseModel):
@@ -124,11 +126,12 @@ def build(corpus: str, size: int, folder: Path) -> dict[str, float]:
 
 
 def search(folder: Path, queries: list[str], k: int) -> dict[str, float]:
-    """Search the index, one query at a time, after all of them once to warm it up."""
+    """Search the index, one query at a time, after all of them often enough for Java to have compiled what it runs."""
 
     async def run() -> dict[str, float]:
         retriever = open_retriever(folder)
-        await retriever.search(queries, k)
+        for _ in range(WARM_UP):
+            await retriever.search(queries, k)
         waited, started = [], time.process_time()
         for query in queries:
             before = time.perf_counter()
@@ -142,18 +145,42 @@ def search(folder: Path, queries: list[str], k: int) -> dict[str, float]:
     return asyncio.run(run())
 
 
-def index_lines(corpus: str, questions: str, sizes: Sequence[int], k: int = 5) -> tuple[list[dict[str, float]], Any]:
-    """What was measured at each size, and the line of each cost."""
-    queries = [question.question for question in load_questions(questions, require_answers=False)][:500]
-    rows: list[dict[str, float]] = []
-    for size in sizes:
-        with tempfile.TemporaryDirectory() as parent:
-            folder = Path(parent) / "index"
-            rows.append({"passages": size} | alone(build, corpus, size, folder))
-            rows[-1] |= alone(search, folder, queries, k)
-        print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-    names = [name for name in rows[0] if name != "passages"]
-    return rows, {name: fit(sizes, [row[name] for row in rows]) for name in names}
+def index(corpus: str, questions: str, size: int, k: int = 5) -> dict[str, float]:
+    """What it takes to build an index of so many passages, and to search it for questions."""
+    queries = [question.question for question in load_questions(questions, require_answers=False)][:100]
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent) / "index"
+        return {"passages": size} | alone(build, corpus, size, folder) | alone(search, folder, queries, k)
+
+
+def lines(rows: Sequence[Mapping[str, float]]) -> dict[str, Line]:
+    """The line of each cost, from what was measured at several sizes."""
+    sizes = [row["passages"] for row in rows]
+    return {name: fit(sizes, [row[name] for row in rows]) for name in rows[0] if name != "passages"}
+
+
+class Kept:
+    """What was measured, in a file that is written after each part: a measurement that was cut short goes on."""
+
+    def __init__(self, path: Path, of: str) -> None:
+        """`of` names what is measured. What the file has of something else is forgotten."""
+        self.path = path
+        self.content: dict[str, Any] = {"of": of, "machine": machine(), "measured": {}}
+        if path.is_file():
+            before = json.loads(path.read_text(encoding="utf-8"))
+            if before.get("of") == of:
+                self.content["measured"] = before["measured"]
+
+    def part(self, name: str, function: Callable[..., dict[str, float]], *arguments: Any) -> dict[str, float]:
+        measured: dict[str, dict[str, float]] = self.content["measured"]
+        if name not in measured:
+            print(f"measuring: {name}", file=sys.stderr, flush=True)
+            measured[name] = function(*arguments)
+            self.write()
+        return measured[name]
+
+    def write(self) -> None:
+        files.write_text(self.path, json.dumps(self.content, indent=2) + "\n")
 
 
 def vectors() -> dict[str, float]:

@@ -19,8 +19,8 @@ PROBES = 64  # lists of an IVF index that a query looks into
 
 # DiskANN as published (Subramanya and others, NeurIPS 2019): a billion points on one machine of 16 cores with 64 GB, 5,000
 # queries a second. It was not measured here.
-DISKANN_POINTS, DISKANN_SEARCH_S = 10**9, 16 / 5000
-DISKANN_CODE, DISKANN_DEGREE, SECTOR = 32, 64, 4096  # bytes of a point in memory; neighbours of one; bytes of a read
+DISKANN_MOST, DISKANN_SEARCH_S = 10**9, 16 / 5000
+DISKANN_RAM, DISKANN_DEGREE, SECTOR = 64, 64, 4096  # bytes of a point in memory; neighbours of one; bytes of a read
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,6 @@ def kinds(c: Constants) -> dict[str, Kind]:
     def embedded(n: float) -> float:
         return n * c.embed_seconds
 
-    dense = {"build_s": embedded, "query_s": c.query_seconds}
     return {
         "bm25": Kind(
             "bm25",
@@ -101,18 +100,20 @@ def kinds(c: Constants) -> dict[str, Kind]:
             ram=lambda n: n * (4 * DIMENSIONS + OFFSET),
             disk=lambda n: n * 4 * DIMENSIONS + store(n),
             search=lambda n: n * c.vector_seconds,
-            **dense,
+            build_s=embedded,
+            query_s=c.query_seconds,
         ),
         "ivf-pq": Kind(
-            "ivf-pq", ram=lambda n: coded(n) + OFFSET * n, disk=lambda n: coded(n) + store(n), search=probed, **dense
+            "ivf-pq", ram=lambda n: coded(n) + OFFSET * n, disk=lambda n: coded(n) + store(n), search=probed, build_s=embedded, query_s=c.query_seconds
         ),
         "diskann": Kind(
             "diskann",
-            ram=lambda n: n * (DISKANN_CODE + OFFSET),
+            ram=lambda n: n * (DISKANN_RAM + OFFSET),
             disk=lambda n: sectors(n) + store(n),
             search=lambda n: DISKANN_SEARCH_S,
-            most=DISKANN_POINTS,
-            **dense,
+            most=DISKANN_MOST,
+            build_s=embedded,
+            query_s=c.query_seconds,
         ),
     }
 
@@ -198,9 +199,7 @@ def plan(
     )
 
 
-def hosted(
-    passages: int, rps: float, c: Constants, limits: Limits, prices: Prices, llm: tuple[float, float]
-) -> Plan:
+def hosted(passages: int, rps: float, c: Constants, limits: Limits, prices: Prices, llm: tuple[float, float]) -> Plan:
     """The same, where somebody else keeps vectors and passages, and is paid by size and by what a search reads.
 
     A search reads a share for each GiB that is stored, and a quarter at least, as Pinecone counts it

@@ -46,7 +46,8 @@ def test_a_line_through_points_on_a_line_is_found():
 
 
 def test_a_line_that_would_begin_below_zero_begins_at_zero():
-    assert fit([10, 20], [5, 20]) == Line(at_zero=0, each=pytest.approx(0.9))  # (10 * 5 + 20 * 20) / (100 + 400)
+    line = fit([10, 20], [5, 20])
+    assert line.at_zero == 0 and line.each == pytest.approx(0.9)  # (10 * 5 + 20 * 20) / (100 + 400)
 
 
 def test_a_corpus_grows_by_halves_of_its_own_passages():
@@ -94,7 +95,7 @@ def test_memory_to_build_an_index_limits_it_too():
         # 16 * 2^10 lists with a centroid of 1,536 bytes each; 64 of them hold 2^12 of the passages
         ("ivf-pq", 48 + 8 + 8 + 24, 48 + 8 + 24 + 768, 2**14 * 2**-24 + 2**12 * 2**-27),
         # 1,536 bytes and 65 numbers: two in a read of 4,096 bytes
-        ("diskann", 32 + 8, 2048 + 768, 16 / 5000),
+        ("diskann", 64 + 8, 2048 + 768, 16 / 5000),
     ],
 )
 def test_what_a_million_passages_need_in_each_index(kind, ram, disk, seconds):
@@ -134,7 +135,9 @@ def test_a_plan_names_what_breaks_first():
     cheap = C.model_copy(update={"search_seconds": Line(at_zero=0, each=0)})
     assert plan(kinds(cheap)["bm25"], 1000, 100, cheap, small, Prices(), LLM).breaks_first == "proxy (60 x)"
     assert plan(kinds(cheap)["bm25"], 1000, 100, cheap, small, Prices(), (1.4, 1.0)).breaks_first == "LLM (200 x)"
-    assert plan(kinds(cheap)["bm25"], 2**32, 1e-9, cheap, small, Prices(), LLM).breaks_first == "size of one index (2 x)"
+    assert (
+        plan(kinds(cheap)["bm25"], 2**32, 1e-9, cheap, small, Prices(), LLM).breaks_first == "size of one index (2 x)"
+    )
 
 
 def test_a_hosted_index_is_paid_by_size_and_by_what_a_search_reads():
@@ -142,7 +145,8 @@ def test_a_hosted_index_is_paid_by_size_and_by_what_a_search_reads():
     made = hosted(2**20, 0.5, C, Limits(), free, (0.14, 0.0))
     assert made.disk_gib == (1536 + 768) * 2**20 / GIB
     assert made.index_month == made.month == pytest.approx(made.disk_gib * 2 + made.disk_gib * 30 * 86_400 / 1e6 * 5)
-    assert hosted(1, 0.5, C, Limits(), free, (0.14, 0.0)).month == pytest.approx(0.25 * 30 * 86_400 / 1e6 * 5)
+    tiny = hosted(1, 0.5, C, Limits(), free, (0.14, 0.0))
+    assert tiny.month == pytest.approx(0.25 * 30 * 86_400 / 1e6 * 5, rel=1e-4)
 
 
 AMOUNTS = st.tuples(st.integers(1, 10**12), st.integers(1, 10**12)).map(sorted)
@@ -232,12 +236,34 @@ def test_input_that_makes_no_plan_is_refused(arguments, said, capsys):
 def test_the_tables_of_the_page_are_what_its_commands_print(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     page = (ROOT / "docs/scale.md").read_text(encoding="utf-8")
-    commands = re.findall(r"^\S*python -m benchmarks\.capacity (plan .*)$", page, re.M)
+    commands = re.findall(r"^python -m benchmarks\.capacity (plan .*)$", page, re.M)
     assert commands
     for command in commands:
         capacity.main(shlex.split(command))
         rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
         assert "\n".join(rows) in page, command
+
+
+def test_one_size_makes_no_line(capsys):
+    with pytest.raises(SystemExit):
+        capacity.main(["measure", "--sizes", "2000"])
+    assert "two at least" in capsys.readouterr().err
+
+
+def test_what_was_measured_is_not_measured_again(tmp_path):
+    out = tmp_path / "capacity.json"
+    constants.Kept(out, "these").part("one", lambda: {"seconds": 1.0})
+    again = constants.Kept(out, "these")
+    assert again.part("one", lambda: {"seconds": 2.0}) == {"seconds": 1.0}
+    assert constants.Kept(out, "others").part("one", lambda: {"seconds": 3.0}) == {"seconds": 3.0}
+
+
+def test_a_measurement_that_was_cut_short_makes_no_plan(tmp_path, capsys):
+    out = tmp_path / "capacity.json"
+    constants.Kept(out, "these").write()
+    with pytest.raises(SystemExit):
+        capacity.main(["plan", "--passages", "1", "--rps", "1", "--constants", str(out)])
+    assert "give the command `measure` again" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -249,7 +275,7 @@ def test_what_is_measured_here_makes_a_plan(tmp_path, capsys):
     told = ["--corpus", str(corpus), "--questions", str(questions), "--episodes", str(corpus), "--out", str(out)]
     capacity.main(["measure", "--sizes", "50,500", *told])
     made = json.loads(out.read_text())
-    assert [row["passages"] for row in made["measured"]] == [50, 500]
+    assert list(made["measured"]) == ["index of 50", "index of 500", "vectors", "encoder"]
     found = Constants.model_validate(made["constants"])
     assert 20 < found.store_bytes.each < 200 and 0 < found.lucene_bytes.each < 1000
     assert found.open_bytes.at(50) > 50e6 and found.query_seconds > 0 and found.asked.proxy_seconds > 0
