@@ -104,7 +104,12 @@ def kinds(c: Constants) -> dict[str, Kind]:
             query_s=c.query_seconds,
         ),
         "ivf-pq": Kind(
-            "ivf-pq", ram=lambda n: coded(n) + OFFSET * n, disk=lambda n: coded(n) + store(n), search=probed, build_s=embedded, query_s=c.query_seconds
+            "ivf-pq",
+            ram=lambda n: coded(n) + OFFSET * n,
+            disk=lambda n: coded(n) + store(n),
+            search=probed,
+            build_s=embedded,
+            query_s=c.query_seconds,
         ),
         "diskann": Kind(
             "diskann",
