@@ -111,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     finds.add_argument("--corpus", default="data/atlas/corpus.jsonl", help="a file of passages")
     finds.add_argument("--questions", default="data/atlas/dev.jsonl", help="a file of questions, to search for")
     finds.add_argument("--sizes", type=_numbers(int), default=[2_000, 20_000, 100_000], help="passages of the indexes")
-    finds.add_argument("--metrics", type=Path, default=Path("docs/results/report/metrics.json"))
+    finds.add_argument("--metrics", type=Path, default=Path("docs/results/answers-alone/metrics.json"))
     finds.add_argument("--dataset", default="atlas", help="of --metrics, where it has several")
     finds.add_argument("--system", default="c3po@sft", help="what is served")
     finds.add_argument("--free", default="c3po@oracle", help="the same with decisions that cost nothing")
