@@ -269,6 +269,7 @@ def writers(drill: Drill) -> str:
 
 def endurance(drill: Drill, seconds: float = 600) -> str:
     """64 clients for ten minutes, while the index is built again and again and the LLM is restarted."""
+    drill.configure(llm={"retries": 6})  # some 30 s, in which a server comes up again
     server, endpoint = drill.llm(), Endpoint(drill, deadline_s=60)
     with ThreadPoolExecutor(64) as pool:
         end = time.monotonic() + seconds
