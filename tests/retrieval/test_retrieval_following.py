@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
-from dragoman.retrieval import IndexParams, build_index
+from dragoman.retrieval import IndexParams, Retriever, build_index, open_retriever
 from dragoman.retrieval import following as module
 from dragoman.retrieval.following import FollowingRetriever
+from dragoman.retrieval.manifest import Manifest
 
 
 def build(folder: Path, *towns: str) -> None:
@@ -46,6 +48,61 @@ async def test_an_index_that_is_built_again_is_searched_and_nothing_old_remember
     build(folder, "Arlen", "Brisa")
     await until_found(retriever, "Brisa", ["Brisa"])
     assert retriever.fingerprint != first and retriever.passage_count == 2 and retriever.misses >= 3
+    await retriever.close()
+
+
+class Counted:
+    """Opens indexes, and knows those that are still open."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.opened, self.closed = 0, 0
+        monkeypatch.setattr(module, "open_retriever", self.open)
+
+    def open(self, *arguments: Any) -> Retriever:
+        self.opened += 1
+        retriever = open_retriever(*arguments)
+        close = retriever.close
+
+        async def closing() -> None:
+            self.closed += 1
+            await close()
+
+        retriever.close = closing  # type: ignore[method-assign]
+        return retriever
+
+
+async def looked(retriever: FollowingRetriever, times: int = 5) -> None:
+    """So many searches, each of which has had the folder looked at."""
+    for _ in range(times):
+        await found(retriever)
+        await asyncio.sleep(0.02)
+
+
+async def test_an_index_whose_fingerprint_is_not_its_manifests_is_opened_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = Counted(monkeypatch)
+    retriever = FollowingRetriever(str(folder))
+    assert retriever.fingerprint != Manifest.read(folder).fingerprint  # as of hybrid, graph and ideal
+    await looked(retriever)
+    assert counted.opened == 1
+    await retriever.close()
+    assert counted.closed == 1
+
+
+async def test_an_equal_index_in_its_place_is_opened_once_and_closed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = Counted(monkeypatch)
+    retriever = FollowingRetriever(str(folder))
+    first = retriever.fingerprint
+    build(folder, "Arlen")
+    await looked(retriever)
+    async with asyncio.timeout(10):
+        while counted.closed == 0:
+            await looked(retriever, 1)
+    await looked(retriever)
+    assert (counted.opened, counted.closed, retriever.fingerprint) == (2, 1, first)
     await retriever.close()
 
 

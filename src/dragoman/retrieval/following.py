@@ -15,10 +15,13 @@ from dragoman.core.types import Question
 from dragoman.retrieval import open_retriever
 from dragoman.retrieval.base import Hit, Retriever
 from dragoman.retrieval.cache import CachedRetriever
-from dragoman.retrieval.manifest import Manifest
+from dragoman.retrieval.manifest import MANIFEST
 from dragoman.retrieval.settings import IndexParams
 
 log = logging.getLogger(__name__)
+
+Stamp = tuple[int, int]
+"""Tells one manifest file from the next in its place: an index is immutable, and renamed into place as a whole."""
 
 ASK_EVERY_S = 5.0
 """How old the knowledge of which index is there may become before a search has it looked up."""
@@ -29,6 +32,8 @@ class _Lent:
     """An open index, and how many searches are in it."""
 
     retriever: CachedRetriever
+    stamp: Stamp | None
+    """Of the folder that it was opened from; None where a server has it."""
     users: int = 0
     retired: bool = False
 
@@ -52,7 +57,7 @@ class FollowingRetriever:
 
     def __init__(self, target: str, params: IndexParams | None = None) -> None:
         self._target, self._params = target, params
-        self._lent = _Lent(self._open())
+        self._lent = self._open()
         self._asked = time.monotonic()
         self._before = (0, 0)  # hits and misses of those that are closed
         self._refreshing = asyncio.Lock()
@@ -125,28 +130,36 @@ class FollowingRetriever:
             if self._lent is not before:  # somebody else has
                 return True
             try:
-                opened = await asyncio.to_thread(self._open_another, before.retriever.fingerprint)
+                opened = await asyncio.to_thread(self._open_another, before.stamp)
             except Exception as e:
                 log.warning("%s: cannot be opened again, going on with what is open: %s", self._target, e)
                 return False
             if opened is None:
                 return False
-            log.info("%s: searches the index %s from now on", self._target, opened.fingerprint)
+            if opened.retriever.fingerprint == before.retriever.fingerprint:
+                before.stamp = opened.stamp  # built again, and the same
+                await opened.retriever.close()
+                return False
+            log.info("%s: searches the index %s from now on", self._target, opened.retriever.fingerprint)
             self._before = self.hits, self.misses
-            self._lent, before.retired = _Lent(opened), True
+            self._lent, before.retired = opened, True
         await before.close_if_idle()
         return True
 
-    def _open_another(self, fingerprint: str) -> CachedRetriever | None:
-        """The index that is there, unless it is the one with this fingerprint. It blocks."""
-        folder = Path(self._target)
-        if folder.is_dir() and Manifest.read(folder).fingerprint == fingerprint:
-            return None
-        opened = self._open()  # of a server, this asks for its fingerprint, and no more
-        return None if opened.fingerprint == fingerprint else opened
+    def _open_another(self, stamp: Stamp | None) -> _Lent | None:
+        """What is there, unless it is the folder with this stamp. It blocks."""
+        return None if stamp is not None and stamp == self._stamp() else self._open()
 
-    def _open(self) -> CachedRetriever:
-        return CachedRetriever(open_retriever(self._target, self._params))
+    def _open(self) -> _Lent:
+        stamp = self._stamp()  # before: what takes its place meanwhile is seen the next time
+        return _Lent(CachedRetriever(open_retriever(self._target, self._params)), stamp)
+
+    def _stamp(self) -> Stamp | None:
+        try:
+            manifest = (Path(self._target) / MANIFEST).stat()
+        except OSError:  # of a server, or between two renames
+            return None
+        return manifest.st_ino, manifest.st_mtime_ns
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.ensure_future(work)
