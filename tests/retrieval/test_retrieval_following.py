@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from dragoman.core.errors import UserError
+from dragoman.core.errors import RetrieverFault, UserError
 from dragoman.core.types import Passage
-from dragoman.retrieval import IndexParams, Retriever, build_index, open_retriever
+from dragoman.retrieval import Hit, IndexParams, Retriever, build_index, open_retriever
 from dragoman.retrieval import following as module
 from dragoman.retrieval.following import FollowingRetriever
 from dragoman.retrieval.manifest import Manifest
@@ -120,6 +121,45 @@ async def test_an_index_that_cannot_be_opened_leaves_the_old_one(folder: Path) -
     await retriever.close()
     with pytest.raises(UserError, match="not an index"):
         FollowingRetriever(str(folder.with_name("nothing")))
+
+
+class Down:
+    """A server that has gone: every search fails, and opening it again hangs until it is let go on."""
+
+    fingerprint = "gone"
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.opened, self.go_on = 0, threading.Event()
+        monkeypatch.setattr(module, "open_retriever", self.open)
+
+    def open(self, *arguments: Any) -> Down:
+        self.opened += 1
+        if self.opened > 1:
+            self.go_on.wait(10)
+            raise UserError("no retriever to use: no answer")
+        return self
+
+    async def search(self, *arguments: Any) -> list[list[Hit]]:
+        raise RetrieverFault("no answer")
+
+    async def close(self) -> None: ...
+
+
+async def test_a_server_that_is_gone_is_opened_again_by_one_for_all_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    down = Down(monkeypatch)
+    retriever = FollowingRetriever("http://localhost:1")
+    searches = [asyncio.create_task(found(retriever, f"query {n}")) for n in range(20)]
+    await asyncio.sleep(0.1)
+    for given_up in searches[:10]:  # their time is over
+        given_up.cancel()
+    await asyncio.wait(searches[:10])
+    searches += [asyncio.create_task(found(retriever, f"later {n}")) for n in range(5)]
+    await asyncio.sleep(0.1)
+    assert down.opened == 2
+    down.go_on.set()
+    ends = await asyncio.gather(*searches[10:], return_exceptions=True)
+    assert down.opened == 2 and all(isinstance(end, RetrieverFault) for end in ends)
+    await retriever.close()
 
 
 async def test_no_search_fails_while_a_server_changes_over(folder: Path, serve: Callable) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dragoman.core.errors import RetrieverFault
 from dragoman.core.types import Question
@@ -60,8 +59,7 @@ class FollowingRetriever:
         self._lent = self._open()
         self._asked = time.monotonic()
         self._before = (0, 0)  # hits and misses of those that are closed
-        self._refreshing = asyncio.Lock()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._refreshing: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"following {self._lent.retriever!r}"
@@ -95,10 +93,13 @@ class FollowingRetriever:
     async def search(self, queries: Sequence[str], k: int, page: int = 0) -> list[list[Hit]]:
         """See `Retriever.search`. It does not wait for another index."""
         self.look()
+        lent = self._lent
         try:
             return await self._search(queries, k, page)
         except RetrieverFault:
-            if not await self._refresh():
+            if self._lent is lent:
+                await asyncio.shield(self._refresh())  # a caller that leaves does not end it for the others
+            if self._lent is lent:
                 raise
             return await self._search(queries, k, page)
 
@@ -106,12 +107,12 @@ class FollowingRetriever:
         """Have it found out in the background whether another index is there, unless that was done a moment ago."""
         if time.monotonic() - self._asked > ASK_EVERY_S:
             self._asked = time.monotonic()
-            self._spawn(self._refresh())
+            self._refresh()
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.gather(self._refreshing, return_exceptions=True)
         await self._lent.retriever.close()
 
     async def _search(self, queries: Sequence[str], k: int, page: int) -> list[list[Hit]]:
@@ -123,28 +124,30 @@ class FollowingRetriever:
             lent.users -= 1
             await lent.close_if_idle()
 
-    async def _refresh(self) -> bool:
-        """Change over if another index is there. Returns whether the one that is searched is another one by now."""
+    def _refresh(self) -> asyncio.Task[None]:
+        """One change-over for all callers: it opens an index in a thread, which nobody can end."""
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.ensure_future(self._change_over())
+        return self._refreshing
+
+    async def _change_over(self) -> None:
+        """Search another index from now on, if one is there."""
         before = self._lent
-        async with self._refreshing:
-            if self._lent is not before:  # somebody else has
-                return True
-            try:
-                opened = await asyncio.to_thread(self._open_another, before.stamp)
-            except Exception as e:
-                log.warning("%s: cannot be opened again, going on with what is open: %s", self._target, e)
-                return False
-            if opened is None:
-                return False
-            if opened.retriever.fingerprint == before.retriever.fingerprint:
-                before.stamp = opened.stamp  # built again, and the same
-                await opened.retriever.close()
-                return False
-            log.info("%s: searches the index %s from now on", self._target, opened.retriever.fingerprint)
-            self._before = self.hits, self.misses
-            self._lent, before.retired = opened, True
+        try:
+            opened = await asyncio.to_thread(self._open_another, before.stamp)
+        except Exception as e:
+            log.warning("%s: cannot be opened again, going on with what is open: %s", self._target, e)
+            return
+        if opened is None:
+            return
+        if opened.retriever.fingerprint == before.retriever.fingerprint:
+            before.stamp = opened.stamp  # built again, and the same
+            await opened.retriever.close()
+            return
+        log.info("%s: searches the index %s from now on", self._target, opened.retriever.fingerprint)
+        self._before = self.hits, self.misses
+        self._lent, before.retired = opened, True
         await before.close_if_idle()
-        return True
 
     def _open_another(self, stamp: Stamp | None) -> _Lent | None:
         """What is there, unless it is the folder with this stamp. It blocks."""
@@ -160,8 +163,3 @@ class FollowingRetriever:
         except OSError:  # of a server, or between two renames
             return None
         return manifest.st_ino, manifest.st_mtime_ns
-
-    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
