@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from dragoman.core.types import Passage
 from dragoman.retrieval import Hit, IndexParams, Retriever, build_index, open_retriever
 from dragoman.retrieval import following as module
 from dragoman.retrieval.following import FollowingRetriever
+from dragoman.retrieval.health import probe
 from dragoman.retrieval.manifest import Manifest
 
 
@@ -168,6 +170,19 @@ async def test_no_search_fails_while_a_server_changes_over(folder: Path, serve: 
         assert await found(retriever) == ["Arlen"]
         build(folder, "Arlen", "Brisa")
         await until_found(retriever, "Brisa", ["Brisa"])  # a fault of any of these searches would fail the test
+        await retriever.close()
+
+
+async def test_what_is_probed_alone_changes_over_with_its_server(folder: Path, serve: Callable) -> None:
+    with serve(FollowingRetriever(str(folder))) as url:
+        retriever = await asyncio.to_thread(FollowingRetriever, url)
+        build(folder, "Arlen", "Brisa")
+        async with asyncio.timeout(10):
+            while retriever.passage_count != 2:
+                with suppress(RetrieverFault):  # it is behind, for a moment
+                    await probe(retriever)
+                await asyncio.sleep(0.01)
+        await probe(retriever)
         await retriever.close()
 
 

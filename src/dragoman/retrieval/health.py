@@ -46,9 +46,14 @@ async def check_health(retriever: Retriever, corpus_sample: Sequence[Passage] | 
 async def probe(retriever: Retriever) -> None:
     """Search once, past a cache where there is one.
 
+    A retriever that follows its index is told to look after it: behind a server's address another one may be by now, which
+    refuses what knows the old one alone.
+
     Raises:
         RetrieverFault: it failed.
     """
+    if look := getattr(retriever, "look", None):
+        look()
     await getattr(retriever, "inner", retriever).search([NEUTRAL_QUERY], 1)
 
 
