@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from dragoman.core.errors import UserError
 from dragoman.rollout.record import Episode
 from dragoman.rollout.store import read_episodes
+from dragoman.serving import episodes as module
 from dragoman.serving.episodes import episode_writer
 
 MIB = 1 << 20
@@ -53,6 +55,22 @@ def test_a_full_file_is_put_aside_in_place_of_the_one_before(tmp_path: Path) -> 
     assert {path.name for path in tmp_path.iterdir()} == {"episodes.jsonl", "episodes.1.jsonl"}
     assert keys(tmp_path / "episodes.jsonl")[-1] == "6"
     assert all(path.stat().st_size <= most for path in tmp_path.iterdir())
+
+
+def test_episodes_are_kept_again_as_soon_as_they_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(path: Path) -> IO[bytes]:
+        return Path("/dev/full").open("ab")
+
+    path, disks = tmp_path / "episodes.jsonl", iter([full, full, module._open])
+    monkeypatch.setattr(module, "_open", lambda path: next(disks)(path))
+    with episode_writer(tmp_path, MIB) as keep:
+        for key in ("lost", "lost too", "kept", "kept too"):
+            keep(episode(key))
+    assert keys(path) == ["kept", "kept too"]
+    (said,) = caplog.messages
+    assert said == f"{path}: cannot write (No space left on device); episodes are not kept until that is mended"
 
 
 def test_a_second_server_on_one_folder_is_refused(tmp_path: Path) -> None:

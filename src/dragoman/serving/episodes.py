@@ -72,7 +72,7 @@ def _write_all(path: Path, file: IO[bytes], waiting: queue.Queue[Episode | None]
     while (episode := waiting.get()) is not None:
         line = (files.dumps(episode.model_dump(mode="json")) + "\n").encode(errors="replace")
         try:
-            if file.tell() and file.tell() + len(line) > most_bytes:
+            if not file.closed and file.tell() and file.tell() + len(line) > most_bytes:
                 file.close()
                 path.replace(path.with_name("episodes.1.jsonl"))
             if file.closed:
