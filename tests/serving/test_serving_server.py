@@ -332,6 +332,10 @@ async def test_when_the_proxy_fails_standard_rag_answers_and_says_so(said, reaso
     assert body["dragoman"]["citations"] == standard["dragoman"]["citations"]
     assert standard["dragoman"]["degraded"] is None
     assert f'dragoman_degradations_total{{model="c3po",reason="{reason}"}} 1.0' in metrics
+    trace = body["dragoman"]["trace_id"]
+    failed, answered, _ = parts.episodes  # each under a key and a name of its own
+    assert (failed.key, failed.system, failed.trajectories[0].stop) == (f"{trace}/c3po", "c3po", reason)
+    assert (answered.key, answered.system, answered.trajectories[0].answer) == (trace, "standard", "Port Salt")
 
 
 async def test_a_bug_is_500_with_the_trace_id_and_nothing_else(caplog):

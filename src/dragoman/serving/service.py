@@ -21,7 +21,7 @@ from dragoman.serving.gate import Gate
 from dragoman.serving.guard import FencedSystem, PlainRetriever, plain
 from dragoman.serving.health import Part, WatchedEngine, WatchedRetriever
 from dragoman.serving.metrics import Metrics, phase_of
-from dragoman.serving.models import Model, Models, Opened
+from dragoman.serving.models import STANDARD, Model, Models, Opened
 from dragoman.serving.settings import ServeParams
 from dragoman.systems.base import StopReason
 
@@ -149,11 +149,11 @@ class Service:
         if model.opened is None:
             degraded = "unavailable"
         elif not model.opened.system.roles:
-            result = await self._run_system(request, model.opened, question)
+            result = await self._run_system(request, model.opened, question, request.model)
         else:
             try:
                 async with asyncio.timeout_at(patience):
-                    result = await self._run_system(request, model.opened, question)
+                    result = await self._run_system(request, model.opened, question, request.model)
             except TimeoutError:
                 degraded = "slow"
             else:
@@ -163,7 +163,7 @@ class Service:
                     )  # its error may quote the user
                     degraded, result = str(result.stop), None
         if result is None:
-            result = await self._run_system(request, self.models.fallback, question)
+            result = await self._run_system(request, self.models.fallback, question, STANDARD)
         if result.stop is StopReason.PROMPT_TOO_LONG:
             raise self._too_long
         if not _is_served(result.stop):
@@ -185,8 +185,8 @@ class Service:
             self._observe(request, call)
         return question
 
-    async def _run_system(self, request: ServedRequest, opened: Opened, question: str) -> _SystemResult:
-        """Let a system answer.
+    async def _run_system(self, request: ServedRequest, opened: Opened, question: str, name: str) -> _SystemResult:
+        """Let a system answer. The episode that is the answer has the request's key; of one that is none, its name follows.
 
         Raises:
             ApiError: 503, when it was not the system that failed but the LLM or the retriever.
@@ -202,9 +202,10 @@ class Service:
             backends,
             observe=lambda step: self._observe(request, step),
         )
-        episode = await tree.grow(key=request.trace_id, system_name=request.model)
-        self.keep(episode)
+        episode = await tree.grow(key=request.trace_id, system_name=name)
         (end,) = episode.trajectories
+        failed = {} if _is_served(end.stop) else {"key": f"{request.trace_id}/{name}"}
+        self.keep(episode.model_copy(update=failed))
         if llm.failed and end.stop is StopReason.ENGINE_FAULT:
             raise self._llm_unavailable(request, end.error)
         if end.stop is StopReason.RETRIEVER_FAULT:
