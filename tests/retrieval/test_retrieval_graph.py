@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from dragoman.core.errors import UserError
+from dragoman.core.types import Passage
 from dragoman.corpus.triple_passages import about, triple_passages
 from dragoman.retrieval import IndexParams, Retriever, build_index, open_retriever
-from dragoman.retrieval.methods.graph import open_index
+from dragoman.retrieval.methods.graph import GraphRetriever, open_index
 
 TRIPLES = [
     ("Guinea", "capital", "Conakry"),
@@ -71,6 +72,26 @@ async def test_a_query_about_an_entity_finds_its_triples_alone_those_first_that_
     ]
     assert await found(atlas, query, 9) == of_it
     assert await found(atlas, query, 2) + await found(atlas, query, 2, page=1) == of_it
+
+
+async def test_of_an_entity_with_many_triples_no_more_are_read_than_are_found(
+    atlas: GraphRetriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+
+    class Counting:
+        def __getitem__(self, row: int) -> Passage:
+            read.append(row)
+            return triples[row]
+
+    triples = atlas._triples
+    monkeypatch.setattr(atlas, "_triples", Counting())
+    for query in (about("Guinea", "country"), "Which towns are in Guinea?"):
+        first = await found(atlas, query, 3)
+        assert len(read) == 3
+        read.clear()
+        assert (await found(atlas, query, 32))[:3] == first and len(read) == 32
+        read.clear()
 
 
 async def test_what_an_entity_heads_comes_before_what_ends_in_it(atlas: Retriever) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 
 from dragoman.core.types import Passage
@@ -55,7 +55,9 @@ class GraphRetriever:
         self._search, self._triples = search, triples
         self._headed: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
         self._ended: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+        self._row: dict[str, int] = {}
         for row, passage in enumerate(triples):
+            self._row[passage.id] = row
             for rows, end in zip((self._headed, self._ended), ends(passage), strict=False):
                 if name := _words(end):
                     rows[name].append(row)
@@ -85,20 +87,16 @@ class GraphRetriever:
         """The first `most` that are found, where `hits` are those of the search."""
         entity, alone, _ = query.partition(SEPARATOR)
         names = [_words(entity)] if alone else self._named(query)
-        ranks = {hit.passage.id: rank for rank, hit in enumerate(hits)}
+        ranks = {self._row[hit.passage.id]: rank for rank, hit in enumerate(hits)}
         lists = [
-            [passage for rows in (self._headed, self._ended) for passage in self._ranked(rows.get(name, ()), ranks)]
+            [row for rows in (self._headed, self._ended) for row in _ranked(rows.get(name, ()), ranks)]
             for name in names
         ]
-        turns = {passage.id: passage for passage in chain.from_iterable(zip_longest(*lists)) if passage is not None}
+        turns = dict.fromkeys(row for row in chain.from_iterable(zip_longest(*lists)) if row is not None)
         top = max((hit.score for hit in hits), default=0.0) + 1
-        named = [Hit(passage, top) for passage in turns.values()]
-        others = [] if alone else [hit for hit in hits if hit.passage.id not in turns]
+        named = [Hit(self._triples[row], top) for row in islice(turns, most)]  # an entity may have very many
+        others = [] if alone else [hit for hit in hits if self._row[hit.passage.id] not in turns]
         return [*named, *others][:most]
-
-    def _ranked(self, rows: Sequence[int], ranks: dict[str, int]) -> list[Passage]:
-        """In the order of the search, and then in that of the corpus."""
-        return sorted((self._triples[row] for row in rows), key=lambda passage: ranks.get(passage.id, len(ranks)))
 
     def _named(self, query: str) -> list[tuple[str, ...]]:
         """The names of the entities in a query, in its order and each once."""
@@ -112,6 +110,11 @@ class GraphRetriever:
                 names[words[start:stop]] = None
             start = stop or start + 1
         return list(names)
+
+
+def _ranked(rows: Sequence[int], ranks: dict[int, int]) -> list[int]:
+    """In the order of the search, and then in that of the corpus."""
+    return sorted(rows, key=lambda row: ranks.get(row, len(ranks)))
 
 
 def _words(text: str) -> tuple[str, ...]:
