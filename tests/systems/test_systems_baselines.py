@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from dragoman.rollout.record import Trajectory
 from dragoman.rollout.tree import Tree
 from dragoman.systems import baseline_names, build
 from dragoman.systems.base import StopReason
-from dragoman.systems.baselines import interleaved, items, rerank, verdict
+from dragoman.systems.baselines import aside, interleaved, items, rerank, verdict
 from dragoman.systems.baselines.ircot import first_sentence
 
 PASSAGES = [
@@ -112,6 +114,21 @@ async def test_rewrite_without_a_query_searches_for_the_question():
     assert ran.retriever.queries == [QUESTION.question] and trajectory.stop is StopReason.UNREADABLE_REPLY
 
 
+async def test_models_compute_aside_one_at_a_time_and_questions_go_on():
+    go_on, done = threading.Event(), list[str]()
+
+    def slow() -> None:
+        assert go_on.wait(5)
+        done.append("slow")
+
+    both = asyncio.gather(aside(slow), aside(done.append, "quick"))
+    await asyncio.sleep(0.05)
+    assert not done
+    go_on.set()
+    await both
+    assert done == ["slow", "quick"]
+
+
 # rerank
 
 
@@ -133,6 +150,7 @@ async def test_rerank_by_a_cross_encoder_asks_the_llm_for_the_answer_alone(monke
     class ByLength:
         def predict(self, pairs: list[tuple[str, str]], **_: Any) -> list[float]:
             assert {question for question, _ in pairs} == {QUESTION.question}
+            assert threading.current_thread() is not threading.main_thread()  # where all questions wait
             return [float(len(text)) for _, text in pairs]
 
     monkeypatch.setattr(rerank, "load_cross_encoder", {"mine": ByLength()}.get)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -178,18 +179,20 @@ ANGLES = {"a": 0, "b": 10, "c": 20, "x": 80, "y": 90, "z": 100, "like a": 5, "li
 
 @pytest.mark.parametrize(("asked", "passages"), [("like a", ["bhutan"]), ("like z", [])])
 async def test_skr_searches_where_that_has_helped_with_the_nearest_questions(asked, passages, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        skr,
-        "embed",
-        lambda encoder, questions: np.array(
-            [[np.cos(np.radians(a := ANGLES[q])), np.sin(np.radians(a))] for q in questions]
-        ),
-    )
+    embedded: list[tuple[tuple[str, ...], bool]] = []
+
+    def embed(encoder: str, questions: tuple[str, ...]) -> np.ndarray:
+        embedded.append((questions, threading.current_thread() is threading.main_thread()))
+        return np.array([[np.cos(np.radians(a := ANGLES[q])), np.sin(np.radians(a))] for q in questions])
+
+    monkeypatch.setattr(skr, "embed", embed)
     helped, harmed = (scored(q, 0, 1) for q in "abc"), (scored(q, 1, 0) for q in "xyz")
     rows = [row for of in (*helped, *harmed, scored("tie", 1, 1)) for row in of]
     system = build("skr", {"training": write(tmp_path / "p.jsonl", *rows), "neighbours": 3, "k": 1}).prepared()
     trajectory, _, queries = await run(system, lambda prompt: "x", Question("q", asked))
     assert trajectory.passages == passages and len(queries) == len(passages)
+    # a run embeds its own question alone, and not in the thread where all questions wait
+    assert embedded == [(tuple("abcxyz"), True), ((asked,), False)]
 
 
 def test_skr_without_a_question_that_tells_the_two_apart_says_so(tmp_path):

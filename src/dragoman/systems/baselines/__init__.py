@@ -6,13 +6,15 @@ Each file is one system, and `iter_retgen.py` is the one called `iter-retgen`. A
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from dragoman.core.errors import UserError
 from dragoman.core.hashing import sha256_of
@@ -22,6 +24,9 @@ from dragoman.systems.base import Ask, Context, Outcome, StopReason, System
 from dragoman.systems.checks import check_at_least_one
 from dragoman.systems.prompts import Messages, load, number
 
+T = TypeVar("T")
+
+_ASIDE = ThreadPoolExecutor(max_workers=1, thread_name_prefix="baseline")
 _BULLET = re.compile(  # but neither the J. of a name nor the 3 of 3.5
     r"^\s*(?:[-*•]\s*|\(?(?:\d{1,2}[.):]|[a-z]\))(?=\s)|(?:query|answer|candidate)\s*\d*\s*:)\s*", re.IGNORECASE
 )
@@ -91,6 +96,14 @@ class Taught(Baseline):
             UserError: the file says something else, or the system's class does not say how to read it.
         """
         raise UserError(f"{type(self).__module__}.{type(self).__name__}: a taught baseline needs a property `learnt`")
+
+
+async def aside(work: Callable[..., T], *arguments: Any) -> T:
+    """What a model in this process computes, while other questions go on.
+
+    One thread does it for all: fast tokenizers fail with "Already borrowed" when two meet in one.
+    """
+    return await asyncio.get_running_loop().run_in_executor(_ASIDE, partial(work, *arguments))
 
 
 def asking(name: str, max_tokens: int, *, stop: tuple[str, ...] = ()) -> Ask:

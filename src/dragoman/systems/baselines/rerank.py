@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
 from dragoman.systems.base import Context, Outcome, StopReason
-from dragoman.systems.baselines import Baseline, asking, verdict
+from dragoman.systems.baselines import Baseline, aside, asking, verdict
 from dragoman.systems.prompts import one_line
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Rerank(Baseline):
         """One for each passage, the higher the better, and whether all that the LLM said could be read."""
         if self.cross_encoder:
             texts = [one_line(passage, self.passage_words) for passage in found]
-            return cross_scores(self.cross_encoder, question, texts), StopReason.ANSWERED
+            return await aside(cross_scores, self.cross_encoder, question, texts), StopReason.ANSWERED
         judges = {str(i): partial(self._helps, question, passage) for i, passage in enumerate(found)}
         said = list((await ctx.parallel(judges)).values())
         return [float(word == "yes") for word in said], (

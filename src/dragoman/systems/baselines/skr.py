@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
 from dragoman.retrieval.methods.dense import BUNDLED_ENCODER, SCORE_DIGITS, load_encoder
 from dragoman.systems.base import Context, Outcome
-from dragoman.systems.baselines import Taught
+from dragoman.systems.baselines import Taught, aside
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,15 +38,22 @@ class SKR(Taught):
     )
 
     async def run(self, question: Question, ctx: Context) -> Outcome:
-        search = needs_search(self._nearest(question.question), list(self.learnt.values()))
+        (vector,) = await aside(embed, self.encoder, (question.question,))
+        search = needs_search(self._nearest(vector), list(self.learnt.values()))
         found = await ctx.retrieve(question.question, k=self.k) if search else []
         return await self.answer(ctx, question, found)
 
-    def _nearest(self, question: str) -> list[int]:
-        """The labels of the training questions that are nearest."""
+    def prepared(self) -> Self:
+        """See `Taught.prepared`. The training questions are embedded here, at some 10 ms each."""
+        ready = super().prepared()
+        _ = ready._vectors
+        return ready
+
+    def _nearest(self, vector: np.ndarray) -> list[int]:
+        """The labels of the training questions that are nearest to one, by its vector."""
         import numpy as np
 
-        cosines = np.round(self._vectors @ embed(self.encoder, (question,))[0], SCORE_DIGITS)
+        cosines = np.round(self._vectors @ vector, SCORE_DIGITS)
         labels = list(self.learnt.values())
         return [labels[i] for i in np.argsort(-cosines, kind="stable")[: self.neighbours]]
 
@@ -93,6 +100,7 @@ def needs_search(nearest: Sequence[int], labels: Sequence[int]) -> bool:
     return near > 0 and near >= threshold
 
 
+@lru_cache(maxsize=4)  # a system is prepared when its settings are checked, and when it is opened
 def embed(encoder: str, questions: tuple[str, ...]) -> np.ndarray:
     """Unit vectors, [questions, dimensions]. The encoder runs in this process, at some 10 ms a question."""
     import numpy as np
