@@ -56,7 +56,11 @@ class PlainRetriever:
     """
 
     def __init__(self, inner: Retriever, marks: Collection[str] = ()) -> None:
-        self.inner, self.fingerprint, self.marks = inner, inner.fingerprint, marks
+        self.inner, self.marks = inner, marks
+
+    @property
+    def fingerprint(self) -> str:
+        return self.inner.fingerprint
 
     async def search(self, queries: Sequence[str], k: int, page: int = 0) -> list[list[Hit]]:
         found = await self.inner.search(queries, k, page)

@@ -103,8 +103,12 @@ class WatchedEngine:
     """The LLM's engine in the hands of one request. Remembers whether it failed: a trajectory does not say which engine did."""
 
     def __init__(self, inner: Engine, part: Part) -> None:
-        self.inner, self.fingerprint, self._part = inner, inner.fingerprint, part
+        self.inner, self._part = inner, part
         self.failed = False
+
+    @property
+    def fingerprint(self) -> str:
+        return self.inner.fingerprint
 
     async def generate(self, requests: Sequence[Request]) -> list[Result]:
         try:
@@ -127,7 +131,11 @@ class WatchedRetriever:
     """A retriever whose searches show whether it works."""
 
     def __init__(self, inner: Retriever, part: Part) -> None:
-        self.inner, self.fingerprint, self._part = inner, inner.fingerprint, part
+        self.inner, self._part = inner, part
+
+    @property
+    def fingerprint(self) -> str:
+        return self.inner.fingerprint
 
     async def search(self, queries: Sequence[str], k: int, page: int = 0) -> list[list[Hit]]:
         with self._part.call():
