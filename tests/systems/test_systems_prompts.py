@@ -10,7 +10,7 @@ from dragoman.core.types import Passage, Question
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.tree import Tree
 from dragoman.systems import build
-from dragoman.systems.prompts import Prompt, load, number, one_line
+from dragoman.systems.prompts import Prompt, Quoting, load, number, one_line
 
 FOLDERS = [Path(m.__file__).parent for m in (dragoman.systems, dragoman.rewards)]
 FILES = sorted(p for folder in FOLDERS for p in folder.rglob("prompts/*.txt"))
@@ -53,6 +53,15 @@ def test_a_reply_that_has_begun_is_the_last_message_and_an_empty_one_is_none():
     assert prompt.slots == {"q", "begun"}
     assert prompt.messages({"q": "1?", "begun": "one"}) == (("user", "1?"), ("assistant", "one"))
     assert prompt.messages({"q": "1?", "begun": ""}) == (("user", "1?"),)
+
+
+def test_a_text_that_quotes_knows_where_also_as_an_earlier_turn():
+    prompt = Prompt("p", "{q}", "See {a}, {q} and {b}{a}.")
+    messages = prompt.messages({"a": "{b}", "b": "", "q": "?"}, quotes=("a", "b"))
+    assert messages == (("system", "?"), ("user", "See {b}, ? and {b}."))
+    asked = Prompt("p", "", "{q}").messages({"q": "{b}"}, history=messages, quotes=("a",))
+    marked = [text.marked("<{}>".format) if isinstance(text, Quoting) else text for _, text in asked]
+    assert marked == ["?", "See <{b}>, ? and <><{b}>.", "{b}"]
 
 
 def test_braces_in_data_are_not_filled_again():

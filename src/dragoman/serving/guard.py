@@ -2,8 +2,8 @@
 
 Three things see to that. A role of the proxy can only say what its grammar holds, whatever it has read. Control tokens of
 chat templates are broken up before any model sees them, since a tokenizer would take `<|im_end|>` in a passage for the
-end of the message. And in the LLM's answer prompt the passages stand between marks that they cannot contain, under an
-instruction not to follow theirs.
+end of the message. And in the LLM's prompts passages stand between marks that they cannot contain, under an instruction not
+to follow theirs. What holds passages there, its `Ask` says.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from dragoman.core.types import Passage, Question
 from dragoman.retrieval.base import Hit, Retriever
 from dragoman.systems.base import Action, Ask, Context, Outcome, Role, System
-from dragoman.systems.prompts import Messages, load
+from dragoman.systems.prompts import Messages, Prompt, Quoting, load
 
 T = TypeVar("T")
 
@@ -99,8 +99,7 @@ class _FencedContext:
         return (await self.ask_all(ask, history=history, **state))[0]
 
     async def ask_all(self, ask: Ask, *, history: Messages = (), **state: Any) -> tuple[str, ...]:
-        marked = fenced(ask) if "passages" in ask.prompt.slots else ask
-        return await self._ctx.ask_all(marked, history=history, **state)
+        return await self._ctx.ask_all(fenced(ask), history=history, **state)
 
     async def retrieve(self, query: str, *, k: int, page: int = 0) -> list[Passage]:
         return await self._ctx.retrieve(query, k=k, page=page)
@@ -113,13 +112,26 @@ class _FencedContext:
 
 
 def fenced(ask: Ask) -> Ask:
-    """The ask with its passages between marks, and with the rule that goes with them before its own instructions."""
-    fence = load("dragoman.serving", "fence")
-    rule, marked = (part.replace("{mark}", _MARK) for part in (fence.system, fence.user))
+    """The ask with a fence around the passages of its messages, those of the dialogue that it goes on with too."""
+    return replace(ask, prompt=_FencedPrompt(**vars(ask.prompt)))
 
-    def view(**state: Any) -> dict[str, Any]:
-        shown = ask.view(**state)
-        return shown | {"passages": marked.replace("{passages}", str(shown["passages"]))}
 
-    system = "\n".join(filter(None, [rule, ask.prompt.system]))
-    return replace(ask, prompt=replace(ask.prompt, system=system), view=view)
+class _FencedPrompt(Prompt):
+    """A prompt whose messages have passages between marks, under the rule that goes with them before all instructions."""
+
+    def messages(
+        self, state: dict[str, Any], *, shots: int = 0, history: Messages = (), quotes: Collection[str] = ()
+    ) -> Messages:
+        plainly = super().messages(state, shots=shots, history=history, quotes=quotes)
+        if not any(isinstance(text, Quoting) for _, text in plainly):
+            return plainly
+        fence = load("dragoman.serving", "fence")
+        rule, marks = (part.replace("{mark}", _MARK) for part in (fence.system, fence.user))
+
+        def marked(passages: str) -> str:
+            return marks.replace("{passages}", passages)
+
+        shown = [(role, text.marked(marked) if isinstance(text, Quoting) else text) for role, text in plainly]
+        if shown[0][0] == "system":
+            return (("system", f"{rule}\n{shown[0][1]}"), *shown[1:])
+        return (("system", rule), *shown)

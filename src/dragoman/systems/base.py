@@ -149,13 +149,15 @@ class Ask:
     """Another seed draws other texts, in the same rollout for the same question."""
     final: bool = False
     """What it says is the trajectory's answer. A rollout that wants decisions alone leaves it out, and gets an empty text."""
+    quotes: frozenset[str] = frozenset({"passages"})
+    """The slots that hold passages, where the prompt has them: the endpoint sets these between marks."""
 
     def __post_init__(self) -> None:
         if self.n < 1 or self.temperature < 0 or (self.n > 1 and self.temperature == 0):
             raise ValueError(f"ask {self.name!r}: cannot draw {self.n} texts at temperature {self.temperature}")
 
     def messages(self, state: dict[str, Any], history: Messages = ()) -> Messages:
-        return self.prompt.messages(self.view(**state), history=history)
+        return self.prompt.messages(self.view(**state), history=history, quotes=self.quotes)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -22,6 +22,21 @@ TITLE_WORDS = 40
 """Far more than any title has."""
 _SLOT = re.compile(r"\{(\w+)\}")
 _ORDERS = (["user"], ["system", "user"], ["user", "assistant"], ["system", "user", "assistant"])
+
+
+class Quoting(str):
+    """A text that quotes passages, and knows where. Whoever shows it to a model may still set them apart."""
+
+    quoted: tuple[slice, ...] = ()
+
+    def marked(self, mark: Callable[[str], str]) -> str:
+        """The text with each quotation as `mark` makes it."""
+        parts: list[str] = []
+        end = 0
+        for quotation in self.quoted:
+            parts += [self[end : quotation.start], mark(self[quotation])]
+            end = quotation.stop
+        return "".join([*parts, self[end:]])
 
 
 @dataclass(frozen=True)
@@ -42,15 +57,20 @@ class Prompt:
     def slots(self) -> frozenset[str]:
         return frozenset(_SLOT.findall(self.system + self.user + self.assistant))
 
-    def messages(self, state: dict[str, Any], *, shots: int = 0, history: Messages = ()) -> Messages:
-        """The chat messages for `state`: system, `shots` examples, earlier turns, the user's message, what the reply begins with."""
+    def messages(
+        self, state: dict[str, Any], *, shots: int = 0, history: Messages = (), quotes: Collection[str] = ()
+    ) -> Messages:
+        """The chat messages for `state`: system, `shots` examples, earlier turns, the user's message, what the reply begins with.
+
+        A message with a slot of `quotes` is `Quoting`, also where it comes back as an earlier turn.
+        """
         turns: list[tuple[str, str]] = []
         if self.system:
-            turns.append(("system", _fill(self.system, state)))
+            turns.append(("system", _fill(self.system, state, quotes)))
         for example in self.examples[:shots]:
             turns += [("user", _fill(self.user, state | example)), ("assistant", example["output"])]
-        begun = _fill(self.assistant, state)
-        return (*turns, *history, ("user", _fill(self.user, state)), *([("assistant", begun)] if begun else []))
+        begun = _fill(self.assistant, state, quotes)
+        return (*turns, *history, ("user", _fill(self.user, state, quotes)), *([("assistant", begun)] if begun else []))
 
 
 @cache
@@ -81,12 +101,21 @@ def one_line(passage: Passage, max_words: int) -> str:
     return f"{clip(passage.title, TITLE_WORDS)}: {text}" if passage.title else text
 
 
-def _fill(template: str, state: dict[str, Any]) -> str:
+def _fill(template: str, state: dict[str, Any], quotes: Collection[str] = ()) -> str:
     # One pass: braces inside a passage or a question are data, and are not filled again.
-    def value(match: re.Match[str]) -> str:
-        try:
-            return str(state[match[1]])
-        except KeyError:
-            raise KeyError(f"the prompt has a slot {{{match[1]}}}, the state has {sorted(state)}") from None
-
-    return _SLOT.sub(value, template)
+    text = ""
+    quoted: list[slice] = []
+    for place, piece in enumerate(_SLOT.split(template)):  # text, slot, text, slot, ..., text
+        value = piece
+        if place % 2:
+            if piece not in state:
+                raise KeyError(f"the prompt has a slot {{{piece}}}, the state has {sorted(state)}")
+            value = str(state[piece])
+            if piece in quotes:
+                quoted.append(slice(len(text), len(text) + len(value)))
+        text += value
+    if not quoted:
+        return text
+    quoting = Quoting(text)
+    quoting.quoted = tuple(quoted)
+    return quoting

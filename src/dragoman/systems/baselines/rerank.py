@@ -7,7 +7,7 @@ for each passage whether it helps, as in the relevance generation of Liang et al
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Self
 
@@ -47,7 +47,8 @@ class Rerank(Baseline):
 
     async def _helps(self, question: str, passage: Passage, ctx: Context) -> str:
         text = one_line(passage, self.passage_words)
-        return verdict(await ctx.ask(asking("rerank", 4), question=question, passage=text), "yes", "no")
+        ask = replace(asking("rerank", 4), quotes=frozenset({"passage"}))
+        return verdict(await ctx.ask(ask, question=question, passage=text), "yes", "no")
 
     def prepared(self) -> Self:
         if self.cross_encoder:

@@ -48,4 +48,5 @@ def _guided(settings: Settings) -> Ask:
             "important": call.important or "(none)",
         },
         max_tokens=settings.answer_tokens,
+        quotes=frozenset({"information"}),
     )
