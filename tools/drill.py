@@ -47,6 +47,11 @@ SECONDS = 1.0
 """How long the LLM takes for an answer."""
 LONGEST = 6000
 """Characters of a prompt that it can read."""
+DEADLINE = 4.0
+"""Of the endpoint, in seconds."""
+BODY = 2.0
+"""How long it waits for a body."""
+TOWN = "What is the river of towna?"
 PATIENCE = 600.0
 """Seconds that anything may take before the drill is given up; on a free machine a fraction of that."""
 
@@ -60,7 +65,7 @@ class Drill:
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder, self.stack = folder, stack
-        self.llm_port = free_port()
+        self.llm_port, self.prefect_port, self.mlflow_port = free_port(), free_port(), free_port()
         (folder / "conf").mkdir()
         (folder / "conf" / "cpu.yaml").write_text("{}")
         llm = {"engine": "openai", "model": "m", "urls": [f"http://{HOST}:{self.llm_port}/v1"], "structured": "none",
@@ -131,6 +136,27 @@ class Drill:
         until(lambda: answers(f"http://{HOST}:{port}/health"), "MLflow answers")
         return process
 
+    def services(self) -> tuple[str, str, dict[str, str]]:
+        """Prefect, MLflow and a worker, until the drill is over.
+
+        Returns Prefect's URL, MLflow's, and the header with which Prefect lets a client in.
+        """
+        shutil.copytree(ROOT / "flows", self.folder / "flows")
+        shutil.copy(ROOT / "prefect.yaml", self.folder)
+        self.stack.callback(lambda: self._services("down").wait(PATIENCE))
+        self.up()
+        login = base64.b64encode((self.folder / ".services" / "prefect.login").read_bytes()).decode()
+        urls = f"http://{HOST}:{self.prefect_port}", f"http://{HOST}:{self.mlflow_port}"
+        return *urls, {"Authorization": f"Basic {login}"}
+
+    def up(self) -> None:
+        """Start those of the services that are not there."""
+        ports = ("--prefect-port", str(self.prefect_port), "--mlflow-port", str(self.mlflow_port))
+        self.ended(self._services("up", *ports))
+
+    def _services(self, action: str, *options: str) -> subprocess.Popen[str]:
+        return self.start(sys.executable, ROOT / "tools/services.py", action, "--project", str(self.folder), *options)
+
     @property
     def answered(self) -> Counter[str]:
         """The prompts that the LLM has answered, and how often."""
@@ -149,20 +175,47 @@ class Drill:
         return int(metrics["systems"]["standard"]["failed"])
 
 
+class Endpoint:
+    """An endpoint of a drill's project.
+
+    Args:
+        options: of `dragoman serve`.
+        settings: of section `serve`.
+    """
+
+    def __init__(self, drill: Drill, *options: str, **settings: Any) -> None:
+        self.drill, self.port = drill, free_port()
+        self.url = f"http://{HOST}:{self.port}"
+        drill.configure(serve={"deadline_s": DEADLINE, "body_s": BODY, **settings})
+        self.start(*options)
+
+    def start(self, *options: str) -> None:
+        """Start it, or start it again where it has died."""
+        self.process = self.drill.dragoman("serve", "--port", str(self.port), *options)
+        until(lambda: answers(f"{self.url}/readyz"), "the endpoint is ready")
+
+    def ask(self, question: str = TOWN) -> dict[str, Any]:
+        """The answer. An error of the server is raised."""
+        body = {"model": "standard", "messages": [{"role": "user", "content": question}]}
+        answer: dict[str, Any] = call(f"{self.url}/v1/chat/completions", body, tries=0)
+        return answer
+
+    def status(self, question: str = TOWN) -> int:
+        try:
+            self.ask(question)
+        except urllib.error.HTTPError as e:
+            return e.code
+        return 200
+
+    def cites(self, question: str) -> list[str]:
+        return [citation["id"] for citation in self.ask(question)["dragoman"]["citations"]]
+
+
 def worker(drill: Drill) -> str:
     """A flow runs; its worker dies. The run is a process of its own and goes on; the next worker takes the next run."""
     drill.llm()
-    for name in ("flows", "prefect.yaml"):
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, drill.folder / name)
-    ports = ("--prefect-port", str(free_port()), "--mlflow-port", str(free_port()))
-    services = (sys.executable, ROOT / "tools" / "services.py")
-    project = ("--project", str(drill.folder))
-    drill.stack.callback(lambda: drill.start(*services, "down", *project).wait(PATIENCE))
-    drill.ended(drill.start(*services, "up", *project, *ports))
-    api = f"http://{HOST}:{ports[1]}/api"
-    login = (drill.folder / ".services" / "prefect.login").read_bytes()
-    headers = {"Authorization": f"Basic {base64.b64encode(login).decode()}", "Prefect-Csrf-Client": "drill"}
+    prefect, _, login = drill.services()
+    api, headers = f"{prefect}/api", {**login, "Prefect-Csrf-Client": "drill"}
     ask = partial(call, headers=headers)
     headers["Prefect-Csrf-Token"] = ask(f"{api}/csrf-token?client=drill")["token"]
     deployment = ask(f"{api}/deployments/name/rollout/rollout")["id"]
@@ -183,7 +236,7 @@ def worker(drill: Drill) -> str:
     os.kill(json.loads(record.read_text())["pid"], signal.SIGKILL)
     kind, why = end(run)
     must(kind == "COMPLETED" or bool(why), f"the run ended as {kind} without a reason")
-    drill.ended(drill.start(*services, "up", *project, *ports))
+    drill.up()
     again, why_again = end(begin())
     must(again == "COMPLETED", f"the next run ended as {again}: {why_again}")
     drill.nothing_was_asked_again()
@@ -235,35 +288,22 @@ def llm(drill: Drill) -> str:
 def api(drill: Drill) -> str:
     """A question is under way; the endpoint dies. Its client is told at once; what was answered is kept; it starts again."""
     drill.llm()
-    port = free_port()
-    url = f"http://{HOST}:{port}"
-
-    def serve() -> subprocess.Popen[str]:
-        process = drill.dragoman("serve", "--port", str(port))
-        until(lambda: answers(f"{url}/readyz"), "the endpoint is ready")
-        return process
-
-    def ask(town: str) -> str:
-        message = {"role": "user", "content": f"What is the river of {town}?"}
-        answer = call(f"{url}/v1/chat/completions", {"model": "standard", "messages": [message]})
-        return str(answer["choices"][0]["message"]["content"])
-
-    server = serve()
-    must(bool(ask("towna")), "no answer")
+    endpoint = Endpoint(drill)
+    must(endpoint.status() == 200, "no answer")
     killer = subprocess.Popen(
-        [sys.executable, "-c", f"import time, os; time.sleep({SECONDS / 3}); os.kill({server.pid}, 9)"]
+        [sys.executable, "-c", f"import time, os; time.sleep({SECONDS / 3}); os.kill({endpoint.process.pid}, 9)"]
     )
     started = time.monotonic()
     try:
-        ask("townb")
+        endpoint.ask("What is the river of townb?")
         raise Failed("a question was answered by a dead endpoint")
     except OSError:
         waited = time.monotonic() - started
     killer.wait()
     must(waited < SECONDS, f"the client had to wait {waited:.1f} s")
-    server.wait()
-    serve()
-    must(bool(ask("townb")), "no answer after the restart")
+    endpoint.process.wait()
+    endpoint.start()
+    must(endpoint.status("What is the river of townb?") == 200, "no answer after the restart")
     kept = [json.loads(line) for line in (drill.folder / "kept" / "episodes.jsonl").read_text().splitlines()]
     must(len(kept) == 2, f"{len(kept)} episodes are kept, not 2")
     return f"the client was told after {waited:.1f} s; it answers again, and what was answered before is kept"

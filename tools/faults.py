@@ -5,11 +5,9 @@ Each takes a `Drill`, a project of twelve questions with real servers, and says 
 
 from __future__ import annotations
 
-import base64
 import http.client
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,45 +17,24 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import psutil
 
-from tools.drill import HOST, PATIENCE, QUESTIONS, ROOT, SECONDS, Drill, call, free_port, must, until
+from tools.drill import (
+    BODY,
+    DEADLINE,
+    HOST,
+    QUESTIONS,
+    ROOT,
+    SECONDS,
+    TOWN,
+    Drill,
+    Endpoint,
+    free_port,
+    must,
+    until,
+)
 from tools.services import answers
-
-DEADLINE = 4.0
-"""Of the endpoint in these drills, in seconds."""
-BODY = 2.0
-"""How long it waits for a body."""
-TOWN = "What is the river of towna?"
-
-
-class Endpoint:
-    """An endpoint of a drill's project."""
-
-    def __init__(self, drill: Drill, **settings: Any) -> None:
-        self.port = free_port()
-        self.url = f"http://{HOST}:{self.port}"
-        drill.configure(serve={"deadline_s": DEADLINE, "body_s": BODY, **settings})
-        self.process = drill.dragoman("serve", "--dataset", "atlas", "--port", str(self.port))
-        until(lambda: answers(f"{self.url}/readyz"), "the endpoint is ready")
-
-    def ask(self, question: str = TOWN) -> dict[str, Any]:
-        """The answer. An error of the server is raised."""
-        body = {"model": "standard", "messages": [{"role": "user", "content": question}]}
-        answer: dict[str, Any] = call(f"{self.url}/v1/chat/completions", body, tries=0)
-        return answer
-
-    def status(self, question: str = TOWN) -> int:
-        try:
-            self.ask(question)
-        except urllib.error.HTTPError as e:
-            return e.code
-        return 200
-
-    def cites(self, question: str) -> list[str]:
-        return [citation["id"] for citation in self.ask(question)["dragoman"]["citations"]]
 
 
 def swap(drill: Drill) -> str:
@@ -99,11 +76,7 @@ def index(drill: Drill) -> str:
     port = free_port()
     drill.dragoman("serve-retriever", "--index", "data/index/atlas", "--port", str(port))
     until(lambda: answers(f"http://{HOST}:{port}/healthz"), "the retriever answers")
-    endpoint = Endpoint(drill)
-    endpoint.process.terminate()
-    endpoint.process.wait(PATIENCE)
-    endpoint.process = drill.dragoman("serve", "--index", f"http://{HOST}:{port}", "--port", str(endpoint.port))
-    until(lambda: answers(f"{endpoint.url}/readyz"), "the endpoint is ready")
+    endpoint = Endpoint(drill, "--index", f"http://{HOST}:{port}")
     question = "What is the river of newville?"
     must("newville" not in endpoint.cites(question), "the passage was there before")
     with (drill.folder / "data/atlas/corpus.jsonl").open("a") as corpus:
@@ -225,19 +198,11 @@ tracking.tag_version(MODEL, 1, {"content": "../../data/precious"})
 
 def login(drill: Drill) -> str:
     """A page in a browser, or another user, reaches Prefect and MLflow. Neither can start or write anything."""
-    for name in ("flows", "prefect.yaml"):
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, drill.folder / name)
-    ports = ("--prefect-port", str(free_port()), "--mlflow-port", str(free_port()))
-    services, project = (sys.executable, ROOT / "tools" / "services.py"), ("--project", str(drill.folder))
-    drill.stack.callback(lambda: drill.start(*services, "down", *project).wait(PATIENCE))
-    drill.ended(drill.start(*services, "up", *project, *ports))
-    flows = f"http://{HOST}:{ports[1]}/api/deployments/filter"
-    runs = f"http://{HOST}:{ports[3]}/api/2.0/mlflow/experiments/create"
-    credentials = base64.b64encode((drill.folder / ".services/prefect.login").read_bytes()).decode()
+    prefect, mlflow, credentials = drill.services()
+    flows, runs = f"{prefect}/api/deployments/filter", f"{mlflow}/api/2.0/mlflow/experiments/create"
     tried = {
         "Prefect, a stranger": _refusal(flows, {}),
-        "Prefect, a browser that is logged in": _refusal(flows, {"Authorization": f"Basic {credentials}"}),
+        "Prefect, a browser that is logged in": _refusal(flows, credentials),
         "MLflow, a browser": _refusal(runs, {}),
     }
     for who, (status, origin) in tried.items():
