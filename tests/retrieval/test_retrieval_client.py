@@ -181,3 +181,12 @@ def test_serves_one_event_loop_after_another(stub: Stub) -> None:
         return hit.passage.id
 
     assert [asyncio.run(search()) for _ in range(3)] == ["a"] * 3
+
+
+async def test_a_server_that_does_not_know_the_route_is_not_said_to_lack_passages(stub: Stub) -> None:
+    retriever = client(stub)
+    stub.script = [(404, {}, {"detail": "Not Found"}), (200, {}, {"missing": ["b"]})]
+    assert await retriever.missing(["a", "b"]) == []
+    assert await retriever.missing(["a", "b"]) == ["b"]
+    assert stub.requests == [{"ids": ["a", "b"]}] * 2
+    await retriever.close()

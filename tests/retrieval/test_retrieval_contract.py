@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
 from dragoman.retrieval import Retriever, check_health
+from dragoman.retrieval.base import missing
 
 QUERIES = ["glass market of Arlen", "Which town is known for salt?", "wool Jorvik", "harbour", "market"]
 
@@ -118,3 +120,13 @@ async def test_passes_the_health_check(retriever: Retriever, corpus: list[Passag
     stranger = Passage("stranger", "Unheard of", "Xylophones quarrel beneath quarantined zeppelins.")
     with pytest.raises(UserError, match=r"'stranger'.*build the index again"):
         await check_health(retriever, [corpus[0], stranger])
+
+
+async def test_says_which_passages_it_lacks(retriever: Retriever, corpus: list[Passage]) -> None:
+    known = [passage.id for passage in corpus]
+    assert await missing(retriever, ["nowhere", known[0], "", known[-1], "no\nwhere"]) == ["nowhere", "", "no\nwhere"]
+    assert await missing(retriever, known) == []
+
+
+async def test_of_a_retriever_that_cannot_say_nothing_is_missing(listed: Callable[..., Retriever]) -> None:
+    assert await missing(listed(["a"]), ["b"]) == []

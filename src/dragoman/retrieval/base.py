@@ -49,6 +49,24 @@ class PerQuestion(Protocol):
         ...
 
 
+@runtime_checkable
+class Lookup(Protocol):
+    """A retriever that can say which passages it has."""
+
+    async def missing(self, ids: Sequence[str]) -> list[str]:
+        """Those of `ids` that no passage has, in their order.
+
+        Raises:
+            RetrieverFault: the server failed, retries included.
+        """
+        ...
+
+
+async def missing(retriever: Retriever, ids: Sequence[str]) -> list[str]:
+    """The same of any retriever. One that cannot say is taken at its word: then none is missing."""
+    return await retriever.missing(ids) if isinstance(retriever, Lookup) else []
+
+
 def span(k: int, page: int) -> tuple[int, int]:
     """The ranks, from 0, that the `page`-th group of `k` passages covers: first, and one past the last.
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from dragoman.core.single_flight import SingleFlight
 from dragoman.core.types import Question
-from dragoman.retrieval.base import Hit, PerQuestion, Retriever, span, well_formed
+from dragoman.retrieval.base import Hit, PerQuestion, Retriever, missing, span, well_formed
 
 Key = tuple[str, int, int]  # query, k, page
 
@@ -45,6 +45,10 @@ class CachedRetriever:
         span(k, page)
         found = await asyncio.gather(*(self._one((well_formed(query), k, page)) for query in queries))
         return [list(hits) for hits in found]
+
+    async def missing(self, ids: Sequence[str]) -> list[str]:
+        """See `Lookup.missing`."""
+        return await missing(self.inner, ids)
 
     async def close(self) -> None:
         await self._flight.cancel()

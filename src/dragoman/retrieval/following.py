@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,6 +104,11 @@ class FollowingRetriever:
                 raise
             return await self._search(queries, k, page)
 
+    async def missing(self, ids: Sequence[str]) -> list[str]:
+        """See `Lookup.missing`. What is asked for is the index that is searched."""
+        async with self._borrowed() as retriever:
+            return await retriever.missing(ids)
+
     def look(self) -> None:
         """Have it found out in the background whether another index is there, unless that was done a moment ago."""
         if time.monotonic() - self._asked > ASK_EVERY_S:
@@ -116,10 +122,16 @@ class FollowingRetriever:
         await self._lent.retriever.close()
 
     async def _search(self, queries: Sequence[str], k: int, page: int) -> list[list[Hit]]:
+        async with self._borrowed() as retriever:
+            return await retriever.search(queries, k, page)
+
+    @asynccontextmanager
+    async def _borrowed(self) -> AsyncIterator[CachedRetriever]:
+        """The index that is searched now, open for as long as it is used."""
         lent = self._lent
         lent.users += 1
         try:
-            return await lent.retriever.search(queries, k, page)
+            yield lent.retriever
         finally:
             lent.users -= 1
             await lent.close_if_idle()

@@ -10,11 +10,16 @@ import hashlib
 import json
 import mmap
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
+
+if TYPE_CHECKING:
+    import numpy as np
 
 PASSAGES = "passages.jsonl"
 OFFSETS = "offsets.npy"
@@ -79,6 +84,27 @@ class PassageStore:
 
     def __iter__(self) -> Iterator[Passage]:
         return (self[row] for row in range(len(self)))
+
+    def missing(self, ids: Iterable[str]) -> list[str]:
+        """Those of `ids` that no passage has. The first call reads the whole file, and remembers 16 bytes a passage."""
+        import numpy as np
+
+        hashes, rows = self._by_id
+        absent = []
+        for id in ids:
+            first, last = np.searchsorted(hashes, hash(id), "left"), np.searchsorted(hashes, hash(id), "right")
+            if not any(self[int(row)].id == id for row in rows[first:last]):
+                absent.append(id)
+        return absent
+
+    @cached_property
+    def _by_id(self) -> tuple[np.ndarray, np.ndarray]:
+        """The hashes of all ids, sorted, and the row of each."""
+        import numpy as np
+
+        hashes = np.fromiter((hash(passage.id) for passage in self), dtype=np.int64, count=len(self))
+        order = np.argsort(hashes, kind="stable")
+        return hashes[order], order
 
     def close(self) -> None:
         self._lines.close()

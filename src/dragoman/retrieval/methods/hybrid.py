@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import Field
 
 from dragoman.core.types import Passage
-from dragoman.retrieval.base import Hit, Retriever, span
+from dragoman.retrieval.base import Hit, Retriever, missing, span
 from dragoman.retrieval.manifest import Manifest, building, digest
 from dragoman.retrieval.methods import Progress, bm25, dense
 from dragoman.retrieval.store import PassageStore
@@ -91,6 +91,10 @@ class HybridRetriever:
             depth *= 2
         found = await asyncio.gather(*(r.search(queries, depth) for r in self.retrievers))
         return [self._fuse(rankings, last)[first:] for rankings in zip(*found, strict=True)]
+
+    async def missing(self, ids: Sequence[str]) -> list[str]:
+        """See `Lookup.missing`."""
+        return await missing(self.retrievers[0], ids)
 
     async def close(self) -> None:
         for retriever in self.retrievers:

@@ -66,6 +66,10 @@ class IdealRetriever:
         """See `Retriever.search`. This finds all passages, for whoever has no question in mind."""
         return await self._search.search(queries, k, page)
 
+    async def missing(self, ids: Sequence[str]) -> list[str]:
+        """See `Lookup.missing`."""
+        return [id for id in ids if id not in self._rows]
+
     async def close(self) -> None:
         await self._search.close()
         self._passages.close()
