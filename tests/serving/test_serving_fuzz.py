@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import quote
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from serving_parts import QUESTION, Parts
+
+from dragoman.rollout.feedback import read_feedback
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
 ANYTHING = st.recursive(
@@ -90,3 +94,34 @@ def test_any_model_name(name: str):
 
     response = asyncio.run(send())
     assert response.status_code in (200, 404)
+
+
+FEEDBACK = st.fixed_dictionaries(
+    {},
+    optional={
+        "rating": st.sampled_from(["up", "down", "sideways"]) | ANYTHING,
+        "answer": TEXT | ANYTHING,
+        "passages": st.lists(st.sampled_from(["brisa", "salt", "atlantis", "\ud83d"]), max_size=3) | ANYTHING,
+        "comment": TEXT | ANYTHING,
+        "thumb": ANYTHING,
+    },
+)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(FEEDBACK, min_size=1, max_size=5))
+@example([{"answer": "\ud83d"}, {"comment": "\x00"}, {"passages": ["\ud83d"]}])
+def test_any_feedback_is_kept_or_refused_and_the_file_can_be_read(said: list[Any]):
+    async def send(folder: Path) -> list[Any]:
+        async with Parts(feedback=folder).client() as client:
+            asked = {"model": "direct", "messages": [{"role": "user", "content": QUESTION}]}
+            id = (await client.post("/v1/chat/completions", json=asked)).json()["id"]
+            headers = {"Content-Type": "application/json"}
+            rows = [json.dumps({"id": id, **row}).encode() for row in said]
+            return [await client.post("/v1/feedback", content=row, headers=headers) for row in rows]
+
+    with TemporaryDirectory() as folder:
+        responses = asyncio.run(send(Path(folder)))
+        kept = read_feedback(Path(folder))
+    assert {response.status_code for response in responses} <= {200, 400}, [r.text for r in responses]
+    assert len(kept) == any(response.status_code == 200 for response in responses)

@@ -27,6 +27,7 @@ from dragoman.engines.base import Engine, Request
 from dragoman.engines.openai import OpenAIEngine
 from dragoman.engines.settings import EngineParams
 from dragoman.registry.policy import publish
+from dragoman.rollout.feedback import read_feedback
 from dragoman.rollout.store import read_episodes
 from dragoman.serving.champion import StageChampion
 from dragoman.serving.run import open_service
@@ -156,8 +157,14 @@ async def test_a_service_out_of_settings(served, llm_server, tmp_path):
             state["seconds"] = 3
             late = await client.post("/v1/chat/completions", json=body)
             assert late.status_code == 504
+            said = {"id": answers[0]["id"], "rating": "up", "passages": ["brisa"]}
+            unknown = await client.post("/v1/feedback", json=said | {"passages": ["brisa", "atlantis"]})
+            assert unknown.status_code == 400 and "no passage atlantis" in unknown.text
+            assert (await client.post("/v1/feedback", json=said)).status_code == 200
     kept = read_episodes(tmp_path / "kept" / "episodes.jsonl")
     assert [e.key for e in kept] == [a["dragoman"]["trace_id"] for a in answers]
+    assert read_feedback(tmp_path / "kept")[kept[0].key].passages == ["brisa"]
+    assert kept[0].config["llm"] == kept[1].config["llm"] != "" and kept[0].asked_by is None
 
 
 async def test_an_abandoned_request_does_not_hold_the_engines_slot(llm_server):

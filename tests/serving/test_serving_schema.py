@@ -13,13 +13,13 @@ from serving_parts import Parts
 
 
 @pytest.fixture(scope="module")
-def api_schema() -> Iterator[schemathesis.BaseSchema]:
+def api_schema(tmp_path_factory: pytest.TempPathFactory) -> Iterator[schemathesis.BaseSchema]:
     """The schema of a server on a real socket, in a thread of its own."""
     ready, done = threading.Event(), threading.Event()
     url: list[str] = []
 
     async def serve() -> None:
-        async with Parts().server() as base:
+        async with Parts(feedback=tmp_path_factory.mktemp("kept")).server() as base:
             url.append(base.removesuffix("/v1"))
             ready.set()
             await asyncio.to_thread(done.wait)
@@ -45,4 +45,4 @@ def test_no_server_error(api_schema):
 
         check()
         asked.add(operation.path)
-    assert asked >= {"/v1/chat/completions", "/v1/models", "/healthz", "/readyz", "/metrics"}
+    assert asked >= {"/v1/chat/completions", "/v1/feedback", "/v1/models", "/healthz", "/readyz", "/metrics"}

@@ -82,5 +82,9 @@ class ListRetriever:
         )
         return scored[page * k : (page + 1) * k]
 
+    async def missing(self, ids: Sequence[str]) -> list[str]:
+        known = {passage.id for passage in self.passages}
+        return [id for id in ids if id not in known]
+
     async def close(self) -> None:
         pass

@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -20,6 +21,7 @@ from dragoman.retrieval.base import Hit
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.record import Episode
 from dragoman.runtime import split_name
+from dragoman.serving.feedback import FeedbackBook
 from dragoman.serving.metrics import Metrics
 from dragoman.serving.models import Models, Opened
 from dragoman.serving.server import create_app
@@ -111,6 +113,8 @@ class Parts:
     service: Service = field(init=False)
     episodes: list[Episode] = field(default_factory=list)
     poll_s: float = 0.01
+    feedback: Path | None = None
+    """The folder where feedback is kept; None takes none."""
 
     def open(self, name: str) -> Opened:
         system_name, policy = split_name(name)
@@ -130,9 +134,12 @@ class Parts:
         settings = ServeParams(**{"models": self.models, "deadline_s": 5, **self.settings})
         report = lambda outcome: metrics.swaps.labels(outcome).inc()  # noqa: E731
         async with Models(self.models, self.open, self.champion, poll_s=self.poll_s, report=report) as models:
-            self.service = Service(models, settings, metrics, keep=self.episodes.append)
+            book = FeedbackBook(self.feedback, 1 << 20) if self.feedback else None
+            self.service = Service(models, settings, metrics, keep=self.episodes.append, feedback=book)
             yield create_app(self.service, keys=self.keys)
             await self.service.close()
+            if book is not None:
+                book.close()
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[httpx.AsyncClient]:

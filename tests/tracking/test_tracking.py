@@ -9,6 +9,7 @@ from dragoman import tracking
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
 from dragoman.rollout.backends import Backends
+from dragoman.rollout.feedback import Feedback
 from dragoman.rollout.scheduler import roll_out
 from dragoman.rollout.store import EpisodeStore
 from dragoman.systems import build
@@ -127,3 +128,31 @@ def test_a_training_run_with_its_curves_and_trees(tmp_path):
 
 def test_a_score_that_is_an_expression_has_a_name_that_mlflow_takes():
     assert metric_name("0.8 * nuggets + 0.2 * judge(n=1).mean") == "0.8 _ nuggets _ 0.2 _ judge_n_1_.mean"
+
+
+async def test_feedback_is_shown_on_the_trace_of_its_episode_and_later_feedback_in_its_place(
+    tmp_path, empty_store, episodes
+):
+    import mlflow
+    from mlflow.entities import AssessmentSource
+
+    store = shutil.copytree(empty_store, tmp_path / "mlruns")
+    tracking.start(store)
+    first, other = (tracking.log_trace(episode, "c3po") for episode in episodes[:2])
+
+    def shown(trace_id: str) -> dict[str, object]:
+        found = mlflow.get_trace(trace_id, flush=True).info.assessments
+        assert {assessment.source.source_id for assessment in found} <= {"alice", "judge"}
+        return {a.name: (a.feedback or a.expectation).value for a in found}
+
+    key = episodes[0].key
+    down = Feedback(id=key, by="alice", rating="down", answer="y", passages=["p"], comment="no", at=0.0)
+    assert tracking.show_feedback(down, store) == 1
+    expected = {"rating": False, "expected_response": "y", "expected_passages": ["p"]}
+    assert shown(first) == expected and shown(other) == {}
+    (rating,) = (a for a in mlflow.get_trace(first).info.assessments if a.name == "rating")
+    assert rating.rationale == "no" and rating.source.source_type == "HUMAN"
+    mlflow.log_feedback(trace_id=first, name="rating", value=0.5, source=AssessmentSource("LLM_JUDGE", "judge"))
+    assert tracking.show_feedback(Feedback(id=key, by="alice", comment="hm", at=1.0), store) == 1
+    assert shown(first) == {"rating": 0.5, "comment": "hm"}, "what others say stays"
+    assert tracking.show_feedback(Feedback(id="unknown", rating="up", at=0.0), store) == 0

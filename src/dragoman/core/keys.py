@@ -38,6 +38,11 @@ class Keys:
         if not self._names:
             raise UserError(f"{path}: holds no key; `dragoman serve --new-key NAME` makes one")
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of whom there is a key."""
+        return tuple(name for name, _ in self._names)
+
     def owner(self, authorization: str) -> str | None:
         """The name behind an `Authorization` header; None when it holds no key of ours. Takes as long for any of them."""
         scheme, _, key = authorization.partition(" ")

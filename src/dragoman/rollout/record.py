@@ -126,6 +126,7 @@ class Episode(Record):
 
     schema_version: int = SCHEMA
     key: str
+    asked_by: str | None = None  # of a question that was served: the name of the API key, where one was asked for
     question: dict[str, Any]
     system: str
     config: dict[str, Any]

@@ -16,6 +16,8 @@ from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.rollout.record import SCHEMA, Episode
 
+EPISODES = "episodes.jsonl"
+
 
 class EpisodeStore:
     """The episodes of one folder. Open it with `with`; a second process that opens it is refused.
@@ -26,7 +28,7 @@ class EpisodeStore:
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
-        self.path = self.folder / "episodes.jsonl"
+        self.path = self.folder / EPISODES
         self._calls_path = self.folder / "calls.jsonl"
         self._calls: dict[str, dict[str, Any]] = defaultdict(dict)
         self._episodes: dict[str, Episode] = {}

@@ -45,6 +45,7 @@ class Metrics:
             ["kind"],
             registry=registry,
         )
+        self.feedback = Counter("dragoman_feedback", "Feedback taken, by its rating", ["rating"], registry=registry)
         self.swaps = Counter("dragoman_champion_changes", "Changes of the champion", ["outcome"], registry=registry)
 
     def watch(self, name: str, text: str, value: Callable[[], float]) -> None:

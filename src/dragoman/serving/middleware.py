@@ -49,7 +49,7 @@ class RequestMiddleware:
         owner: str | None = None
         try:
             headers = Headers(scope=scope)
-            owner = self._owner(scope["path"], headers)
+            owner = scope["state"]["owner"] = self._owner(scope["path"], headers)
             if int(headers.get("content-length", 0)) > self.settings.max_body_bytes:
                 raise self._too_large()
             body = bounded(

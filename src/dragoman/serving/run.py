@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from pathlib import Path
 
 import uvicorn
@@ -16,14 +16,18 @@ from dragoman.core.listening import uvicorn_options
 from dragoman.registry.versions import Registry
 from dragoman.retrieval.following import FollowingRetriever
 from dragoman.retrieval.health import check_health
+from dragoman.rollout.feedback import Feedback
+from dragoman.rollout.record import Episode
 from dragoman.runtime import RuntimeParams
 from dragoman.serving.champion import Champion
 from dragoman.serving.episodes import episode_writer
+from dragoman.serving.feedback import FeedbackBook
 from dragoman.serving.metrics import Metrics
 from dragoman.serving.models import Models, opener
 from dragoman.serving.server import create_app
 from dragoman.serving.service import Service
 from dragoman.serving.settings import ServeParams
+from dragoman.serving.traces import trace_writer
 
 log = logging.getLogger(__name__)
 
@@ -53,16 +57,38 @@ async def open_service(
             poll_s=settings.champion_poll_s,
             report=lambda outcome: metrics.swaps.labels(outcome).inc(),
         )
-        kept = episode_writer(Path(settings.episodes), settings.episodes_max_mib << 20) if settings.episodes else None
-        with kept or nullcontext(lambda episode: None) as keep:
+        with ExitStack() as kept:
+            writers, book = _keepers(settings, registry, kept)
+
+            def keep(episode: Episode) -> None:
+                for write in writers:
+                    write(episode)
+
             async with models:
-                service = Service(models, settings, metrics, keep=keep)
+                service = Service(models, settings, metrics, keep=keep, feedback=book)
                 try:
                     yield service
                 finally:
                     await service.close()
     finally:
         await retriever.close()
+
+
+def _keepers(
+    settings: ServeParams, registry: Registry, kept: ExitStack
+) -> tuple[list[Callable[[Episode], None]], FeedbackBook | None]:
+    """What keeps episodes, and what takes feedback, as settings say; open until `kept` ends."""
+    writers: list[Callable[[Episode], None]] = []
+    show: Callable[[Feedback], None] = lambda feedback: None  # noqa: E731
+    if settings.traces:
+        trace = kept.enter_context(trace_writer(registry.store))
+        writers.append(trace)
+        show = trace
+    if settings.episodes is None:
+        return writers, None
+    folder, most_bytes = Path(settings.episodes), settings.episodes_max_mib << 20
+    writers.append(kept.enter_context(episode_writer(folder, most_bytes)))
+    return writers, kept.enter_context(closing(FeedbackBook(folder, most_bytes, show=show)))
 
 
 async def run_server(

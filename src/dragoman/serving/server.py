@@ -107,7 +107,7 @@ def create_app(service: Service, *, keys: Keys | None = None) -> FastAPI:
             max_question_chars=service.settings.max_question_chars,
             max_history_chars=service.settings.max_history_chars,
         )
-        served = ServedRequest(request.state.trace_id, body.model, conversation)
+        served = ServedRequest(request.state.trace_id, body.model, conversation, request.state.owner)
         if not body.stream:
             return _completion(body, served, await _while_connected(request, service.answer(served)))
         events = _events(service, served, trace=body.dragoman.trace)
@@ -118,6 +118,12 @@ def create_app(service: Service, *, keys: Keys | None = None) -> FastAPI:
             media_type="text/event-stream",
             headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
         )
+
+    @app.post("/v1/feedback", dependencies=[bearer], responses=responses)
+    async def feedback(body: wire.FeedbackRequest, request: Request) -> wire.FeedbackReceipt:
+        """Say whether an answer was right, or what is. The same once more changes nothing; another takes its place."""
+        taken = await service.take_feedback(body, request.state.owner)
+        return wire.FeedbackReceipt(id=f"{wire.COMPLETION}{taken.id}", created=int(taken.at))
 
     return app
 
@@ -154,7 +160,7 @@ def _completion(body: wire.ChatRequest, served: ServedRequest, answer: Answer) -
     if body.dragoman.trace:
         extension.steps = [wire.Step.of(step) for step in served.steps]
     return wire.ChatCompletion(
-        id=f"chatcmpl-{served.trace_id}",
+        id=f"{wire.COMPLETION}{served.trace_id}",
         created=int(time.time()),
         model=served.model,
         choices=[wire.Choice(message=wire.AnswerMessage(content=answer.text))],
@@ -216,7 +222,7 @@ async def _stream(
     def chunk(delta: dict[str, Any] | None, end: str | None = None, **more: Any) -> str:
         choices = [] if delta is None else [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": end}]
         row = {
-            "id": f"chatcmpl-{served.trace_id}",
+            "id": f"{wire.COMPLETION}{served.trace_id}",
             "object": "chat.completion.chunk",
             "created": created,
             "model": served.model,

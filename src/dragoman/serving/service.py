@@ -13,16 +13,19 @@ from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Request, control_marks
 from dragoman.retrieval.base import well_formed
 from dragoman.retrieval.health import probe
+from dragoman.rollout.feedback import Feedback
 from dragoman.rollout.record import Call, Episode, Node
 from dragoman.rollout.tree import Tree
 from dragoman.serving.conversation import Conversation
 from dragoman.serving.errors import ApiError
+from dragoman.serving.feedback import FeedbackBook
 from dragoman.serving.gate import Gate
 from dragoman.serving.guard import FencedSystem, PlainRetriever, plain
 from dragoman.serving.health import Part, WatchedEngine, WatchedRetriever
 from dragoman.serving.metrics import Metrics, phase_of
 from dragoman.serving.models import STANDARD, Model, Models, Opened
 from dragoman.serving.settings import ServeParams
+from dragoman.serving.wire import FeedbackRequest
 from dragoman.systems.base import StopReason
 
 log = logging.getLogger(__name__)
@@ -40,6 +43,8 @@ class ServedRequest:
     trace_id: str
     model: str
     conversation: Conversation
+    owner: str | None = None
+    """The name of the key that asked."""
     observe: Callable[[Node | Call], None] = lambda step: None
     steps: list[Node | Call] = field(default_factory=list)
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -71,6 +76,7 @@ class Service:
 
     Args:
         keep: told of each episode, for those who want to keep them.
+        feedback: takes what users say of their answers; None takes nothing.
     """
 
     def __init__(
@@ -80,8 +86,10 @@ class Service:
         metrics: Metrics,
         *,
         keep: Callable[[Episode], None] = lambda episode: None,
+        feedback: FeedbackBook | None = None,
     ) -> None:
         self.models, self.settings, self.metrics, self.keep = models, settings, metrics, keep
+        self.feedback = feedback
         self.gate = Gate(settings.concurrency, settings.queue)
         metrics.watch("dragoman_running", "Questions under way", lambda: self.gate.running)
         metrics.watch("dragoman_waiting", "Questions in the queue", lambda: self.gate.waiting)
@@ -129,6 +137,18 @@ class Service:
         request.seconds["total"] = _now() - started
         self._count(request, answer)
         return answer
+
+    async def take_feedback(self, given: FeedbackRequest, by: str | None) -> Feedback:
+        """Keep what a user says of an answer; see `FeedbackBook.take`.
+
+        Raises:
+            ApiError: 404, also where nothing is kept.
+        """
+        if self.feedback is None:
+            raise ApiError(404, "feedback_not_taken", "this endpoint keeps no episodes, so it takes no feedback")
+        feedback = await self.feedback.take(given, by, self.models.fallback.backends.retriever)
+        self.metrics.feedback.labels(feedback.rating or "none").inc()
+        return feedback
 
     async def ready(self) -> bool:
         """Whether the LLM and the retriever work. A part is asked only where its last call has failed, or there was none."""
@@ -202,10 +222,14 @@ class Service:
             backends,
             observe=lambda step: self._observe(request, step),
         )
-        episode = await tree.grow(key=request.trace_id, system_name=name)
+        config = {"policy": opened.version, "llm": b.llm.fingerprint, "retriever": b.retriever.fingerprint}
+        episode = await tree.grow(key=request.trace_id, system_name=name, config=config)
         (end,) = episode.trajectories
-        failed = {} if _is_served(end.stop) else {"key": f"{request.trace_id}/{name}"}
-        self.keep(episode.model_copy(update=failed))
+        served = _is_served(end.stop)
+        key = request.trace_id if served else f"{request.trace_id}/{name}"
+        self.keep(episode.model_copy(update={"key": key, "asked_by": request.owner}))
+        if served and self.feedback is not None:
+            self.feedback.answered(request.trace_id, request.owner)
         if llm.failed and end.stop is StopReason.ENGINE_FAULT:
             raise self._llm_unavailable(request, end.error)
         if end.stop is StopReason.RETRIEVER_FAULT:

@@ -35,9 +35,13 @@ class ServeParams(Section):
     keys: str | None = None
     """A file of API keys, hashed (`dragoman serve --new-key NAME`); None lets everybody in."""
     episodes: str | None = None
-    """Append every episode, questions and passages included, to `episodes.jsonl` in this folder; None keeps none."""
+    """Append every episode, questions and passages included, to `episodes.jsonl` in this folder, and feedback to
+    `feedback.jsonl`; None keeps none, and takes no feedback."""
     episodes_max_mib: int = Field(1024, ge=1)
-    """A file of this size is put aside as `episodes.1.jsonl`, in place of the one before: there are at most twice as many MiB."""
+    """A file of this size is put aside as `episodes.1.jsonl`, in place of the one before: there are at most twice as many MiB.
+    So it is with feedback."""
+    traces: bool = False
+    """Also record every episode as a trace in MLflow, where the feedback on it is shown."""
     champion_poll_s: float = Field(1.0, gt=0)
     """How often to ask who is the champion."""
 

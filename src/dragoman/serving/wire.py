@@ -11,6 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dragoman.rollout.record import Call, Node
 
+COMPLETION = "chatcmpl-"
+"""What the id of an answer begins with; its trace id is the rest."""
+
 
 class TextPart(BaseModel):
     type: Literal["text"]
@@ -169,6 +172,25 @@ class ModelCard(BaseModel):
 class ModelList(BaseModel):
     object: Literal["list"] = "list"
     data: list[ModelCard]
+
+
+class FeedbackRequest(BaseModel, extra="forbid"):
+    """All that there is to say of an answer. It takes the place of what was said of it before."""
+
+    id: Annotated[str, Field(min_length=1, max_length=100)]
+    """The `id` of the answer, or its `trace_id`."""
+    rating: Literal["up", "down"] | None = None
+    answer: Annotated[str, Field(max_length=2000)] | None = None
+    """The right answer, as short as it can be: what is trained has to say it word for word."""
+    passages: Annotated[list[Annotated[str, Field(max_length=1000)]], Field(max_length=100)] = []
+    """The ids of the passages that it rests on."""
+    comment: Annotated[str, Field(max_length=4000)] | None = None
+
+
+class FeedbackReceipt(BaseModel):
+    id: str
+    object: Literal["feedback"] = "feedback"
+    created: int
 
 
 class Health(BaseModel):

@@ -11,7 +11,7 @@ from dragoman.tracking.runs import (
     log_validation,
 )
 from dragoman.tracking.store import EXPERIMENT, follow_folder, server, start, store_uri
-from dragoman.tracking.traces import finish, log_trace
+from dragoman.tracking.traces import finish, log_trace, show_feedback
 from dragoman.tracking.versions import (
     StoredVersion,
     create_version,
@@ -42,6 +42,7 @@ __all__ = [
     "model_versions",
     "server",
     "set_alias",
+    "show_feedback",
     "start",
     "store_uri",
     "tag_version",

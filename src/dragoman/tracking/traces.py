@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from dragoman.rollout.record import Call, Episode, Node
+from pathlib import Path
+from typing import Any
 
+from dragoman.rollout.feedback import Feedback
+from dragoman.rollout.record import Call, Episode, Node
+from dragoman.tracking.store import client_of, experiment_of
+
+EPISODE = "episode"
+"""The tag by which the trace of an episode is found."""
+_ASSESSMENTS = frozenset({"rating", "comment", "expected_response", "expected_passages"})
+"""What `show_feedback` makes; those of other names and of other people stay."""
 SPAN_TYPES = {"ask": "CHAT_MODEL", "search": "RETRIEVER"}
 
 
@@ -21,7 +30,7 @@ def log_trace(episode: Episode, system: str) -> str:
         inputs={"question": episode.question["question"]},
         attributes={"question_id": episode.question["id"], "episode": episode.key},
         start_time_ns=_ns(episode.started),
-        tags={"system": system, "stop": trajectory.stop.value},
+        tags={"system": system, "stop": trajectory.stop.value, EPISODE: episode.key},
     )
     for step in sorted(steps, key=lambda s: s.started):
         if isinstance(step, Node):
@@ -49,6 +58,40 @@ def log_trace(episode: Episode, system: str) -> str:
         end_time_ns=_ns(episode.started + episode.seconds),
     )
     return str(root.trace_id)
+
+
+def show_feedback(feedback: Feedback, folder: Path | str = "mlruns") -> int:
+    """Show feedback as assessments of the traces of its episode, in place of those that were there before.
+
+    A rating is the feedback `rating` (true for up), with the comment as its reason. The right answer and its passages are
+    the expectations `expected_response` and `expected_passages`.
+
+    Returns:
+        How many traces there are: 0 where none was recorded, and 2 where a proxy failed and standard RAG answered.
+    """
+    import mlflow
+    from mlflow.entities import AssessmentSource
+
+    client, experiment = client_of(folder), experiment_of(folder)
+    found = client.search_traces(
+        locations=[experiment], filter_string=f"tags.{EPISODE} = '{feedback.id}'", include_spans=False, flush=True
+    )
+    source = AssessmentSource("HUMAN", feedback.by or "anonymous")
+    for trace in found:
+        id = trace.info.trace_id
+        for old in trace.info.assessments:
+            if old.name in _ASSESSMENTS and old.source == source:
+                mlflow.delete_assessment(trace_id=id, assessment_id=old.assessment_id)
+        common: dict[str, Any] = {"trace_id": id, "source": source}
+        if feedback.rating:
+            mlflow.log_feedback(name="rating", value=feedback.rating == "up", rationale=feedback.comment, **common)
+        elif feedback.comment:
+            mlflow.log_feedback(name="comment", value=feedback.comment, **common)
+        if feedback.answer:
+            mlflow.log_expectation(name="expected_response", value=feedback.answer, **common)
+        if feedback.passages:
+            mlflow.log_expectation(name="expected_passages", value=feedback.passages, **common)
+    return len(found)
 
 
 def finish() -> None:
