@@ -21,7 +21,7 @@ from dragoman.evaluation.settings import EvaluateParams, PromoteParams
 from dragoman.quality.settings import ValidateParams
 from dragoman.runtime import RuntimeParams
 from dragoman.serving.settings import ServeParams
-from dragoman.synthesis.settings import SynthesizeParams
+from dragoman.synthesis.settings import HarvestParams, SynthesizeParams
 from dragoman.systems import baseline_names, build, profile_settings, system_names
 from dragoman.training import algorithms
 from dragoman.training.settings import (
@@ -72,6 +72,9 @@ class Params(RuntimeParams):
     model: ModelParams = ModelParams()
     corpus: dict[str, CorpusParams] = Field({"atlas": CorpusParams()})
     synthesize: SynthesizeParams = SynthesizeParams()
+    harvests: tuple[str, ...] = ()
+    """The data sets that the pipeline makes of served traffic: stage `harvest`. They can be trained and judged on as any other."""
+    harvest: HarvestParams = HarvestParams()
     train: TrainParams = TrainParams()
     seeds: SeedsParams = SeedsParams()
     sft: SftParams = SftParams()
@@ -99,8 +102,10 @@ class Params(RuntimeParams):
             ("train.dataset", self.train.dataset),
             ("promote.dataset", self.promote.dataset or self.train.dataset),
         ]
+        if taken := sorted({*self.harvests} & {*self.corpus}):
+            raise ValueError(f"harvests: {taken[0]!r} is the name of a data set under corpus; give it another")
         for key, name in named:
-            if name not in self.corpus:
+            if name not in self.corpus and (key in ("datasets", "chains") or name not in self.harvests):
                 there = ", ".join(self.corpus)
                 raise ValueError(f"{key}: {name!r} has no entry under corpus; there are: {there}")
         of_files = set(baseline_names())

@@ -9,6 +9,7 @@ import typer
 
 from dragoman.cli.command import LLM, SEED, Alias, app, command, run
 from dragoman.pipeline import corpus as corpus_stage
+from dragoman.pipeline import harvest as harvest_stage
 from dragoman.pipeline import index as index_stage
 from dragoman.pipeline import model as model_stage
 from dragoman.pipeline import synthesize as synthesize_stage
@@ -93,6 +94,29 @@ async def synthesize(
     if values["open"]:
         print(f"{values['open']} of those wanted were given up after {settings.attempts} attempts each")
     print(f"{options.folder(project)}/train.jsonl, dev.jsonl, test.jsonl, corpus.jsonl, rejected.jsonl, card.html")
+
+
+@command(
+    Alias("--dataset", "harvest.dataset", "The data set whose corpus was searched."),
+    Alias("--draws", "harvest.draws", "Without feedback, take an answer that so many different draws agree on.", int),
+    track=True,
+)
+async def harvest(project: Project, options: harvest_stage.Options) -> None:
+    """Make a data set of the questions that the endpoint was asked, with answers that users or several draws stand for.
+
+    Each question is there once, without addresses and numbers of persons; docs/operations.md says how to train on it.
+
+    Example: dragoman harvest
+    Example: dragoman harvest --dataset atlas --episodes kept,results/rollout --draws 4 --out data/served
+    """
+    metrics, out = await harvest_stage.run(project, options), options.folder(project)
+    count, labels = sum(metrics["questions"].values()), ", ".join(f"{n} {how}" for how, n in metrics["labels"].items())
+    print(f"{count} questions out of {metrics['episodes']} episodes" + (f": {labels}" if labels else ""))
+    print("dropped: " + (", ".join(f"{n} {why}" for why, n in metrics["dropped"].items()) or "none"))
+    if metrics["passages_gone"]:
+        print(f"{metrics['passages_gone']} gold passages were named that the corpus lacks")
+    splits = "".join(f", {split}.jsonl (+{n})" for split, n in metrics["questions"].items() if n)
+    print(f"{out}/corpus.jsonl{splits}; {project.results('harvest') / out.name}/metrics.json")
 
 
 @command(PLAN, arguments=("paths",), track=True)

@@ -40,6 +40,6 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         settings = settings.model_copy(update={"max_credit": most if math.isfinite(most) else None})
     # indexes are left out: after a new corpus they are stale until the next stage has built them
     made = [path for path in (project.results("synthesize"), project.results("seeds")) if path.is_dir()]
-    paths = options.paths or [*map(project.dataset, params.datasets), *made]
+    paths = options.paths or [*map(project.dataset, (*params.datasets, *params.harvests)), *made]
     plan = load_plan(Path(params.synthesize.plan) if params.synthesize.plan else None)
     return validate(paths, options.folder(project), settings, plan=plan, track=project.tracking)

@@ -9,6 +9,37 @@ from pydantic import Field, model_validator
 from dragoman.core.settings import Section
 from dragoman.engines.settings import EngineParams
 
+SPLITS = ("train", "dev", "test")
+
+
+class HarvestParams(Section):
+    """Stage `harvest`: a data set out of the questions that the endpoint was asked."""
+
+    dataset: str = "atlas"
+    """The data set whose corpus was searched."""
+    gold: bool = True
+    """Put what is harvested beside that data set's own questions: into its train questions, and into the splits that it lacks.
+    False leaves its questions out."""
+    shares: dict[str, float] = Field({"train": 0.8, "dev": 0.1, "test": 0.1})
+    """The splits that harvested questions go to, as far as those are open to them."""
+    draws: int = Field(0, ge=0)
+    """Without feedback, an answer counts as right that so many draws agree on; 0 asks for feedback. A draw is an answer of
+    one system, policy, index and LLM; the same ones asked again answer alike, and are no second draw."""
+    max_answer_words: int = Field(12, ge=1)
+    """A longer answer is none that others could be compared with."""
+    forbidden: tuple[str, ...] = ()
+    """Names of API keys whose questions are not to be harvested."""
+
+    @model_validator(mode="after")
+    def _shares_are_of_splits(self) -> HarvestParams:
+        if (
+            not self.shares.keys() <= {*SPLITS}
+            or min(self.shares.values(), default=0) < 0
+            or not any(self.shares.values())
+        ):
+            raise ValueError(f"shares: expected shares of {', '.join(SPLITS)}, none below 0 and one above")
+        return self
+
 
 class SynthesizeParams(Section):
     """Stage `synthesize`: questions about a corpus that has none (mRAG section 2; DataMorgana)."""

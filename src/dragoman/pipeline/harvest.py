@@ -1,0 +1,154 @@
+"""Stage `harvest`: a data set out of the questions that the endpoint was asked, with answers that somebody stands for."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import ValidationError
+from typing_extensions import Doc
+
+from dragoman.core import files
+from dragoman.core.errors import UserError
+from dragoman.core.keys import Keys
+from dragoman.core.progress import bar
+from dragoman.core.settings import near
+from dragoman.core.types import Question
+from dragoman.corpus.loaders import load_questions
+from dragoman.pipeline.project import Project
+from dragoman.quality import validate
+from dragoman.quality.artifacts import CORPUS, read_corpus
+from dragoman.rewards.answer import normalize
+from dragoman.rollout.feedback import Feedback, aside, read_feedback, served_rows
+from dragoman.rollout.record import Episode
+from dragoman.rollout.store import EPISODES
+from dragoman.synthesis.harvest import Harvest, harvest, split_of
+from dragoman.synthesis.settings import SPLITS
+
+NAME = "served"
+TRIPLES = "triples.tsv"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    episodes: Annotated[
+        tuple[Path, ...],
+        Doc("Folders with episodes.jsonl, and feedback.jsonl if there is any; serve.episodes by default."),
+    ] = ()
+    out: Annotated[Path | None, Doc(f"Where the data set goes; data/{NAME} by default.")] = None
+
+    def folder(self, project: Project) -> Path:
+        return self.out or project.dataset(NAME)
+
+
+async def run(project: Project, options: Options) -> dict[str, Any]:
+    """Write the data set: `corpus.jsonl` of the one that was searched, and questions in splits. Then validate it.
+
+    What it rests on is only read, also while an endpoint writes there.
+
+    Returns:
+        What `results/harvest/NAME/metrics.json` holds: `episodes`, `questions` by split, `labels`, `dropped` by reason.
+
+    Raises:
+        UserError: nothing is kept there, a line cannot be read, no question can be used, or an expectation is not met.
+    """
+    params, settings, out = project.params, project.params.harvest, options.folder(project)
+    folders = options.episodes or ((Path(params.serve.episodes),) if params.serve.episodes else ())
+    if not folders:
+        raise UserError("harvest: serve.episodes in params.yaml names no folder; name some with --episodes")
+    base = project.dataset(settings.dataset)
+    if out.resolve() == base.resolve():
+        raise UserError(f"{out}: that is the data set that was searched; name another folder with --out")
+    if not (base / CORPUS).is_file():
+        raise UserError(f"{base / CORPUS}: no such file; `dragoman corpus --dataset {settings.dataset}` makes it")
+    gold = {split: load_questions(base / f"{split}.jsonl") for split in SPLITS if (base / f"{split}.jsonl").is_file()}
+    limits = params.validation
+    done = harvest(
+        _episodes(folders),
+        _feedback(folders),
+        settings,
+        words=(limits.min_question_words, limits.max_question_words),
+        passages=read_corpus(base / CORPUS).ids,
+        known={normalize(question.question) for questions in gold.values() for question in questions},
+    )
+    _check_names(settings.forbidden, done.askers, params.serve.keys)
+    kept = gold if settings.gold else {}
+    if not done.questions and not kept:
+        raise UserError(f"harvest: none of {done.episodes} episodes can be used: {_reasons(done)}")
+    closed = {split for split in ("dev", "test") if split in kept}
+    shares = {split: share for split, share in settings.shares.items() if split not in closed} or {"train": 1.0}
+    harvested: dict[str, list[Question]] = {split: [] for split in SPLITS}
+    for question in done.questions:
+        harvested[split_of(question, shares)].append(question)
+    report = project.results("harvest") / out.name
+    with files.only_writer(out):
+        out.mkdir(parents=True, exist_ok=True)
+        for name in (CORPUS, TRIPLES):
+            if (base / name).is_file():
+                shutil.copyfile(base / name, out / name)
+        for split in SPLITS:
+            if rows := [question.to_json() for question in (*kept.get(split, ()), *harvested[split])]:
+                files.write(out / f"{split}.jsonl", rows)
+            else:
+                (out / f"{split}.jsonl").unlink(missing_ok=True)
+        metrics = {
+            "episodes": done.episodes,
+            "questions": {split: len(questions) for split, questions in harvested.items()},
+            "labels": dict(sorted(done.labels.items())),
+            "dropped": dict(done.dropped.most_common()),
+            "passages_gone": done.passages_gone,
+            "feedback_alone": done.feedback_alone,
+        }
+        files.write_json(report / "metrics.json", metrics)
+        validate([out], project.results("validate") / out.name, limits, track=project.tracking)
+    project.record("harvest", report, metrics, settings.model_dump())
+    return metrics
+
+
+def _episodes(folders: Sequence[Path]) -> Iterator[Episode]:
+    """Those of all folders, one after the other; large ones do not fit into memory together.
+
+    Raises:
+        UserError: a folder has none, or a line is no episode.
+    """
+    parts = [path for folder in folders for path in (aside(folder / EPISODES), folder / EPISODES) if path.is_file()]
+    for folder in folders:
+        if not {aside(folder / EPISODES), folder / EPISODES} & {*parts}:
+            raise UserError(f"{folder / EPISODES}: no such file; the endpoint keeps episodes where serve.episodes says")
+    with bar("harvest", sum(_lines(path) for path in parts)) as advance:
+        for folder in folders:
+            for path, number, row in served_rows(folder / EPISODES):
+                try:
+                    yield Episode.model_validate(row)
+                except ValidationError as e:
+                    first = e.errors()[0]
+                    where = ".".join(map(str, first["loc"]))
+                    raise UserError(f"{path}:{number}: not an episode ({where}: {first['msg']})") from None
+                advance()
+
+
+def _lines(path: Path) -> int:
+    with path.open("rb") as lines:
+        return sum(1 for _ in lines)
+
+
+def _feedback(folders: Iterable[Path]) -> dict[str, Feedback]:
+    return {key: feedback for folder in folders for key, feedback in read_feedback(folder).items()}
+
+
+def _check_names(forbidden: Sequence[str], askers: Iterable[str], keys: str | None) -> None:
+    """
+    Raises:
+        UserError: a name is that of no key. Misspelt, it would let through what it is to keep out.
+    """
+    known = {*askers, *(Keys(Path(keys)).names if keys and Path(keys).is_file() else ())}
+    for name in forbidden:
+        if name not in known:
+            raise UserError(f"harvest.forbidden: {name!r} is the name of no key{near(name, known)}; mend or remove it")
+
+
+def _reasons(done: Harvest) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in done.dropped.most_common()) or "there is none"
