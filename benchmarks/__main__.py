@@ -2,6 +2,7 @@
 
 import benchmarks.capacity
 import benchmarks.engines
+import benchmarks.harvest
 import benchmarks.inference
 import benchmarks.retrievers
 import benchmarks.scheduler
@@ -14,3 +15,4 @@ benchmarks.scheduler.main(["--tree", "--questions", "4"])
 benchmarks.inference.main([])
 benchmarks.serving.main([])
 benchmarks.capacity.main(["measure"])
+benchmarks.harvest.main([])

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import random
 import tempfile
 import time
@@ -101,13 +100,12 @@ def make(folder: Path, count: int) -> None:
 
 def measure(folder: Path, count: int) -> None:
     make(folder, count)
-    os.chdir(folder)
-    size = (Path("kept") / EPISODES).stat().st_size / (1 << 20)
+    size = (folder / "kept" / EPISODES).stat().st_size / (1 << 20)
     params = Params().changed(
-        {"serve.episodes": "kept", "harvest.draws": 2, "harvest.forbidden": ["bob"]}, origin="benchmark"
+        {"serve.episodes": str(folder / "kept"), "harvest.draws": 2, "harvest.forbidden": ["bob"]}, origin="benchmark"
     )
     started = time.perf_counter()
-    metrics = asyncio.run(harvest.run(Project(params=params, track=False), harvest.Options()))
+    metrics = asyncio.run(harvest.run(Project(folder, params, track=False), harvest.Options()))
     seconds = time.perf_counter() - started
     print(f"{count} episodes, {size:.0f} MiB: {seconds:.1f} s, {count / seconds:.0f} episodes a second")
     print(f"  {sum(metrics['questions'].values())} questions: {metrics['labels']}; dropped: {metrics['dropped']}")

@@ -137,7 +137,7 @@ def test_questions_of_forbidden_keys_stay_out_and_are_no_draws_for_others():
 
 
 def test_personal_data_is_masked_and_what_then_means_nothing_is_dropped():
-    questions = ["Which river flows past the house of jane@x.org?", "Who is jane@x.org?", "Who is +41 44 668 18 00?"]
+    questions = ["Which river flows past the house of jane@x.org?", "Who is jane@x.org?", "Who called +41 44 668 18 00?"]
     done = made(
         [episode(str(n), question, "Merin") for n, question in enumerate(questions)],
         *(said(str(n), rating="up") for n in range(3)),
@@ -149,6 +149,9 @@ def test_personal_data_is_masked_and_what_then_means_nothing_is_dropped():
 def test_what_differs_in_personal_data_alone_is_one_question():
     episodes = [episode(key, f"Which river flows past the house of {key}@x.org?", "Merin") for key in ("a", "b")]
     assert len(made(episodes, said("a", rating="up")).questions) == 1
+    episodes = [episodes[0], episode("c", "Which river flows past the house of c@x.org?", "Salt Brook")]
+    both = (said("a", rating="up"), said("c", rating="up"))
+    assert made(episodes, *both).dropped == {"contradicted": 1, "repeated": 1}, "each may be right of another house"
 
 
 def test_questions_of_the_data_set_and_of_no_length_are_dropped():

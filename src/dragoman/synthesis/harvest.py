@@ -13,7 +13,7 @@ from dragoman.core.types import Question
 from dragoman.rewards.answer import normalize
 from dragoman.rollout.feedback import Feedback
 from dragoman.rollout.record import Episode
-from dragoman.synthesis.masking import masked
+from dragoman.synthesis.masking import MASK, masked
 from dragoman.synthesis.settings import HarvestParams
 
 SENSE = 2
@@ -131,7 +131,8 @@ class _Group:
     """Episodes of one question."""
 
     question: str
-    is_masked: bool
+    is_masked: bool = False
+    """So two of them may have meant different things, and have different answers."""
     keys: list[str] = field(default_factory=list)
     draws: dict[tuple[str, str], str] = field(default_factory=dict)
     answers: dict[str, list[str]] = field(default_factory=dict)
@@ -148,7 +149,8 @@ def _same(asked: Mapping[str, Asked], forbidden: Collection[str], done: Harvest)
         normalised = normalize(question)
         if normalised in groups:
             done.dropped[REPEATED] += 1
-        group = groups.setdefault(normalised, _Group(question, question != " ".join(one.question.split())))
+        group = groups.setdefault(normalised, _Group(question))
+        group.is_masked |= question != " ".join(one.question.split())
         group.keys.append(key)
         group.draws.update({(means, normalize(answer)): answer for means, answer in one.draws})
         group.answers[key] = [answer for _, answer in one.draws]
@@ -160,20 +162,24 @@ def _unfit(group: _Group, normalised: str, words: tuple[int, int], known: Collec
     least, most = words
     if not normalised or not least <= len(group.question.split()) <= most:
         return WORDS
-    if group.is_masked and len(content_words(group.question)) < SENSE:
+    if group.is_masked and len(content_words(MASK.sub(" ", group.question))) < SENSE:
         return SENSELESS
     return KNOWN if normalised in known else ""
 
 
 def _label(group: _Group, said: list[Feedback], settings: HarvestParams) -> tuple[tuple[str, ...], str]:
     """The right answers with how they are known; or none, with the reason."""
-    if corrected := [one for one in said if one.answer and normalize(one.answer)]:
-        return (str(max(corrected, key=lambda one: one.at).answer),), "corrected"
+    corrected = [one.answer for one in sorted(said, key=lambda one: one.at) if one.answer and normalize(one.answer)]
     rated: dict[str, dict[str, str]] = {"up": {}, "down": {}}
     for one in said:
         if one.rating:
             rated[one.rating] |= {normalize(answer): answer for answer in reversed(group.answers[one.id])}
-    if confirmed := [answer for same, answer in rated["up"].items() if same not in rated["down"]]:
+    confirmed = [answer for same, answer in rated["up"].items() if same not in rated["down"]]
+    if group.is_masked and len({normalize(answer) for answer in (*corrected, *confirmed)}) > 1:
+        return (), CONTRADICTED
+    if corrected:
+        return (corrected[-1],), "corrected"
+    if confirmed:
         return tuple(confirmed), "confirmed"
     if rated["up"]:
         return (), CONTRADICTED

@@ -105,6 +105,8 @@ KINDS = (
     Kind("phone", _whole(_PHONE)),
 )
 """In the order in which they are looked for: what is left of one must not be taken for another."""
+MASK = re.compile("|".join(re.escape(f"[{kind.name}]") for kind in KINDS))
+"""What stands in their place."""
 
 
 def masked(text: str) -> str:
