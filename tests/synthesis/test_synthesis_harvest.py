@@ -137,7 +137,11 @@ def test_questions_of_forbidden_keys_stay_out_and_are_no_draws_for_others():
 
 
 def test_personal_data_is_masked_and_what_then_means_nothing_is_dropped():
-    questions = ["Which river flows past the house of jane@x.org?", "Who is jane@x.org?", "Who called +41 44 668 18 00?"]
+    questions = [
+        "Which river flows past the house of jane@x.org?",
+        "Who is jane@x.org?",
+        "Who called +41 44 668 18 00?",
+    ]
     done = made(
         [episode(str(n), question, "Merin") for n, question in enumerate(questions)],
         *(said(str(n), rating="up") for n in range(3)),
