@@ -11,8 +11,8 @@ import pytest
 from dragoman.core.errors import UserError
 from dragoman.rollout.record import Episode
 from dragoman.rollout.store import read_episodes
-from dragoman.serving import episodes as module
 from dragoman.serving.episodes import episode_writer
+from dragoman.serving.kept import KeptLines
 
 MIB = 1 << 20
 
@@ -60,17 +60,17 @@ def test_a_full_file_is_put_aside_in_place_of_the_one_before(tmp_path: Path) -> 
 def test_episodes_are_kept_again_as_soon_as_they_can_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def full(path: Path) -> IO[bytes]:
+    def full(kept: KeptLines) -> IO[bytes]:
         return Path("/dev/full").open("ab")
 
-    path, disks = tmp_path / "episodes.jsonl", iter([full, full, module._open])
-    monkeypatch.setattr(module, "_open", lambda path: next(disks)(path))
+    path, disks = tmp_path / "episodes.jsonl", iter([full, full, KeptLines._open])
+    monkeypatch.setattr(KeptLines, "_open", lambda kept: next(disks)(kept))
     with episode_writer(tmp_path, MIB) as keep:
         for key in ("lost", "lost too", "kept", "kept too"):
             keep(episode(key))
     assert keys(path) == ["kept", "kept too"]
     (said,) = caplog.messages
-    assert said == f"{path}: cannot write (No space left on device); episodes are not kept until that is mended"
+    assert said == f"{path}: cannot write ([Errno 28] No space left on device); nothing is kept until that is mended"
 
 
 def test_a_second_server_on_one_folder_is_refused(tmp_path: Path) -> None:
