@@ -10,11 +10,11 @@ import logging
 import os
 import sys
 
-from dragoman.cli import data, evaluation, registry, serving, training
+from dragoman.cli import data, datasets, evaluation, registry, serving, training
 from dragoman.cli.command import Interrupted, app
 from dragoman.core.errors import Fault, UserError
 
-__all__ = ["app", "data", "evaluation", "main", "registry", "serving", "training"]
+__all__ = ["app", "data", "datasets", "evaluation", "main", "registry", "serving", "training"]
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from codecs import BOM_UTF8
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +73,15 @@ def each(path: Path | str) -> Iterator[tuple[int, Row | str]]:
     if not path.is_file():
         raise UserError(f"{path}: no such file")
     with path.open("rb") as lines:
-        for number, raw in enumerate(lines, start=1):
-            raw = raw.removeprefix(BOM_UTF8) if number == 1 else raw
-            if raw.strip():
-                yield number, _parsed(raw)
+        yield from numbered(lines)
+
+
+def numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, Row | str]]:
+    """The same for lines that come from elsewhere."""
+    for number, raw in enumerate(lines, start=1):
+        raw = raw.removeprefix(BOM_UTF8) if number == 1 else raw
+        if raw.strip():
+            yield number, _parsed(raw)
 
 
 def _parsed(raw: bytes) -> Row | str:
@@ -86,9 +91,18 @@ def _parsed(raw: bytes) -> Row | str:
         return f"not valid UTF-8 ({e.reason} at byte {e.start})"
     except json.JSONDecodeError as e:
         return f"not valid JSON ({e.msg} at column {e.colno})"
+    return checked(row, escaped=b"\\u" in raw)
+
+
+def checked(row: Any, *, escaped: bool = True) -> Row | str:
+    """A row out of JSON, if it is an object of Unicode text, or what is wrong.
+
+    Args:
+        escaped: whether the JSON has escapes: it can spell half of a surrogate pair, which no UTF-8 file or index can hold.
+    """
     if not isinstance(row, dict):
         return f"expected a JSON object, found {type(row).__name__}"
-    if b"\\u" in raw:  # JSON can spell half of a surrogate pair, which no UTF-8 file or index can hold
+    if escaped:
         for key, value in row.items():
             try:
                 json.dumps([key, value], ensure_ascii=False).encode()

@@ -176,28 +176,32 @@ def _collect(
 
 
 def _qrels(paths: list[Path]) -> dict[str, list[str]]:
-    """Query id -> ids of the passages with a positive score, out of BEIR's files `query-id corpus-id score`."""
     relevant: dict[str, list[str]] = {}
     for path in paths:
-        faults = Faults(path)
         if not path.is_file():
             raise UserError(f"{path}: no such file")
-        for number, raw in enumerate(path.read_bytes().splitlines(), start=1):
-            try:
-                fields = raw.decode("utf-8").split("\t")
-            except UnicodeDecodeError as e:
-                faults.add(f"not valid UTF-8 ({e.reason} at byte {e.start})", number)
-                continue
-            if (number == 1 and fields[0] == "query-id") or not raw.strip():
-                continue
-            if len(fields) != 3 or not re.fullmatch(r"-?\d+", fields[2].strip()):
-                faults.add("expected query-id, corpus-id and a whole number as score, with tabs between", number)
-            elif int(fields[2]) > 0:
-                passages = relevant.setdefault(fields[0], [])
-                if fields[1] not in passages:
-                    passages.append(fields[1])
+        faults = Faults(path)
+        read_qrels(path.read_bytes().splitlines(), relevant, faults)
         faults.check()
     return relevant
+
+
+def read_qrels(lines: Iterable[bytes], relevant: dict[str, list[str]], faults: Faults) -> None:
+    """Add to `relevant`, by query id, the ids of the passages with a positive score, out of BEIR's `query-id corpus-id score`."""
+    for number, raw in enumerate(lines, start=1):
+        try:
+            fields = raw.decode("utf-8").rstrip("\r\n").split("\t")
+        except UnicodeDecodeError as e:
+            faults.add(f"not valid UTF-8 ({e.reason} at byte {e.start})", number)
+            continue
+        if (number == 1 and fields[0] == "query-id") or not raw.strip():
+            continue
+        if len(fields) != 3 or not re.fullmatch(r"-?\d+", fields[2].strip()):
+            faults.add("expected query-id, corpus-id and a whole number as score, with tabs between", number)
+        elif int(fields[2]) > 0:
+            passages = relevant.setdefault(fields[0], [])
+            if fields[1] not in passages:
+                passages.append(fields[1])
 
 
 # --- folders of text files -------------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Published data sets: where they are, how they are fetched and checked, and how their formats become the project's and back."""
