@@ -23,6 +23,7 @@ LEVELS = (
     ("rewards",),
     ("systems",),
     ("engines", "retrieval"),
+    ("published",),
     ("corpus",),
     ("core",),
 )

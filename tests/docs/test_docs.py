@@ -40,7 +40,12 @@ def test_every_command_and_option_exists(page):
             continue
         name, rest = match.groups()
         assert name in DRAGOMAN.commands, line
-        known = {o for p in DRAGOMAN.commands[name].params for o in (*p.opts, *p.secondary_opts)} | {"--help"}
+        command = DRAGOMAN.commands[name]
+        if inner := getattr(command, "commands", None):  # `dragoman data get`
+            first = rest.split()[:1]
+            assert not first or first[0] in {*inner, "..."}, line
+            command = inner[first[0]] if first and first[0] in inner else command
+        known = {o for p in command.params for o in (*p.opts, *p.secondary_opts)} | {"--help"}
         assert set(re.findall(r"(?<!\S)--?[a-z][a-z-]*", rest)) <= known, line
 
 

@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from dragoman.cli.command import Interrupted, app
-from dragoman.corpus.datasets.beir import export as export_beir
-from dragoman.corpus.datasets.catalogue import find
-from dragoman.corpus.datasets.formats import NAMES
 from dragoman.pipeline import data
+from dragoman.published.beir import export as export_beir
+from dragoman.published.catalogue import find
+from dragoman.published.formats import NAMES
 
 commands = typer.Typer(
     help="Published data sets: which there are, fetching them, converting their formats.", no_args_is_help=True
@@ -31,7 +31,9 @@ def show() -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(map(str.ljust, row, widths)).rstrip())
-    print("\n?: not verified; look at the home page, which `data get NAME` names")
+    print(
+        "\n?: not verified; look at the home page, which `data get NAME` names. MB+: and files whose size is not known"
+    )
 
 
 @commands.command()
@@ -57,9 +59,13 @@ def get(
         show()
         return
     data_set = find(name)
+    label, chosen = data_set.variant(variant)
     print(f"{data_set.title}, {data_set.home}; licence: {data_set.licence or 'not verified, see there'}")
+    print(f"{label}: {chosen.about}")
     with _interruptible():
         made = data.get(Path(), name, variant, questions=questions, mirror=mirror)
+    if made.unverified:
+        print(f"no checksum is published of {', '.join(made.unverified)}: a later file that differs will be refused")
     _tell(made, name)
 
 
@@ -96,7 +102,7 @@ def export(
 
 def _tell(made: data.Converted, name: str) -> None:
     print(f"{made.folder}: {made.counts}")
-    if made.manifest["passages"]:
+    if made.source:
         print(f"\nTo use it, put this into params.yaml:\n\n{made.settings(name)}")
     else:
         print(

@@ -15,12 +15,12 @@ from dragoman.core.errors import UserError
 from dragoman.core.files import only_writer
 from dragoman.core.hashing import sha256_of
 from dragoman.core.http import url_fault
-from dragoman.corpus.datasets import beir
-from dragoman.corpus.datasets.catalogue import SPLITS, DataSet, Remote, Split, Variant, catalogue, find
-from dragoman.corpus.datasets.convert import CORPUS, Part, convert
-from dragoman.corpus.datasets.download import Download, Unreachable, fetch
-from dragoman.corpus.datasets.formats import NAMES
-from dragoman.corpus.datasets.source import Source
+from dragoman.published import beir
+from dragoman.published.catalogue import SPLITS, DataSet, Remote, Split, Variant, catalogue, find
+from dragoman.published.convert import CORPUS, Part, convert
+from dragoman.published.download import Download, Unreachable, fetch
+from dragoman.published.formats import NAMES
+from dragoman.published.source import Source
 
 DOWNLOADS = Path("data", "downloads")
 SETS = Path("data", "sets")
@@ -34,6 +34,14 @@ class Converted:
 
     folder: Path
     manifest: Mapping[str, Any]
+    unverified: tuple[str, ...] = ()
+    """The downloads of which no checksum is published."""
+
+    @property
+    def source(self) -> Path | None:
+        """What is searched: its passages, or its triples; None for open-domain questions."""
+        files = (self.folder / name for name in (CORPUS, beir.TRIPLES))
+        return next((file for file in files if file.is_file()), None)
 
     @property
     def counts(self) -> str:
@@ -45,18 +53,24 @@ class Converted:
         )
 
     def settings(self, name: str) -> str:
-        """The lines of params.yaml that make the pipeline use it; its questions alone, if it has no passages."""
+        """The lines of params.yaml that make the pipeline use it; a corpus of yours stands there if it has none."""
         splits = [split for split in SPLITS if split in self.manifest["questions"]]
-        source = self.folder / CORPUS if self.manifest["passages"] else "path/to/corpus.jsonl    # yours: this set has none"
+        source = self.source or "path/to/corpus.jsonl    # yours: this set has none"
         lines = [f"datasets: [{name}]", "corpus:", f"  {name}:", f"    source: {source}"]
         lines += [f"    {split}: {self.folder / f'{split}.jsonl'}" for split in splits]
-        if "train" in splits and self.manifest["passages"]:
+        if "train" in splits and self.source:
             lines.append(f"train: {{dataset: {name}}}")
         return "\n".join(lines)
 
 
 def get(
-    root: Path, name: str, variant: str | None = None, *, questions: int | None = None, mirror: str = "", wait: float = 1.0
+    root: Path,
+    name: str,
+    variant: str | None = None,
+    *,
+    questions: int | None = None,
+    mirror: str = "",
+    wait: float = 1.0,
 ) -> Converted:
     """Have a data set of the catalogue in the project: fetch what is not there, check all of it, and convert it.
 
@@ -77,7 +91,9 @@ def get(
     folder = root / DOWNLOADS / name
     with only_writer(folder):
         downloads = {
-            remote.name: _fetched(remote, folder, f"{mirror.rstrip('/')}/{name}/{remote.name}" if mirror else None, wait, missing)
+            remote.name: _fetched(
+                remote, folder, f"{mirror.rstrip('/')}/{name}/{remote.name}" if mirror else None, wait, missing
+            )
             for remote, missing in _to_fetch(chosen, folder, f"dragoman data get {name} --variant {label}")
         }
     parts = [Part(file.format, Source(downloads[file.name].path, file.member), file.split) for file in chosen.files]
@@ -90,7 +106,7 @@ def get(
     }
     out = root / SETS / ("-".join([name, label, *([str(questions)] if questions else [])]))
     manifest = convert(parts, out, made_of=made_of, hold_out=chosen.hold_out, most=questions)
-    return Converted(out, manifest)
+    return Converted(out, manifest, tuple(file for file, download in downloads.items() if not download.known))
 
 
 def _to_fetch(variant: Variant, folder: Path, command: str) -> Iterator[tuple[Remote, str]]:
@@ -168,12 +184,12 @@ def table() -> list[tuple[str, ...]]:
 
 def _row(name: str, label: str, data_set: DataSet, variant: Variant) -> tuple[str, ...]:
     asked = ", ".join(f"{n:,} {split}" for split, n in variant.questions.items())
-    passages = f"{variant.passages:,}" if variant.passages else "none" if label == "questions" else "with the questions"
+    passages = {"distractor": "with the questions", "questions": "none"}.get(label, "?")
     return (
         f"{name} {label}",
-        f"{variant.bytes / 1e6:,.0f} MB" if variant.bytes else "?",
+        variant.size,
         asked or "?",
-        passages,
+        f"{variant.passages:,}" if variant.passages else passages,
         data_set.licence or "?",
         data_set.good_for,
     )

@@ -187,7 +187,10 @@ def table(*needed: str, delimiter: str = ",") -> Reader:
             except csv.Error as e:
                 yield lines.line_num, f"not a table ({e})"
             if not header:
-                yield 1, f"expected a header with the columns {', '.join(needed)}; found {', '.join(first)[:200] or 'nothing'}"
+                yield (
+                    1,
+                    f"expected a header with the columns {', '.join(needed)}; found {', '.join(first)[:200] or 'nothing'}",
+                )
 
     return read
 

@@ -17,11 +17,11 @@ from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.rows import Faults, Row
 from dragoman.core.types import Passage
-from dragoman.corpus.datasets.catalogue import SPLITS, Split
-from dragoman.corpus.datasets.records import NO_ANSWER, Entry
-from dragoman.corpus.datasets.source import Source, json_lines
 from dragoman.corpus.fields import ID_KEYS, QUESTION_KEYS, TEXT_KEYS, TITLE_KEYS, question_of, text_of
 from dragoman.corpus.loaders import load_corpus, load_questions, read_qrels
+from dragoman.published.catalogue import SPLITS, Split
+from dragoman.published.records import NO_ANSWER, Entry
+from dragoman.published.source import Source, json_lines
 
 NAME = "beir"
 TRIPLES = "triples.tsv"
@@ -106,7 +106,7 @@ def export(folder: Path, out: Path) -> dict[str, int]:
         How many passages, and how many questions of each split.
 
     Raises:
-        UserError: there is nothing to export, a file of it cannot be read, `out` is there already, or an id or a key cannot be
+        UserError: there is nothing to export; a file of it cannot be read; `out` is there already; or an id or a key cannot be
             written so that it can be read again.
     """
     corpus, triples = folder / "corpus.jsonl", folder / TRIPLES
@@ -134,7 +134,9 @@ def export(folder: Path, out: Path) -> dict[str, int]:
             for line, row in files.read(path):
                 query, gold = _query(row, split, f"{path}:{line}")
                 if split_of.setdefault(query["_id"], split) != split:
-                    raise UserError(f"{path}:{line}: the id {query['_id']!r} is in {split_of[query['_id']]} too; rename one")
+                    raise UserError(
+                        f"{path}:{line}: the id {query['_id']!r} is in {split_of[query['_id']]} too; rename one"
+                    )
                 lines.append(query)
                 relevance += [f"{query['_id']}\t{passage}\t1\n" for passage in gold]
             counts[split] = len(lines) - before
@@ -151,7 +153,9 @@ def _query(row: Row, split: Split, place: str) -> tuple[dict[str, Any], list[str
     gold = row.get("supporting_ids") or []
     for name in (row[identity_key], *gold):
         if set(name) & set("\t\r\n"):
-            raise UserError(f"{place}: the id {name!r} has a tab or a line break, which BEIR's qrels cannot hold; rename it")
+            raise UserError(
+                f"{place}: the id {name!r} has a tab or a line break, which BEIR's qrels cannot hold; rename it"
+            )
     if "split" in row:
         raise UserError(f"{place}: the key 'split' is what an export tells the split by; rename it")
     told = {identity_key, text_key} | ({"supporting_ids"} if gold else set())

@@ -15,7 +15,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from dragoman.core.rows import Row
 from dragoman.core.types import Passage
-from dragoman.corpus.datasets.catalogue import Split
+from dragoman.published.catalogue import Split
 
 HARD_NEGATIVES = 10
 """So many passages without the answer come along with each question of DPR, which gives up to a hundred."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -10,13 +10,11 @@ from pydantic import ValidationError
 from dragoman.core.errors import UserError
 from dragoman.core.rows import SHOWN, Faults, Row
 from dragoman.core.settings import near
-from dragoman.corpus.datasets import beir, records
-from dragoman.corpus.datasets.catalogue import Split
-from dragoman.corpus.datasets.records import Entry, Record
-from dragoman.corpus.datasets.source import Reader, Source, json_array, json_lines, json_list, pairs, table
 from dragoman.corpus.fields import question_of
-
-Read = Callable[[Source, Split | None], Iterator[Entry]]
+from dragoman.published import beir, records
+from dragoman.published.catalogue import Split
+from dragoman.published.records import Entry, Record
+from dragoman.published.source import Reader, Source, json_array, json_lines, json_list, pairs, table
 
 
 @dataclass(frozen=True)
@@ -52,12 +50,16 @@ FORMATS = {
     "dpr-passages": Format(
         "a table of passages", table("id", "text", "title", delimiter="\t"), records.DPRPassage, lines=True
     ),
-    "dpr-answers": Format("a table of questions and answers", pairs("question", "answers"), records.DPRAnswers, lines=True),
+    "dpr-answers": Format(
+        "a table of questions and answers", pairs("question", "answers"), records.DPRAnswers, lines=True
+    ),
     "popqa": Format(
         "a table of questions", table("id", "question", "possible_answers", delimiter="\t"), records.PopQA, lines=True
     ),
     "bamboogle": Format("a table of questions", table("Question", "Answer"), records.Bamboogle, lines=True),
-    "freshqa": Format("a table of questions", table("id", "split", "question", "answer_0"), records.FreshQA, lines=True),
+    "freshqa": Format(
+        "a table of questions", table("id", "split", "question", "answer_0"), records.FreshQA, lines=True
+    ),
     "multihop-rag": Format("a JSON array of questions", json_array, records.MultiHopRAG),
     "multihop-rag-corpus": Format("a JSON array of articles", json_array, records.Article),
     "qald": Format("questions with SPARQL and results", json_list("questions"), records.QALD),
@@ -86,17 +88,18 @@ def entries(name: str, source: Source, split: Split | None = None) -> Iterator[E
     number = 0
     for number, (line, row) in enumerate(form.rows(source), start=1):
         here = str(line) if form.lines else f"record {number}"
+        prefix = "" if form.lines else f"{here}: "
         before = faults.total
         if isinstance(row, str):
             faults.add(f"{row}; the format {name} is {form.about}", line)
         elif isinstance(record := _record(name, row), str):
-            faults.add(record if form.lines else f"{here}: {record}", line)
+            faults.add(prefix + record, line)
         else:
             entry = record.entry(f"{split or 'question'}-{number}")
             if entry.question is not None:
                 identity = entry.question["id"]
                 if (other := places.setdefault(identity, here)) != here:
-                    faults.add(f"{here}: the id {identity!r} was used before, at {other}", line)
+                    faults.add(f"{prefix}the id {identity!r} was used before, at {other}", line)
                 question_of(identity, entry.question, True, faults, line)
             if faults.total == before:
                 yield entry

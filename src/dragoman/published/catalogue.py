@@ -69,10 +69,11 @@ class Variant(Section):
         return tuple({remote.name: remote for remote in self.files}.values())
 
     @property
-    def bytes(self) -> int | None:
-        """Of all downloads together."""
+    def size(self) -> str:
+        """Of all downloads together, to read; with a + where some are not known."""
         sizes = [remote.bytes for remote in self.downloads]
-        return None if None in sizes else sum(size for size in sizes if size is not None)
+        known = sum(size for size in sizes if size is not None)
+        return f"{known / 1e6:,.0f} MB{'+' if None in sizes else ''}" if known else "?"
 
 
 class DataSet(Section):

@@ -18,11 +18,11 @@ from dragoman.core.errors import UserError
 from dragoman.core.progress import bar
 from dragoman.core.rows import Row
 from dragoman.core.types import Passage
-from dragoman.corpus.datasets import beir
-from dragoman.corpus.datasets.catalogue import SPLITS, Split
-from dragoman.corpus.datasets.formats import entries
-from dragoman.corpus.datasets.records import Entry
-from dragoman.corpus.datasets.source import Source
+from dragoman.published import beir
+from dragoman.published.catalogue import SPLITS, Split
+from dragoman.published.formats import entries
+from dragoman.published.records import Entry
+from dragoman.published.source import Source
 
 MANIFEST = "dataset.json"
 """What a folder was made of, and what is in it. It is written last."""
@@ -79,7 +79,8 @@ def convert(
         if not questions:
             why = "; ".join(f"{count} {reason}" for reason, count in content.left_out.items())
             raise UserError(
-                f"{', '.join(str(part.source) for part in parts)}: no question with an answer" + (f" ({why})" if why else "")
+                f"{', '.join(str(part.source) for part in parts)}: no question with an answer"
+                + (f" ({why})" if why else "")
             )
         for split, rows in questions.items():
             files.write(made / f"{split}.jsonl", map(_ordered, rows))
@@ -189,7 +190,9 @@ def _told(part: Part) -> Iterator[tuple[Split | None, Entry]]:
             continue
         split = entry.split or part.split
         if split is None:
-            raise UserError(f"{part.source}: whose questions are these? Say so: train={part.source.path}, or dev=, or test=")
+            raise UserError(
+                f"{part.source}: whose questions are these? Say so: train={part.source.path}, or dev=, or test="
+            )
         yield split, entry
 
 

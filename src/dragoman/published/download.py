@@ -23,7 +23,7 @@ from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.http import PASSING_STATUS
 from dragoman.core.progress import bar
-from dragoman.corpus.datasets.catalogue import Remote
+from dragoman.published.catalogue import Remote
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,6 @@ RECEIVED = "received.json"
 TRIES = 5
 """How often a server is asked in a row without sending anything."""
 _TIMEOUT = httpx.Timeout(60, connect=20)
-_BLOCK = 1 << 20
 _MIB = 1 << 20
 
 
@@ -90,7 +89,7 @@ def _checked(remote: Remote, path: Path, target: Path) -> Download:
     elif remote.name not in record:
         record[remote.name] = {"bytes": path.stat().st_size, "sha256": sha256, "url": remote.url}
         files.write_json(target.parent / RECEIVED, record)
-        log.warning("%s: no checksum of it is known; recorded as received, SHA-256 %s", target, sha256)
+        log.info("%s: no checksum of it is known; recorded as received, SHA-256 %s", target, sha256)
     elif (expected := record[remote.name]["sha256"]) != sha256:
         wrong = (
             f"its SHA-256 is {sha256}, but {expected} was received before; if the publisher has changed it and you want the new "
@@ -210,13 +209,17 @@ class _Transfer:
                 "Convert another edition with `dragoman data import`"
             )
         if (free := shutil.disk_usage(self.part.parent).free) < total - start:
-            raise UserError(f"{self.part.parent}: {total - start} bytes are still to come, and {free} are free; make room")
+            raise UserError(
+                f"{self.part.parent}: {total - start} bytes are still to come, and {free} are free; make room"
+            )
 
     def _take(self, response: httpx.Response, start: int, total: int | None) -> None:
         with self.part.open("r+b" if start else "wb") as stream, _mebibytes(self.part.stem, total) as advance:
             stream.seek(start)
             advance(start)
-            for block in response.iter_raw(_BLOCK):
+            for (
+                block
+            ) in response.iter_raw():  # as they come: what is gathered to blocks would be lost with the connection
                 stream.write(block)
                 advance(len(block))
 
