@@ -146,6 +146,11 @@ def test_a_test_set_without_answers_is_said_to_be_of_no_use(tmp_path):
     assert "'answer' is missing: a test set whose answers are not published" in complaint("hotpotqa", path)
 
 
+def test_an_empty_answer_is_no_answer(tmp_path):
+    (entry,) = read("hotpotqa", small_sets.array(tmp_path / "h.json", small_sets.HOTPOT | {"answer": " "}))
+    assert entry.question is None and entry.left_out == "questions without an answer" and len(entry.passages) == 3
+
+
 @pytest.mark.parametrize("name", sorted(set(NAMES) - {"beir"}))
 def test_a_file_of_anything_else_is_refused_by_every_format(tmp_path, name):
     path = tmp_path / "page.html"

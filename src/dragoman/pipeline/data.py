@@ -176,7 +176,7 @@ def _files(path: Path) -> list[Path]:
 
 def table() -> list[tuple[str, ...]]:
     """The catalogue, a row a variant under a header: name, download, questions, passages, licence, what it is good for."""
-    rows = [("name", "download", "questions", "passages", "licence", "good for")]
+    rows: list[tuple[str, ...]] = [("name", "download", "questions", "passages", "licence", "good for")]
     for name, data_set in catalogue().items():
         rows += [_row(name, label, data_set, variant) for label, variant in data_set.variants.items()]
     return rows

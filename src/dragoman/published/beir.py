@@ -40,7 +40,7 @@ def entries(source: Source) -> Iterator[Entry]:
     relevant = {split: _qrels(source, split) for split in SPLITS}
     for passages in corpus:
         yield from (Entry((passage,)) for passage in _passages(passages))
-    faults = Faults(queries[0])
+    faults = Faults(str(queries[0]))
     for line, row in json_lines(queries[0]):
         if isinstance(row, str):
             faults.add(row, line)
@@ -76,7 +76,7 @@ def _questions(
 
 
 def _passages(source: Source) -> Iterator[Passage]:
-    faults = Faults(source)
+    faults = Faults(str(source))
     for line, row in json_lines(source):
         if isinstance(row, str):
             faults.add(row, line)
@@ -92,7 +92,7 @@ def _passages(source: Source) -> Iterator[Passage]:
 def _qrels(source: Source, split: Split) -> dict[str, list[str]]:
     relevant: dict[str, list[str]] = {}
     for file in source.inner(f"qrels/{split}.tsv"):
-        faults = Faults(file)
+        faults = Faults(str(file))
         with file.open() as lines:
             read_qrels(lines, relevant, faults)
         faults.check()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
@@ -13,7 +13,7 @@ from dragoman.core.settings import near
 from dragoman.corpus.fields import question_of
 from dragoman.published import beir, records
 from dragoman.published.catalogue import Split
-from dragoman.published.records import Entry, Record
+from dragoman.published.records import NO_ANSWER, Entry, Record
 from dragoman.published.source import Reader, Source, json_array, json_lines, json_list, pairs, table
 
 
@@ -83,7 +83,7 @@ def entries(name: str, source: Source, split: Split | None = None) -> Iterator[E
         return
     if name not in FORMATS:
         raise UserError(f"no format {name!r}{near(name, NAMES)}; there are: {', '.join(NAMES)}")
-    form, faults = FORMATS[name], Faults(source, "the rest was not read")
+    form, faults = FORMATS[name], Faults(str(source), "the rest was not read")
     places: dict[str, str] = {}
     number = 0
     for number, (line, row) in enumerate(form.rows(source), start=1):
@@ -96,6 +96,8 @@ def entries(name: str, source: Source, split: Split | None = None) -> Iterator[E
             faults.add(prefix + record, line)
         else:
             entry = record.entry(f"{split or 'question'}-{number}")
+            if entry.question is not None and not entry.question["answers"]:
+                entry = replace(entry, question=None, left_out=NO_ANSWER)
             if entry.question is not None:
                 identity = entry.question["id"]
                 if (other := places.setdefault(identity, here)) != here:

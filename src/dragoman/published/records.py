@@ -74,7 +74,7 @@ class HotpotQA(Record):
         found = tuple(passage(title, " ".join(s.strip() for s in text if s.strip())) for title, text in self.context)
         first = {p.title: p.id for p in reversed(found)}
         gold = _distinct(first.get(title, title) for title, _ in self.supporting_facts)
-        row = {"id": self.id, "question": self.question, "answers": [self.answer], "type": self.type}
+        row: Row = {"id": self.id, "question": self.question, "answers": _distinct([self.answer]), "type": self.type}
         row |= {"supporting_ids": gold} | ({"level": self.level} if self.level else {})
         return Entry(found, row)
 
@@ -119,7 +119,7 @@ class MuSiQue(Record):
         if not self.answerable:
             return Entry(tuple(found), left_out=UNANSWERABLE)
         gold = [p.id for p, paragraph in zip(found, self.paragraphs, strict=True) if paragraph.is_supporting]
-        row = {"id": self.id, "question": self.question, "answers": _distinct([self.answer, *self.answer_aliases])}
+        row: Row = {"id": self.id, "question": self.question, "answers": _distinct([self.answer, *self.answer_aliases])}
         row |= {"type": self.id.partition("__")[0], "supporting_ids": _distinct(gold)}
         row |= {"decomposition": [step.model_dump() for step in self.question_decomposition]}
         return Entry(tuple(found), row)
@@ -143,7 +143,7 @@ class SQuAD(Record):
         found = passage(self.title.replace("_", " "), self.context)
         if self.is_impossible:
             return Entry((found,), left_out=UNANSWERABLE)
-        row = {"id": self.id, "question": self.question, "answers": _distinct(span.text for span in self.answers)}
+        row: Row = {"id": self.id, "question": self.question, "answers": _distinct(span.text for span in self.answers)}
         return Entry((found,), row | {"type": "single_hop", "supporting_ids": [found.id]})
 
 
@@ -170,7 +170,7 @@ class DPR(Record):
     def entry(self, name: str) -> Entry:
         found = [context.passage for context in (*self.positive_ctxs, *self.hard_negative_ctxs[:HARD_NEGATIVES])]
         gold = [found[0].id] if self.positive_ctxs else []
-        row = {"id": name, "question": self.question, "answers": _distinct(self.answers)}
+        row: Row = {"id": name, "question": self.question, "answers": _distinct(self.answers)}
         return Entry(tuple(found), row | {"type": "single_hop", "supporting_ids": gold})
 
 
@@ -199,7 +199,7 @@ class DPRAnswers(Record):
     answers: Annotated[list[str], BeforeValidator(_python_list)]
 
     def entry(self, name: str) -> Entry:
-        row = {"id": name, "question": self.question, "answers": _distinct(self.answers), "type": "single_hop"}
+        row: Row = {"id": name, "question": self.question, "answers": _distinct(self.answers), "type": "single_hop"}
         return Entry(question=row)
 
 
@@ -212,7 +212,12 @@ class PopQA(Record):
     prop: str = ""
 
     def entry(self, name: str) -> Entry:
-        row = {"id": self.id, "question": self.question, "answers": _distinct(self.possible_answers), "type": self.prop}
+        row: Row = {
+            "id": self.id,
+            "question": self.question,
+            "answers": _distinct(self.possible_answers),
+            "type": self.prop,
+        }
         return Entry(question=row)
 
 
@@ -223,7 +228,7 @@ class Bamboogle(Record):
     answer: str = Field(alias="Answer")
 
     def entry(self, name: str) -> Entry:
-        row = {"id": name, "question": self.question, "answers": _distinct([self.answer]), "type": "2hop"}
+        row: Row = {"id": name, "question": self.question, "answers": _distinct([self.answer]), "type": "2hop"}
         return Entry(question=row)
 
 
@@ -241,7 +246,7 @@ class FreshQA(Record):
 
     def entry(self, name: str) -> Entry:
         columns = sorted((int(key[7:]), value) for key, value in (self.model_extra or {}).items() if _is_answer(key))
-        row = {"id": self.id, "question": self.question, "answers": _distinct(value for _, value in columns)}
+        row: Row = {"id": self.id, "question": self.question, "answers": _distinct(value for _, value in columns)}
         row |= {"type": self.fact_type, "num_hops": self.num_hops, "false_premise": self.false_premise == "TRUE"}
         splits: dict[str, Split] = {"TRAIN": "train", "DEV": "dev", "TEST": "test"}
         return Entry(question=row, split=splits.get(self.split))
@@ -279,7 +284,7 @@ class MultiHopRAG(Record):
     evidence_list: list[_Evidence]
 
     def entry(self, name: str) -> Entry:
-        row: Row = {"id": name, "question": self.query, "answers": [self.answer], "type": self.question_type}
+        row: Row = {"id": name, "question": self.query, "answers": _distinct([self.answer]), "type": self.question_type}
         return Entry(question=row | {"supporting_ids": _distinct(_article_id(e.url) for e in self.evidence_list)})
 
 

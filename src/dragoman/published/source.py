@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, cast
 
 from dragoman.core import rows
 from dragoman.core.errors import UserError
@@ -53,8 +53,8 @@ class Source:
                 with zipfile.ZipFile(self.path) as archive, archive.open(self._entry(archive)) as stream:
                     yield stream
             elif self.path.suffix == ".gz":
-                with gzip.open(self.path) as stream:
-                    yield stream
+                with gzip.open(self.path) as unpacked:
+                    yield cast(IO[bytes], unpacked)
             else:
                 with self.path.open("rb") as stream:
                     yield stream
