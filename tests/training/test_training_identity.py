@@ -83,7 +83,8 @@ def test_what_changed_is_said(tmp_path, caplog):
             {"grpo", "loop", "learner"},
             {"sft", "ppo", "mygo", "trajectory_grpo", "selftrain"},
         ),
-        (["loop", "algorithms.mygo"], {"mygo", "loop", "learner"}, {"sft", "ppo", "grpo"}),
+        (["loop", "algorithms.mygo"], {"mygo", "loop", "learner"}, {"sft", "ppo", "grpo", "selftrain"}),
+        (["loop", "algorithms.selftrain"], {"selftrain", "loop", "learner"}, {"sft", "ppo", "grpo", "mygo"}),
     ],
     ids=lambda case: case[-1] if isinstance(case, list) else "",
 )

@@ -10,7 +10,8 @@ from toy import QUESTIONS, ToyRuntime, make_run
 from dragoman.core.types import Question
 from dragoman.rollout.samples import read_samples
 from dragoman.rollout.store import read_episodes
-from dragoman.training.algorithms.mygo import hopeless, likelihood_loss, next_threshold, raised
+from dragoman.training.algorithms.mygo import hopeless, next_threshold, raised
+from dragoman.training.likelihood import likelihood_loss
 from dragoman.training.settings import MygoParams, RlParams
 
 MASK = torch.tensor([[True, True, True], [True, True, False]])

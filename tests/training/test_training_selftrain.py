@@ -12,7 +12,7 @@ from dragoman.training.algorithm import MicroBatch
 from dragoman.training.algorithms import find
 from dragoman.training.algorithms.selftrain import best, best_of_each
 from dragoman.training.learner import Learner, rate
-from dragoman.training.settings import SelftrainParams
+from dragoman.training.settings import MygoParams, SelftrainParams
 
 
 def drawn(question: str, draw: int, earned: float | None, steps: int = 1) -> SimpleNamespace:
@@ -83,10 +83,21 @@ async def test_only_the_best_trajectories_of_a_question_are_learnt(tiny_model, r
     assert "kl" not in row and row["nll"] > 0
 
 
+async def test_drawn_anew_the_engine_is_still_watched(tiny_model, runtime, tmp_path):
+    """Whatever is set for another algorithm."""
+    stray = MygoParams(offline=True)
+    run = make_run("selftrain", tiny_model, runtime, tmp_path / "rl", iterations=1, questions=6, mygo=stray)
+    await run.train()
+    assert run.history[0]["engine_difference"] < 1e-3
+
+
 async def test_drawn_once_every_iteration_learns_from_the_same(tiny_model, runtime, tmp_path):
     chosen = SelftrainParams(trajectories=5, redraw=False)
-    run = make_run("selftrain", tiny_model, runtime, tmp_path / "rl", iterations=3, questions=6, selftrain=chosen)
-    await run.train()
+    sizes = {"iterations": 3, "questions": 6, "policy_lr": 0.05}  # of which one would lead it far from the warm-up
+    run = make_run("selftrain", tiny_model, runtime, tmp_path / "rl", selftrain=chosen, **sizes)
+    metrics = await run.train()
+    assert metrics["iterations"] == 3 and not metrics["stopped"]
+    assert not any("engine_difference" in row for row in run.history)  # it would end the run as it learns
     assert [path.name for path in (tmp_path / "rl/rollouts").iterdir()] == ["0000"]
     first, *later = run.history
     assert all(

@@ -11,7 +11,6 @@ then all that is left to do: no advantage, no ratio, no critic, no reference.
 Offline (appendix E) all attempts are those of the warm-up, under a fixed threshold: step 2 is left out. That they are drawn
 iteration by iteration makes no difference, since the warm-up does not change.
 
-Shapes: a actions, of at most m tokens each. Everything is zero where an action has no token.
 """
 
 from __future__ import annotations
@@ -19,21 +18,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 from dragoman.core.types import Question
 from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import Sample
-from dragoman.training.algorithm import Algorithm, Collected, MicroBatch
+from dragoman.training import likelihood
+from dragoman.training.algorithm import Algorithm, Collected
 from dragoman.training.selection import mean_reward
 from dragoman.training.settings import MygoParams, RlParams
 
 if TYPE_CHECKING:
     from dragoman.training.learner import Learner
     from dragoman.training.loop import Loop
-
-PROBED = 64
-"""Actions by which an iteration's entropy and distance to the engine are measured: learning itself needs neither."""
 
 
 async def collect(loop: Loop, questions: Sequence[Question]) -> Collected:
@@ -82,19 +77,8 @@ def _earned(episode: Episode, reward: str, price: float) -> float | None:
 
 
 def prepare(learner: Learner, batch: Sequence[Sample]) -> tuple[tuple[()], dict[str, float]]:
-    """Nothing that learning needs: the likelihood is computed when it is differentiated."""
-    figures = learner.survey(batch[:PROBED]).figures()
-    del figures["kl"]  # there is no reference
-    if learner.settings.mygo.offline:  # another policy drew the actions
-        figures.pop("engine_difference", None)
-    return (), figures
-
-
-def loss(micro: MicroBatch, experience: tuple[()], settings: RlParams) -> tuple[Tensor, dict[str, float]]:
-    """The negative log-likelihood (eq. 6)."""
-    # 4.
-    value = likelihood_loss(micro.logprobs, micro.free, tokens=micro.tokens)
-    return value, {"nll": float(value.detach())}
+    """See `likelihood.prepare`: offline another policy drew the actions."""
+    return likelihood.prepare(learner, batch, drawn_by_another=learner.settings.mygo.offline)
 
 
 def hopeless(history: Sequence[Mapping[str, Any]], settings: RlParams) -> str:
@@ -127,21 +111,5 @@ def raised(threshold: float, first: Sequence[float]) -> float:
     return max(threshold, sum(first) / len(first)) if first else threshold
 
 
-def likelihood_loss(logprobs: Tensor, free: Tensor, *, tokens: int) -> Tensor:
-    """The negative log-likelihood of the agents' own tokens (eq. 6), as a mean over `tokens`.
-
-    Every token of every turn, of planner and workers alike, counts the same, so this is the expectation over trajectories
-    but for a constant factor. Tokens that the grammar forced are not the agents' own: they have probability 1.
-
-    Args:
-        logprobs: [a, m] under the policy that is trained.
-        free: [a, m] bool.
-        tokens: how many of them the iteration has, of which these actions may be a part.
-
-    Returns:
-        A scalar.
-    """
-    return -(logprobs * free).sum() / tokens
-
-
-ALGORITHM = Algorithm("mygo", collect, prepare, loss, hopeless=hopeless)
+# 4.
+ALGORITHM = Algorithm("mygo", collect, prepare, likelihood.loss, hopeless=hopeless)

@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING
 
 from dragoman.core.types import Question
 from dragoman.rollout.record import Episode
+from dragoman.rollout.samples import Sample
 from dragoman.rollout.store import read_episodes
+from dragoman.training import likelihood
 from dragoman.training.algorithm import Algorithm, Collected
-from dragoman.training.algorithms.mygo import loss, prepare
 from dragoman.training.selection import CONTRAST, questions_of, worth
 
 if TYPE_CHECKING:
+    from dragoman.training.learner import Learner
     from dragoman.training.loop import Loop
 
 
@@ -102,5 +104,10 @@ def best(earned: Sequence[float | None], *, most: int, above: float) -> list[int
     return [place for place, x in enumerate(earned) if x is not None and top - x <= CONTRAST][:most]
 
 
+def prepare(learner: Learner, batch: Sequence[Sample]) -> tuple[tuple[()], dict[str, float]]:
+    """See `likelihood.prepare`: drawn once, the actions are the warm-up's in every iteration."""
+    return likelihood.prepare(learner, batch, drawn_by_another=not learner.settings.selftrain.redraw)
+
+
 # 3.
-ALGORITHM = Algorithm("selftrain", collect, prepare, loss)
+ALGORITHM = Algorithm("selftrain", collect, prepare, likelihood.loss)
