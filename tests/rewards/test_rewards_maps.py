@@ -73,9 +73,26 @@ async def test_delta_f1_is_what_the_later_passages_brought(before, after, value)
     assert "T1: text" in shown and "T2" not in shown and QUESTION.question in shown
 
 
-async def test_without_later_passages_nothing_was_brought_and_no_llm_is_asked():
+@pytest.mark.parametrize(
+    ("llm", "agent"),
+    [("Edith Marlowe", "Edith"), ("Ada", "Edith Marlowe")],  # either may be the better one at answering
+)
+async def test_siblings_compare_as_by_f1_whether_or_not_they_found_more(llm, agent):
+    async def worth(answer, passages):
+        engine = ScriptedEngine(lambda prompt, rng: llm)
+        return await delta_f1(QUESTION, said(answer), passages, llm=engine, first=2)
+
+    repeated, found, lost = await worth(agent, PASSAGES[:2]), await worth(agent, PASSAGES), await worth("Ben", PASSAGES)
+    assert repeated == found > lost
+
+
+async def test_where_the_llm_answers_nothing_new_brings_nothing():
+    engine = ScriptedEngine(lambda prompt, rng: "Edith")
+    assert await delta_f1(QUESTION, said("Edith"), PASSAGES[:2], llm=engine, first=2) == 0
+
+
+async def test_without_an_answer_no_llm_is_asked():
     llm = ScriptedEngine(lambda prompt, rng: "Edith")
-    assert await delta_f1(QUESTION, said("Edith Marlowe"), PASSAGES[:2], llm=llm, first=2) == 0
     assert await delta_f1(QUESTION, said(None), PASSAGES, llm=llm) is None
     assert llm.requests == []
 

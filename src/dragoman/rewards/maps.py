@@ -54,7 +54,8 @@ async def delta_f1(
     """F1 of the answer, less F1 of the LLM's answer before any query extension: the sum of R_q (eq. 7) over all rounds.
 
     In that sum every answer between cancels. For one round, as the paper trains (section 3.3), it is R_q itself. The second
-    term is the same for all answers to a question, so siblings compare as by `f1`.
+    term is the same for all answers to a question, so siblings compare as by `f1`. That holds for those too who found nothing
+    more: were they given 0, they would be compared by who answers, the LLM or an agent.
 
     Args:
         llm: answers in place of y_0. It is asked in the words of every system, so its cache may know the answer.
@@ -68,8 +69,6 @@ async def delta_f1(
     if trajectory.answer is None or not question.answers:
         return None
     after = scores(trajectory.answer, question.answers)["f1"]
-    if len(passages) <= first:  # nothing was found after the first search
-        return 0.0
     ask, state = answer_ask(question, passages[:first], words=passage_words, max_tokens=answer_tokens)
     (result,) = await llm.generate([Request(prompt=ask.messages(state), max_tokens=ask.max_tokens, stop=ask.stop)])
     before = scores(result.completions[0].text.strip(), question.answers)["f1"]
