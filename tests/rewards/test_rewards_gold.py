@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from dragoman.core.types import Question
+from dragoman.corpus.chunking import gold_id
 from dragoman.rewards.gold import gold_precision, gold_recall
 from dragoman.systems.base import StopReason
 
@@ -17,11 +18,26 @@ def kept(*ids: str, stop: StopReason = StopReason.ANSWERED) -> SimpleNamespace:
 
 @pytest.mark.parametrize(
     ("ids", "recall", "precision"),
-    [(("x", "y"), 1, 1), (("x",), 0.5, 1), (("x", "u", "v"), 0.5, 1 / 3), (("u",), 0, 0), ((), 0, 0)],
+    [
+        (("x", "y"), 1, 1),
+        (("x",), 0.5, 1),
+        (("x", "u", "v"), 0.5, 1 / 3),
+        (("u",), 0, 0),
+        ((), 0, 0),
+        (("x#0", "x#7", "u#0"), 0.5, 2 / 3),  # chunks count for the passages that they were cut from
+        (("xy#0", "x#0#1"), 0, 0),
+    ],
 )
 def test_shares_of_gold_and_kept_passages(ids, recall, precision):
     assert gold_recall(QUESTION, kept(*ids), []) == recall
     assert gold_precision(QUESTION, kept(*ids), []) == pytest.approx(precision)
+
+
+@pytest.mark.parametrize(
+    ("id", "gold", "named"), [("C##0", ["C#"], "C#"), ("a#1", ["a#1", "a"], "a#1"), ("a", [], None)]
+)
+def test_an_id_with_the_mark_of_a_chunk_is_no_chunk(id, gold, named):
+    assert gold_id(id, gold) == named
 
 
 @pytest.mark.parametrize("score", [gold_recall, gold_precision])

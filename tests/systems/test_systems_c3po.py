@@ -208,6 +208,14 @@ async def test_the_oracle_goes_on_with_the_name_that_leads_to_what_is_missing():
     assert passages == ["bhutan", "ngultrum"]
 
 
+async def test_to_the_oracle_a_chunk_of_a_gold_passage_is_that_passage():
+    asked = "Of which country is Thimphu the capital, and what is its money?"
+    question = replace(QUESTION, question=asked, supporting_ids=("bhutan", "ngultrum"))
+    cut = [replace(passage, id=f"{passage.id}#0") for passage in PASSAGES]
+    texts, passages = await told(question, cut, k=2)
+    assert (texts, passages) == ((await told(question, k=2))[0], ["bhutan#0", "ngultrum#0"])
+
+
 async def test_the_oracle_names_what_the_question_does_not_find():
     # the question shares more words with the other passages than with the one its name finds
     others = [Passage(f"x{i}", "Noise", "which of these is it that") for i in range(3)]

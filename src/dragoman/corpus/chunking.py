@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Literal
 
 from dragoman.core.errors import UserError
@@ -64,6 +64,11 @@ def chunk(
         chunks += [Passage(f"{passage.id}#{n}", passage.title, text) for n, text in cut]
     _check_ids(chunks)
     return chunks
+
+
+def gold_id(id: str, gold: Collection[str]) -> str | None:
+    """The gold passage that an id names: itself or, of a chunk `ID#N`, the passage it was cut from. None where it is not gold."""
+    return next((name for name in (id, id.rpartition("#")[0]) if name in gold), None)
 
 
 def _words(text: str) -> list[Span]:

@@ -11,6 +11,7 @@ import numpy as np
 from dragoman.core.stats import bootstrap_interval, smallest_detectable
 from dragoman.core.types import Question
 from dragoman.rewards.answer import scores
+from dragoman.rewards.gold import recall
 from dragoman.rollout.figures import busy_seconds
 from dragoman.rollout.record import Episode
 
@@ -64,9 +65,8 @@ def retrieval_scores(kept: Sequence[str], gold: Sequence[str], failed: bool = Fa
     """
     if failed or not gold:
         return dict.fromkeys(RETRIEVAL_SCORES)
-    found = {i.partition("#")[0] for i in kept} | set(kept)
-    recall = sum(g in found for g in gold) / len(gold)
-    return {"recall": recall, "all_gold_recall": float(recall == 1)}
+    share = recall(kept, gold)
+    return {"recall": share, "all_gold_recall": float(share == 1)}
 
 
 def summarize(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dragoman.core.types import Passage, Question
 from dragoman.rewards.base import Trajectory, reward
 from dragoman.rewards.claims import claims, says
+from dragoman.rewards.gold import precision, recall
 
 
 @reward(bounds=(0, 1))
@@ -21,7 +22,7 @@ def citation_precision(question: Question, trajectory: Trajectory, passages: Seq
     if known is None:
         return None
     cited, gold = known
-    return sum(gold_id(id, gold) is not None for id in cited) / max(1, len(cited))
+    return precision(cited, gold)
 
 
 @reward(bounds=(0, 1))
@@ -31,7 +32,7 @@ def citation_recall(question: Question, trajectory: Trajectory, passages: Sequen
     if known is None:
         return None
     cited, gold = known
-    return len({gold_id(id, gold) for id in cited} - {None}) / len(gold)
+    return recall(cited, gold)
 
 
 @reward(bounds=(0, math.inf))
@@ -55,11 +56,6 @@ def cited(question: str, answer: str, passages: Sequence[Passage]) -> list[str]:
         return False
 
     return [passage.id for passage in passages if rests_on(passage)]
-
-
-def gold_id(id: str, gold: Sequence[str]) -> str | None:
-    """The gold passage that an id names: itself or, of a chunk `ID#N`, the passage it was cut from. None where it is not gold."""
-    return next((name for name in (id, id.partition("#")[0]) if name in gold), None)
 
 
 def _cited_and_gold(

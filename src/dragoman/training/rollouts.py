@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from dragoman.core.progress import bar
 from dragoman.core.types import Question
 from dragoman.registry.policy import PolicySet
 from dragoman.rewards import Reward
+from dragoman.rewards.gold import precision, recall
 from dragoman.rollout.exploration import GREEDY, Exploration
 from dragoman.rollout.record import Episode
 from dragoman.rollout.scheduler import roll_out
@@ -83,11 +85,11 @@ def summary(episodes: Sequence[Episode], reward: str) -> dict[str, Any]:
 
 
 def _gold(episodes: Sequence[Episode]) -> dict[str, float]:
-    pairs = [(set(e.trajectories[0].passages), set(e.question["supporting_ids"])) for e in episodes]
+    pairs = [(e.trajectories[0].passages, e.question["supporting_ids"]) for e in episodes]
     known = [(kept, gold) for kept, gold in pairs if gold]
     if not known:
         return {}
     return {
-        "dev_recall": round(sum(len(kept & gold) / len(gold) for kept, gold in known) / len(known), 4),
-        "dev_precision": round(sum(len(kept & gold) / max(1, len(kept)) for kept, gold in known) / len(known), 4),
+        "dev_recall": round(fmean(recall(kept, gold) for kept, gold in known), 4),
+        "dev_precision": round(fmean(precision(kept, gold) for kept, gold in known), 4),
     }

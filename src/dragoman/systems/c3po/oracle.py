@@ -21,7 +21,7 @@ async def route(settings: Settings, gold: Gold, question: str) -> list[Search | 
 
 async def select(gold: Gold, question: str, objective: str, passages: Sequence[Passage]) -> list[Keep]:
     """The gold passages and no other."""
-    return [Keep(tuple(i for i, passage in enumerate(passages, start=1) if passage.id in gold.ids))]
+    return [Keep(tuple(i for i, passage in enumerate(passages, start=1) if gold.has(passage)))]
 
 
 async def decide(
@@ -32,7 +32,7 @@ async def decide(
     The question comes first even where it finds nothing: no policy can foresee that. Where the policy writes, only one of
     the searches that are as good is taken.
     """
-    missing = gold.ids - {passage.id for passage in kept}
+    missing = gold.missing(kept)
     if not missing:
         return [Answer()]
     whole = queries.whole(settings, question)

@@ -13,12 +13,12 @@ from dragoman.systems.names import copied
 
 async def judge(gold: Gold, question: str, pool: Pool) -> list[Sufficient | Insufficient]:
     """Sufficient when all gold passages are in the pool."""
-    return [Sufficient() if gold.ids <= {passage.id for passage in pool.passages} else Insufficient()]
+    return [Insufficient() if gold.missing(pool.passages) else Sufficient()]
 
 
 async def extend(settings: Settings, gold: Gold, question: str, pool: Pool) -> list[Extend]:
     """The queries that find first what is missing; any, where none finds it. One that is written is the first of these."""
-    missing = gold.ids - {passage.id for passage in pool.passages}
+    missing = gold.missing(pool.passages)
     if settings.decide == "marks":
         new = list(queries.candidates(settings, question, pool).values())
         return [Extend(query) for query in await gold.finding_first(new, settings.k, missing) or new]

@@ -28,7 +28,7 @@ async def coordinate(settings: Settings, gold: Gold, question: str, state: State
     """The next call. A response from before the last documents were found is written anew."""
     agents = available(settings, state)
     called = [turn.agent for turn in state.turns if turn.heard != NOTHING_NEW]
-    missing = gold.ids - {passage.id for passage in state.documents}
+    missing = gold.missing(state.documents)
     if "planner" in agents and not state.turns:
         return [_call(settings, question, state, "planner")]
     if missing and "search" in agents and (best := await _looks(settings, gold, question, state, missing)):
@@ -96,7 +96,7 @@ async def reason(
 
 async def validate(settings: Settings, gold: Gold, question: str, state: State, information: str) -> list[Verdict]:
     """Supported when all gold passages were found, correct when the response holds a gold answer. It sets no criteria."""
-    supported = gold.ids <= {passage.id for passage in state.documents}
+    supported = not gold.missing(state.documents)
     correct = any(has(state.response, answer) for answer in gold.answers)
     feedback = settings.decide == "text"
     return [
@@ -142,16 +142,16 @@ def _call(settings: Settings, question: str, state: State, agent: str) -> Any:
 
 
 def _missing(gold: Gold, errand: Errand) -> frozenset[str]:
-    return gold.ids - {passage.id for passage in errand.kept}
+    return gold.missing(errand.kept)
 
 
 def _relevant(gold: Gold, passages: Sequence[Passage]) -> tuple[bool, ...]:
-    return tuple(passage.id in gold.ids for passage in passages)
+    return tuple(gold.has(passage) for passage in passages)
 
 
 def _facts(gold: Gold, documents: Sequence[Passage]) -> list[str]:
     """The sentences of gold passages that have an answer, or an end of a triple; where none has, the first ones."""
     ends = {*gold.answers, *(end for subject, _, end in gold.triples)}
-    every = [re.split(r"(?<=[.!?])\s+", passage.text) for passage in documents if passage.id in gold.ids]
+    every = [re.split(r"(?<=[.!?])\s+", passage.text) for passage in documents if gold.has(passage)]
     told = [sentence for sentences in every for sentence in sentences if any(has(sentence, end) for end in ends)]
     return told or [sentences[0] for sentences in every]

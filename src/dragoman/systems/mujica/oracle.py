@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain, combinations, islice, product
 
 from dragoman.core.text import names, words
@@ -31,10 +32,10 @@ async def plan(settings: Settings, gold: Gold, question: str, state: State) -> l
     no more than a sentence of each worker, so it asks for one thing at a time. In a graph it asks about the known entities
     that have missing triples.
     """
-    ids = _gold_ids(settings, gold)
-    if not ids:
+    gold = _known(settings, gold)
+    if not gold.ids:
         return []
-    missing = ids - {passage.id for passage in state.kept}
+    missing = gold.missing(state.kept)
     if settings.decide == "marks":
         return await _plans(settings, gold, question, state, missing)
     asked = {fact.question for fact in state.facts}
@@ -92,11 +93,11 @@ async def _plans(
 
 async def conclude(settings: Settings, gold: Gold, question: str, state: State) -> list[Answer]:
     """The answer, if what is known has it. One that stands in the question, or a yes or no, takes all that is gold."""
-    ids = _gold_ids(settings, gold)
-    if not ids:
+    gold = _known(settings, gold)
+    if not gold.ids:
         return []
     line = queries.answer(settings, question, state)
-    everything = ids <= {passage.id for passage in state.kept}
+    everything = not gold.missing(state.kept)
     _, *known = (text for text, _, _ in queries.known_runs(settings, question, state))
 
     def is_known(text: str) -> bool:
@@ -117,13 +118,13 @@ async def look_up(
     The sentence is the one that tells the most facts that the question does not. Among equals it is the one with a name
     that finds what is missing, the earlier the better. Where passages are scored there is none.
     """
-    ids = _gold_ids(settings, gold)
-    if not ids:
+    gold = _known(settings, gold)
+    if not gold.ids:
         return []
-    kept = {i: passage for i, passage in enumerate(passages, start=1) if passage.id in ids}
+    kept = {i: passage for i, passage in enumerate(passages, start=1) if gold.has(passage)}
     if settings.decide == "marks":
         return [Found(tuple(kept)) if kept else Nothing()]
-    missing = ids - {passage.id for passage in passages}
+    missing = gold.missing(passages)
     facts = {*gold.answers, *(end for subject, _, obj in gold.triples for end in (subject, obj))}
     relations = {relation for _, relation, _ in gold.triples}
 
@@ -145,8 +146,6 @@ async def look_up(
     return [Found(tuple(kept) if settings.answers == "llm" else (best,), sentence)]
 
 
-def _gold_ids(settings: Settings, gold: Gold) -> frozenset[str]:
-    """The passages of text, or the triples behind the answer."""
-    if settings.environment == "text":
-        return gold.ids
-    return frozenset(map(triple_id, gold.triples))
+def _known(settings: Settings, gold: Gold) -> Gold:
+    """What is gold: the passages of text, or the triples behind the answer."""
+    return gold if settings.environment == "text" else replace(gold, ids=frozenset(map(triple_id, gold.triples)))
