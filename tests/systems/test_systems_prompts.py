@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,40 @@ async def test_passages_that_a_model_cannot_read_are_cut_until_it_can(tmp_path):
     (end,) = episode.trajectories
     assert (end.answer, end.stop, end.error) == (None, "prompt_too_long", "never")
     assert not episode.faulty, "the next run would ask again, in vain"
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "told"),
+    [
+        ("iter-retgen", {}, {}),
+        ("self-ask", {}, {}),
+        ("mrag", {"answers": "plain"}, {}),
+        ("mrag", {"answers": "guided"}, {"guidance": "be short", "important": "the river"}),
+    ],
+)
+async def test_drafts_are_cut_as_answers_are(name, settings, told):
+    """What is asked on the way is asked by the same prompt, and one long passage must not end it."""
+    turns = iter(
+        [
+            '{"agent": "searcher", "suggestions": []}',
+            '{"query": "river"}',
+            '{"next": "end", "relevant": [true, true]}',
+            json.dumps({"agent": "answerer", **told}),
+            '{"agent": "finisher"}',
+        ]
+    )
+
+    def short_sighted(prompt, random):
+        if "Known so far" in prompt:  # of self-ask, which looks one thing up
+            return "Final answer: so it is" if "so it is" in prompt else "Follow up: which one?"
+        return PromptTooLong("exceeds the context") if len(prompt) > 1200 else "so it is"
+
+    passages = [Passage(str(i), f"t{i}", "river " * 500) for i in range(3)]
+    backends = Backends(
+        llm=ScriptedEngine(short_sighted),
+        proxy=ScriptedEngine(lambda prompt, random: next(turns)),
+        retriever=ListRetriever(passages),
+    )
+    system = build(name, {"k": 2, "passage_words": 400} | settings)
+    (end,) = (await Tree(Question("q", "Which river?"), system, backends).grow()).trajectories
+    assert (end.answer, end.stop) == ("so it is", "answered"), end.error

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Self, TypeVar
 from dragoman.core.errors import UserError
 from dragoman.core.hashing import sha256_of
 from dragoman.core.types import Passage, Question
-from dragoman.systems.answer import answer
+from dragoman.systems.answer import answer, answer_ask, said
 from dragoman.systems.base import Ask, Context, Outcome, StopReason, System
 from dragoman.systems.checks import check_at_least_one
 from dragoman.systems.prompts import Messages, load, number
@@ -56,6 +56,12 @@ class Baseline(System):
         """The answer that everybody's prompt gets from the LLM."""
         words, tokens = self.passage_words, self.answer_tokens
         return await answer(ctx, question, passages, stop, words=words, max_tokens=tokens, history=history)
+
+    async def draft(self, ctx: Context, question: Question, passages: Sequence[Passage]) -> str:
+        """What the LLM answers by the same prompt, for a system to go on from: it is not the trajectory's answer."""
+        asked = partial(answer_ask, question, passages, max_tokens=self.answer_tokens, final=False)
+        text, _ = await said(ctx, asked, words=self.passage_words if passages else 0)
+        return text
 
     def shown(self, passages: Sequence[Passage]) -> str:
         """Passages as a prompt has them."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dragoman.core.types import Question
-from dragoman.systems.answer import answer_ask
 from dragoman.systems.base import Context, Outcome
 from dragoman.systems.baselines import Baseline
 
@@ -18,9 +17,8 @@ class IterRetGen(Baseline):
     async def run(self, question: Question, ctx: Context) -> Outcome:
         found = await ctx.retrieve(question.question, k=self.k)
         for _ in range(self.rounds - 1):
-            ask, state = answer_ask(question, found, words=self.passage_words, max_tokens=self.answer_tokens)
-            draft = await ctx.ask(replace(ask, final=False), **state)
-            query = f"{question.question} {draft.strip()}".strip()
+            draft = await self.draft(ctx, question, found)
+            query = f"{question.question} {draft}".strip()
             found = await ctx.retrieve(query, k=self.k)  # instead of those before, not beside them
         return await self.answer(ctx, question, found)
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dragoman.core.types import Passage, Question
-from dragoman.systems.answer import answer_ask
 from dragoman.systems.base import Context, Outcome, StopReason
 from dragoman.systems.baselines import Baseline, asking, interleaved
 
@@ -40,15 +39,9 @@ class SelfAsk(Baseline):
                 stop = StopReason.REPEATED_QUERY if asked else StopReason.UNREADABLE_REPLY
                 break
             searches.append(await ctx.retrieve(asked, k=self.k))
-            facts[asked] = await self._look_up(asked, searches[-1], ctx)
+            facts[asked] = await self.draft(ctx, Question("", asked), searches[-1])  # the intermediate answer
         found = interleaved(searches, self.max_documents) or await ctx.retrieve(question.question, k=self.k)
         return await self.answer(ctx, question, found, stop)
-
-    async def _look_up(self, follow_up: str, found: list[Passage], ctx: Context) -> str:
-        """The intermediate answer, out of what was found for the follow-up question."""
-        asked = Question("", follow_up)
-        ask, state = answer_ask(asked, found, words=self.passage_words, max_tokens=self.answer_tokens)
-        return (await ctx.ask(replace(ask, final=False), **state)).strip()
 
 
 def _shown(facts: dict[str, str]) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 from dragoman.core.types import Question
-from dragoman.systems.answer import answer_ask
+from dragoman.systems.answer import answer_ask, said
 from dragoman.systems.base import Ask, Context
 from dragoman.systems.mrag.actions import Answer, Revise
 from dragoman.systems.mrag.settings import Settings
@@ -15,11 +15,14 @@ from dragoman.systems.prompts import load
 
 async def respond(settings: Settings, ctx: Context, question: Question, state: State, call: Answer) -> State:
     """The state with a new response. It is not the end of the trajectory: the coordinator is to see it."""
-    ask, slots = answer_ask(question, state.documents, words=settings.passage_words, max_tokens=settings.answer_tokens)
-    if settings.answers == "guided":
-        ask, slots = _guided(settings), {"question": question.question, "state": state, "call": call}
-    text = (await ctx.ask(replace(ask, final=False), **slots)).strip()
-    return state.responded(text, (*ask.messages(slots), ("assistant", text)))
+
+    def asked(words: int) -> tuple[Ask, dict[str, Any]]:
+        if settings.answers == "guided":
+            return _guided(settings, words), {"question": question.question, "state": state, "call": call}
+        return answer_ask(question, state.documents, words=words, max_tokens=settings.answer_tokens, final=False)
+
+    text, shown = await said(ctx, asked, words=settings.passage_words if state.documents else 0)
+    return state.responded(text, (*shown, ("assistant", text)))
 
 
 async def revise(settings: Settings, ctx: Context, state: State, call: Revise) -> State:
@@ -36,13 +39,13 @@ async def revise(settings: Settings, ctx: Context, state: State, call: Revise) -
     return state.responded(text, (*ask.messages(slots, state.dialogue), ("assistant", text)))
 
 
-def _guided(settings: Settings) -> Ask:
+def _guided(settings: Settings, words: int) -> Ask:
     return Ask(
         "answer",
         load(__package__, "answerer"),
         view=lambda question, state, call: {
             "question": question,
-            "information": state.gathered(settings.passage_words),
+            "information": state.gathered(words),
             "plan": "; ".join(state.plan) or "(none)",
             "guidance": call.guidance or "(none)",
             "important": call.important or "(none)",
