@@ -186,7 +186,7 @@ async def test_killed_and_started_again_it_comes_to_the_same_numbers(
     assert again == unbroken  # finished already
 
 
-@pytest.mark.parametrize("step", ["pointer", "metrics"])
+@pytest.mark.parametrize("step", ["pointer", "metrics", "after"])
 async def test_killed_while_it_publishes_and_started_again_it_comes_to_the_same_policy(
     tiny_model, runtime, tmp_path, monkeypatch, step
 ):
@@ -194,9 +194,11 @@ async def test_killed_while_it_publishes_and_started_again_it_comes_to_the_same_
     original = files.write_json
 
     def write_or_die(path, value):
-        if path == tmp_path / "broken" / {"pointer": POINTER, "metrics": METRICS}[step]:
+        due = path == tmp_path / "broken" / {"pointer": POINTER}.get(step, METRICS)
+        if not due or step == "after":
+            original(path, value)
+        if due:
             raise Killed
-        original(path, value)
 
     monkeypatch.setattr(files, "write_json", write_or_die)
     with pytest.raises(Killed):
@@ -204,6 +206,7 @@ async def test_killed_while_it_publishes_and_started_again_it_comes_to_the_same_
     monkeypatch.setattr(files, "write_json", original)
     assert await make_run("mygo", tiny_model, runtime, tmp_path / "broken", iterations=1).train() == unbroken
     assert not {path.name for path in (tmp_path / "broken").iterdir()} & {"best", "current", "checkpoint.pt"}
+    assert (tmp_path / "broken" / "dev.csv").read_text() == (tmp_path / "unbroken" / "dev.csv").read_text()
 
 
 async def test_another_algorithm_in_the_same_folder_starts_anew(tiny_model, runtime, tmp_path):

@@ -122,6 +122,12 @@ async def test_killed_at_any_time_it_comes_to_the_same_policy(
     resumed = await train(runtime, tiny_model, states, tmp_path / "killed")
     assert resumed == unbroken
     assert (tmp_path / "killed" / "loss.csv").read_text() == (tmp_path / "unbroken" / "loss.csv").read_text()
+    left = [tmp_path / "killed" / name for name in ("base", "candidates", imitation.CHECKPOINT)]
+    for folder in left[:2]:  # as a kill leaves it that comes after the metrics were written
+        folder.mkdir()
+    left[2].touch()
+    assert await train(runtime, tiny_model, states, tmp_path / "killed") == unbroken
+    assert not any(path.exists() for path in left)
 
 
 async def test_a_shallower_proxy_has_the_first_layers_alone(runtime, tiny_model, states, tmp_path):

@@ -107,6 +107,11 @@ async def test_killed_after_an_epoch_it_comes_to_the_same_policy(tiny_model, rig
         await train(tiny_model, right, tmp_path / "broken")
     monkeypatch.setattr(Trainer, "_save_checkpoint", original)
     assert await train(tiny_model, right, tmp_path / "broken") == unbroken
+    left = [tmp_path / "broken" / name for name in ("epochs", "candidates")]
+    for folder in left:  # as a kill leaves it that comes after the metrics were written
+        folder.mkdir()
+    assert await train(tiny_model, right, tmp_path / "broken") == unbroken
+    assert not any(folder.exists() for folder in left)
 
 
 async def test_nothing_to_learn_from_is_said(tiny_model, right, tmp_path):

@@ -107,6 +107,7 @@ async def train(
     )
     await runtime.release(system, start)
     if finished := resume(out, identity):
+        _clean(out)
         return finished
     manifest |= {"trained_with": trained_with(played)}
     base = truncated(trained.base, settings.layers, out / "base")
@@ -146,10 +147,15 @@ async def train(
     files.write_csv(out / "loss.csv", student.losses)
     files.write_csv(out / "dev.csv", student.history)
     files.write_json(out / METRICS, metrics)
+    _clean(out)
+    return metrics
+
+
+def _clean(out: Path) -> None:
+    """Remove what only a run that goes on would need."""
     for name in ("base", "candidates"):
         shutil.rmtree(out / name, ignore_errors=True)
     (out / CHECKPOINT).unlink(missing_ok=True)
-    return metrics
 
 
 def imitation_loss(logprobs: Tensor, lengths: Tensor, state: Tensor) -> Tensor:

@@ -113,6 +113,7 @@ class Loop:
             shaping=self.settings.shaping,
         )
         if finished := resume(self.out, identity):
+            self._clean()
             return finished
         self.manifest |= {"trained_with": trained_with(system)}
         self._load_checkpoint()
@@ -269,8 +270,12 @@ class Loop:
             "last": self.dev_history[-1],
         }
         metrics["policy"] = self.policy.publish(self.manifest | {"metrics": metrics}).version
-        files.write_json(self.out / METRICS, metrics)
         self._write_history()
+        files.write_json(self.out / METRICS, metrics)
+        self._clean()
+        return metrics
+
+    def _clean(self) -> None:
+        """Remove what only a run that goes on would need."""
         (self.out / CHECKPOINT).unlink(missing_ok=True)
         self.policy.clean()
-        return metrics

@@ -83,6 +83,7 @@ async def train(
     )
     await runtime.release(system, start)
     if finished := resume(out, identity):
+        _clean(out)
         return finished
     manifest |= {"trained_with": trained_with(played)}
     losses = _fine_tune(trained.base, fitting, settings, seed=seed, work=out / "epochs")
@@ -112,9 +113,14 @@ async def train(
     files.write_csv(out / "loss.csv", losses)
     files.write_csv(out / "dev.csv", history)
     files.write_json(out / METRICS, metrics)
-    for name in ("epochs", "candidates"):
-        shutil.rmtree(out / name)
+    _clean(out)
     return metrics
+
+
+def _clean(out: Path) -> None:
+    """Remove what only a run that goes on would need."""
+    for name in ("epochs", "candidates"):
+        shutil.rmtree(out / name, ignore_errors=True)
 
 
 def _fine_tune(
