@@ -1,6 +1,7 @@
 """The debate of MAPS by a scripted LLM, and snapshots as a file: what is read back, and what is refused by line and key."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 from fakes import ListRetriever, ScriptedEngine
@@ -66,6 +67,14 @@ FOUND = snapshots(QUESTION, [(QUESTION.question, PASSAGES[:1]), ("currency", PAS
 def test_there_is_a_snapshot_of_each_round_within_the_limit():
     assert [snapshot.round for snapshot in FOUND] == [0, 1]
     assert [[p.id for p in snapshot.pool.passages] for snapshot in FOUND] == [["bhutan"], ["bhutan", "ngultrum"]]
+
+
+def test_of_a_question_nothing_is_lost(tmp_path):
+    more = {"parts": (("a", "b"),), "nuggets": ("n",), "reference": "r", "topics": ("t", "u")}
+    full = Question("q", "?", ("a",), "kind", ("p",), (("s", "r", "o"),), **more)
+    assert all(asdict(full).values()), "a field that is not set here"
+    write_snapshots(tmp_path / "s.jsonl", snapshots(full, [("query", PASSAGES)], most=3))
+    assert read_snapshots(tmp_path / "s.jsonl")[0].question == full
 
 
 def test_snapshots_are_read_as_they_were_written(tmp_path):

@@ -62,7 +62,12 @@ class Question:
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Question:
         """What `to_json` gave."""
-        return cls(**{"topics" if name == "topic" else name: _tuples(value) for name, value in row.items()})
+        return cls(**{name: _tuples(value) for name, value in fields_of(row).items()})
+
+
+def fields_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A line of a question file by the names of the fields of `Question`, which are those of its keys but for one."""
+    return {"topics" if name == "topic" else name: value for name, value in row.items()}
 
 
 def _tuples(value: Any) -> Any:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from dragoman.core import files, rows
-from dragoman.core.types import Passage, Question
+from dragoman.core.types import Passage, Question, fields_of
 from dragoman.systems.maps.pool import Pool, Search
 
 
 class SnapshotRow(BaseModel):
     """A line of a file of snapshots."""
 
-    question: Question
+    question: Annotated[Question, BeforeValidator(lambda row: fields_of(row) if isinstance(row, dict) else row)]
     pool: tuple[Search, ...] = Field(min_length=1)
     round: int
 
