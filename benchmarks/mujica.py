@@ -23,6 +23,7 @@ from typing import Any
 import yaml
 
 from benchmarks.algorithms import ROWS, compare_policies, compare_training, dragoman, rows_of, train, warm_up
+from dragoman.core.settings import merged
 
 DATASET = "atlas"
 REWARD = "f1"  # for all environments (section 4.1)
@@ -57,8 +58,7 @@ def write_params(folder: Path, decide: str, **evaluate: Any) -> Path:
     params = yaml.safe_load(Path("params.yaml").read_text(encoding="utf-8"))
     params["train"] |= {"system": "mujica", "dataset": DATASET, "reward": REWARD}
     params["systems"]["mujica"] = {**(params["systems"].get("mujica") or {}), **SYSTEM[decide]}
-    for section, values in {"seeds": SEEDS[decide], "rl": RL[decide], "evaluate": evaluate}.items():
-        params[section] = {**(params.get(section) or {}), **values}
+    params = merged(params, {"seeds": SEEDS[decide], "rl": RL[decide], "evaluate": evaluate})
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copytree("conf", folder / "conf", dirs_exist_ok=True)
     (folder / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
