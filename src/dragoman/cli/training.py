@@ -112,8 +112,8 @@ async def chain(project: Project, options: chain_stage.Options) -> None:
     Example: dragoman chain answer-1 --dataset mine --out results/chain/mine
     """
     out = options.folder(project)
-    for step, metrics in (await chain_stage.run(project, options)).items():
-        reward = chain_stage.settings(project, step, options.dataset).params.train.reward
+    for step, (own, metrics) in (await chain_stage.run(project, options)).items():
+        reward = own.params.train.reward
         match step:
             case "debate":
                 _show_debate(metrics, out / step)

@@ -50,11 +50,11 @@ class Options:
         return self.out or project.results("chain") / (self.dataset or project.params.train.dataset)
 
 
-async def run(project: Project, options: Options) -> dict[ChainStep, dict[str, Any]]:
+async def run(project: Project, options: Options) -> dict[ChainStep, tuple[Project, dict[str, Any]]]:
     """Do the steps that are named, in the order of the chain. What a step has finished before, it does not do again.
 
     Returns:
-        The metrics of each step.
+        Of each step the project under its own settings, and its metrics.
 
     Raises:
         UserError: no such step, settings that a step refuses, an earlier step that has left nothing, or what a step refuses.
@@ -65,7 +65,7 @@ async def run(project: Project, options: Options) -> dict[ChainStep, dict[str, A
     # those of all steps, so that a bad one is named before the first has taken hours
     own = {step: settings(project, step, options.dataset) for step in STEPS}
     with _group(own, out) if project.track else nullcontext():
-        return {step: await _do(step, own[step], out) for step in STEPS if step in (options.steps or STEPS)}
+        return {s: (own[s], await _do(s, own[s], out)) for s in STEPS if s in (options.steps or STEPS)}
 
 
 def settings(project: Project, step: ChainStep, dataset: str | None = None) -> Project:
