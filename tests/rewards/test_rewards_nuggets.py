@@ -103,11 +103,24 @@ async def test_what_needs_no_judge_asks_none():
     assert engine.requests == []
 
 
-async def test_a_real_engine_is_held_to_the_scale_and_to_the_schema(tiny_model):
+async def test_a_real_engine_is_held_to_the_scale_and_to_the_schema(tiny_model, monkeypatch):
+    monkeypatch.setattr("dragoman.rewards.nuggets.LONGEST", 12)  # so that a model which never ends an aspect has to
     engine = TransformersEngine(tiny_model, dtype="float32", threads=1)
+    generate, texts = engine.generate, []
+
+    async def heard(requests):
+        results = await generate(requests)
+        texts.extend(completion.text for result in results for completion in result.completions)
+        return results
+
+    monkeypatch.setattr(engine, "generate", heard)
     try:
         assert 0 <= await nuggets(QUESTION, said("Thimphu"), PASSAGES, llm=engine, draws=2) <= 1
-        assert len(await find_aspects(engine, "Capital?", "Thimphu, a town.", 1)) <= 1  # or cut off, which is none
+        assert {text.strip() for text in texts} <= {"-1", "0", "1", "2"}
+        texts.clear()
+        await find_aspects(engine, "Capital?", "Thimphu, a town.", 1)
+        (aspect,) = json.loads(texts[0])["aspects"]  # as it was written, before anything is cut
+        assert 0 < len(aspect) <= 12
     finally:
         await engine.close()
 
