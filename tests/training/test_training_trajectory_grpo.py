@@ -52,9 +52,10 @@ async def test_a_question_has_as_many_trajectories_as_the_group(tiny_model, runt
     await run.train()
     row = run.history[0]
     assert (row["trajectories"], row["groups"]) == (12, 4)
-    if row["actions"]:
-        learnt = read_samples(tmp_path / "rl/samples.parquet")
-        assert len({sample.question for sample in learnt}) == row["groups"] - row["dropped_groups"]
+    learnt = read_samples(tmp_path / "rl/samples.parquet")
+    assert len({sample.question for sample in learnt}) == row["groups"] - row["dropped_groups"] > 0
+    for question in {sample.question for sample in learnt}:
+        assert {sample.raw_credit for sample in learnt if sample.question == question} == {0.0, 1.0}
 
 
 def test_a_group_of_one_is_refused(tiny_model, runtime, tmp_path):
