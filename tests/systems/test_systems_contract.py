@@ -41,6 +41,12 @@ ROWS = {
 }
 
 
+ANSWERED = {
+    "answered", "depth_limit", "document_limit", "circular_plan", "repeated_query", "repeated_call", "empty_pool",
+    "unreadable_reply",
+}  # fmt: skip
+
+
 @pytest.fixture
 def training_files(tmp_path, monkeypatch):
     """What some systems have seen of training questions, in the folder that the test runs in."""
@@ -70,7 +76,7 @@ async def test_every_system(name, exploration, tiny_engine, tmp_path, training_f
             assert node.prompt_ids and all(p <= 0 for p in node.logprobs)
         for trajectory in episode.trajectories:
             assert set(trajectory.nodes) <= set(nodes) and set(trajectory.nodes) <= set(trajectory.steps)
-            assert (trajectory.answer is not None) and (trajectory.answer != "") == trajectory.stop.is_answered
+            assert (trajectory.answer is not None) and (trajectory.answer != "") == (trajectory.stop in ANSWERED)
             assert set(trajectory.passages) <= {p.id for p in PASSAGES}
         if exploration is TREE and roles:
             assert len(episode.trajectories) > 1
@@ -80,6 +86,10 @@ async def test_every_system(name, exploration, tiny_engine, tmp_path, training_f
     with EpisodeStore(tmp_path) as store:
         again = await roll_out(QUESTIONS, name, system, backends, store, exploration=exploration, seed=1)
     assert again == episodes and len(retriever.queries) == searched
+
+
+def test_an_answer_stands_for_these_reasons_and_no_others():
+    assert {stop.value for stop in StopReason if stop.is_answered} == ANSWERED
 
 
 @pytest.mark.parametrize("name", system_names())
