@@ -64,12 +64,12 @@ def credit(episode: Episode, reward: str, *, price: float = 0.0) -> dict[str, fl
         return frozenset(before).union(*map(past, before))
 
     for trajectory in episode.trajectories:
-        earned = _earned(trajectory, reward, price)
+        gain = earned(trajectory, reward, price)
         for id in _compared(trajectory.nodes, past, first):
             after = [nodes[other].point for other in trajectory.nodes if id in _before(nodes[other])]
             following[id].update(dict.fromkeys(after))
-            if not after and earned is not None:
-                ends[id].append(earned)
+            if not after and gain is not None:
+                ends[id].append(gain)
 
     @cache
     def of_node(id: str) -> float | None:
@@ -96,7 +96,8 @@ def _compared(way: Sequence[str], past: Callable[[str], frozenset[str]], first: 
             yield id
 
 
-def _earned(trajectory: Trajectory, reward: str, price: float) -> float | None:
+def earned(trajectory: Trajectory, reward: str, price: float) -> float | None:
+    """The reward of a trajectory less the price of its steps; None where it could not be scored."""
     value = trajectory.rewards.get(reward)
     return None if value is None else value - price * len(trajectory.steps)
 

@@ -150,20 +150,37 @@ class Loop:
         *,
         exploration: Exploration | None = None,
         seed: int | None = None,
-        part: str = "",
+        out: Path | None = None,
         by: PolicySet | None = None,
     ) -> list[Episode]:
         """Episodes of the current policy, or of another one: by default trees, with a seed for each iteration.
 
-        They are kept in a folder of this iteration, or in the part of it that is named.
+        They are kept in a folder of this iteration, or in `out`.
         """
         return await self.rollouts.run(
             by or self.policy.whole(self._weights()),
             questions,
-            out=self.out / "rollouts" / f"{self.iteration:04d}" / part,
+            out=out or self.rollout_folder(self.iteration),
             exploration=exploration or self.settings.exploration,
             seed=self.seed + self.iteration if seed is None else seed,
         )
+
+    async def draw(
+        self, questions: Sequence[Question], number: int, *, of: int, by: PolicySet | None = None
+    ) -> list[Episode]:
+        """A single trajectory of each question, as draw `number`, from 0, `of` so many in an iteration at most."""
+        return await self.roll_out(
+            questions,
+            exploration=self.settings.single().exploration,
+            seed=self.seed + self.iteration * of + number,
+            out=self.rollout_folder(self.iteration, number),
+            by=by,
+        )
+
+    def rollout_folder(self, iteration: int, draw: int | None = None) -> Path:
+        """Where an iteration's episodes are kept, or those of one of its draws."""
+        folder = self.out / "rollouts" / f"{iteration:04d}"
+        return folder if draw is None else folder / f"{draw:02d}"
 
     def samples(self, episodes: Sequence[Episode]) -> list[Sample]:
         """The actions of the roles that are trained."""

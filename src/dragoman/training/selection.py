@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
+from dragoman.rollout.credit import earned
 from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import Sample
 
@@ -82,10 +83,9 @@ def mean_reward(episodes: Sequence[Episode], reward: str) -> float:
 
 
 def worth(episode: Episode, reward: str, price: float) -> float | None:
-    """The reward of a greedy episode less the price of its steps; None where it could not be scored."""
-    trajectory = episode.trajectories[0]
-    earned = trajectory.rewards.get(reward)
-    return None if earned is None else earned - price * len(trajectory.steps)
+    """What an episode of a single trajectory has earned: see `credit.earned`."""
+    (trajectory,) = episode.trajectories
+    return earned(trajectory, reward, price)
 
 
 def better(new: Sequence[float | None], old: Sequence[float | None], errors: float) -> bool:

@@ -23,7 +23,7 @@ from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import Sample
 from dragoman.training import likelihood
 from dragoman.training.algorithm import Algorithm, Collected
-from dragoman.training.selection import mean_reward
+from dragoman.training.selection import mean_reward, worth
 from dragoman.training.settings import MygoParams, RlParams
 
 if TYPE_CHECKING:
@@ -38,14 +38,9 @@ async def collect(loop: Loop, questions: Sequence[Question]) -> Collected:
     waiting, tried, passed = list(questions), list[Episode](), list[Episode]()
     for attempt in range(s.mygo.attempts):
         # 1. and 3.
-        episodes = await loop.roll_out(
-            waiting,
-            exploration=s.single().exploration,
-            seed=loop.seed + loop.iteration * s.mygo.attempts + attempt,
-            part=f"{attempt:02d}",
-            by=loop.warm_up if s.mygo.offline else None,
-        )
-        earned = [_earned(episode, loop.reward, s.price) for episode in episodes]
+        by = loop.warm_up if s.mygo.offline else None
+        episodes = await loop.draw(waiting, attempt, of=s.mygo.attempts, by=by)
+        earned = [worth(episode, loop.reward, s.price) for episode in episodes]
         if attempt == 0:
             # 2.
             threshold = next_threshold(s.mygo, threshold, [x for x in earned if x is not None])
@@ -67,13 +62,6 @@ async def collect(loop: Loop, questions: Sequence[Question]) -> Collected:
         "never_passed": len(waiting),
     }
     return Collected(tried, batch, figures)
-
-
-def _earned(episode: Episode, reward: str, price: float) -> float | None:
-    """The reward of a single trajectory, less the price of its steps; None where it could not be scored."""
-    (trajectory,) = episode.trajectories
-    earned = trajectory.rewards.get(reward)
-    return None if earned is None else earned - price * len(trajectory.steps)
 
 
 def prepare(learner: Learner, batch: Sequence[Sample]) -> tuple[tuple[()], dict[str, float]]:

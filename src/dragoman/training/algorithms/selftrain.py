@@ -53,12 +53,7 @@ async def _draw(loop: Loop, questions: Sequence[Question]) -> list[Episode]:
     """Single trajectories: one draw of all questions after the other."""
     episodes = list[Episode]()
     for draw in range(loop.settings.selftrain.trajectories):
-        episodes += await loop.roll_out(
-            questions,
-            exploration=loop.settings.single().exploration,
-            seed=loop.seed + loop.iteration * loop.settings.selftrain.trajectories + draw,
-            part=f"{draw:02d}",
-        )
+        episodes += await loop.draw(questions, draw, of=loop.settings.selftrain.trajectories)
     return episodes
 
 
@@ -67,7 +62,7 @@ def _first_drawn(loop: Loop) -> list[Episode]:
     asked = questions_of(0, loop.questions, loop.settings.questions, loop.seed, loop.ranks)
     episodes = list[Episode]()
     for draw in range(loop.settings.selftrain.trajectories):
-        path = loop.out / "rollouts" / "0000" / f"{draw:02d}" / "episodes.jsonl"
+        path = loop.rollout_folder(0, draw) / "episodes.jsonl"
         by_id = {episode.question["id"]: episode for episode in read_episodes(path)}  # of one tried again the last
         episodes += [by_id[question.id] for question in asked if question.id in by_id]
     return episodes

@@ -41,12 +41,7 @@ async def collect(loop: Loop, questions: Sequence[Question]) -> Collected:
     # 1.
     s, episodes = loop.settings, list[Episode]()
     for draw in range(s.grpo.group):
-        episodes += await loop.roll_out(
-            questions,
-            exploration=s.single().exploration,
-            seed=loop.seed + loop.iteration * s.grpo.group + draw,
-            part=f"{draw:02d}",
-        )
+        episodes += await loop.draw(questions, draw, of=s.grpo.group)
     found = loop.samples(episodes)
     fitting = loop.fitting(found)
     # 2.
