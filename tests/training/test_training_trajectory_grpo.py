@@ -47,11 +47,11 @@ def test_a_question_whose_trajectories_earned_the_same_is_dropped():
 
 
 async def test_a_question_has_as_many_trajectories_as_the_group(tiny_model, runtime, tmp_path):
-    grpo = SETTINGS.grpo.model_copy(update={"group": 3})
-    run = make_run("trajectory_grpo", tiny_model, runtime, tmp_path / "rl", iterations=1, questions=4, grpo=grpo)
+    grpo = SETTINGS.grpo.model_copy(update={"group": 8})
+    run = make_run("trajectory_grpo", tiny_model, runtime, tmp_path / "rl", iterations=1, questions=6, grpo=grpo)
     await run.train()
     row = run.history[0]
-    assert (row["trajectories"], row["groups"]) == (12, 4)
+    assert (row["trajectories"], row["groups"]) == (48, 6)
     learnt = read_samples(tmp_path / "rl/samples.parquet")
     assert len({sample.question for sample in learnt}) == row["groups"] - row["dropped_groups"] > 0
     for question in {sample.question for sample in learnt}:
