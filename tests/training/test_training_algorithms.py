@@ -156,7 +156,7 @@ async def test_killed_and_started_again_it_comes_to_the_same_numbers(
 ):
     async def train(out, fail_after=None):
         runtime = ToyRuntime()
-        run = make_run(name, tiny_model, runtime, out, **changes, concurrency=1)  # what is batched depends on no clock
+        run = make_run(name, tiny_model, runtime, out, **changes, concurrency=1)  # the last digits depend on the batch
         calls = 0
         target = {"roll_out": run, "release": runtime, "learn": run.learner}[at]
         original = getattr(target, at)
