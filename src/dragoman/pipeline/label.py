@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -127,15 +127,13 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
 def _drawing(maps: MAPS, snapshot: Snapshot, settings: LabelParams, seed: int) -> Request:
     """What draws answers from a pool."""
     question, pool = snapshot.question, snapshot.pool
-    drawn: dict[str, Any] = {"n": settings.draws, "temperature": settings.temperature, "seed": seed}
-    if maps.answers == "agent":
-        role, state = maps.answer_agent, {"question": question.question, "pool": pool}
-        grammar = role.grammar(**state).constraint()
-        drawn |= {"prompt": role.messages(state), "max_tokens": role.max_tokens, "stop": role.stop, "grammar": grammar}
-    else:
+    drawn: dict[str, Any] = {"n": settings.draws, "temperature": settings.temperature}
+    if maps.answers == "llm":
         ask, state = answer_ask(question, pool.passages, words=maps.passage_words, max_tokens=maps.answer_tokens)
-        drawn |= {"prompt": ask.messages(state), "max_tokens": ask.max_tokens, "stop": ask.stop}
-    return Request(**drawn)
+        return replace(ask, **drawn).request(ask.messages(state), seed=seed)
+    role, state = maps.answer_agent, {"question": question.question, "pool": pool}
+    grammar = role.grammar(**state).constraint()
+    return Request(role.messages(state), role.max_tokens, stop=role.stop, grammar=grammar, seed=seed, **drawn)
 
 
 async def _right(engine: Engine, request: Request, snapshot: Snapshot, score: str) -> int:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from dragoman.core.types import Passage, Question
-from dragoman.engines.base import Engine, Request
+from dragoman.engines.base import Engine
 from dragoman.rewards.answer import normalize, scores
 from dragoman.rewards.base import Trajectory, reward
 from dragoman.systems.answer import answer_ask
@@ -70,7 +70,7 @@ async def delta_f1(
         return None
     after = scores(trajectory.answer, question.answers)["f1"]
     ask, state = answer_ask(question, passages[:first], words=passage_words, max_tokens=answer_tokens)
-    (result,) = await llm.generate([Request(prompt=ask.messages(state), max_tokens=ask.max_tokens, stop=ask.stop)])
+    (result,) = await llm.generate([ask.request(ask.messages(state))])
     before = scores(result.completions[0].text.strip(), question.answers)["f1"]
     assert after is not None and before is not None  # there are gold answers
     return after - before

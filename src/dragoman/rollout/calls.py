@@ -10,7 +10,6 @@ from typing import Any
 
 from dragoman.core.single_flight import SingleFlight
 from dragoman.core.types import Passage, Question
-from dragoman.engines.base import Request
 from dragoman.retrieval.base import Retriever
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.record import Call, Node
@@ -62,14 +61,7 @@ class Calls:
         """Let the frozen LLM write. The output of the call is its text, or a list of them where there are several."""
         sampling = [ask.temperature, ask.n, ask.seed] if ask.temperature else []
         id = digest(["ask", ask.name, messages, *sampling])
-        request = Request(
-            prompt=messages,
-            max_tokens=ask.max_tokens,
-            n=ask.n,
-            temperature=ask.temperature,
-            stop=ask.stop,
-            seed=seed_of(self.seed, self.question.id, id) if sampling else 0,
-        )
+        request = ask.request(messages, seed=seed_of(self.seed, self.question.id, id) if sampling else 0)
 
         async def compute() -> dict[str, Any]:
             (result,) = await self.backends.engine_of(ask.name, self.backends.llm).generate([request])

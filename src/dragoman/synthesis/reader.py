@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from dragoman.core.types import Passage
-from dragoman.engines.base import Engine, Request
+from dragoman.core.types import Passage, Question
+from dragoman.engines.base import Engine
 from dragoman.rewards.answer import scores
-from dragoman.systems.prompts import load, number
+from dragoman.systems.answer import answer_ask
 
 
 @dataclass(frozen=True)
@@ -26,16 +26,11 @@ class Reader:
         self, question: str, answers: Sequence[str], passages: Sequence[Passage], parts: Sequence[Sequence[str]] = ()
     ) -> float:
         """The share of draws that contain an acceptable answer or, where it has parts, each of them (cover-EM)."""
-        prompt = load("dragoman.systems", "answer" if passages else "answer_from_memory")
-        request = Request(
-            prompt.messages({"question": question, "passages": number(passages, self.passage_words)}),
-            max_tokens=self.max_tokens,
-            n=self.draws,
-            temperature=0.0 if self.draws == 1 else 1.0,
-            stop=("\n",),
-            seed=self.seed,
+        asked, state = answer_ask(
+            Question("", question), passages, words=self.passage_words, max_tokens=self.max_tokens
         )
-        (result,) = await self.llm.generate([request])
+        ask = replace(asked, n=self.draws, temperature=0.0 if self.draws == 1 else 1.0)
+        (result,) = await self.llm.generate([ask.request(ask.messages(state), seed=self.seed)])
         right = [scores(c.text, answers, parts)["cover_em"] or 0.0 for c in result.completions]
         return sum(right) / len(right)
 

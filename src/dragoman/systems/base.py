@@ -16,6 +16,7 @@ from typing import Any, Protocol, Self, TypeVar
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question, Triple
 from dragoman.corpus.chunking import gold_id
+from dragoman.engines.base import Request
 from dragoman.systems.grammar import Action, Grammar
 from dragoman.systems.options import Options
 from dragoman.systems.prompts import Messages, Prompt
@@ -167,6 +168,10 @@ class Ask:
 
     def messages(self, state: dict[str, Any], history: Messages = ()) -> Messages:
         return self.prompt.messages(self.view(**state), history=history, quotes=self.quotes)
+
+    def request(self, messages: Messages, *, seed: int = 0) -> Request:
+        """What an engine is asked with these messages."""
+        return Request(messages, self.max_tokens, n=self.n, temperature=self.temperature, stop=self.stop, seed=seed)
 
 
 @dataclass(frozen=True)
