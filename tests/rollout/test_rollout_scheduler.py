@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from fakes import ListRetriever, ScriptedEngine
 
+from dragoman.core import files
 from dragoman.core.errors import EngineFault, UserError
 from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Request
@@ -104,7 +105,7 @@ async def test_another_schema_is_refused(tmp_path):
 async def test_a_full_disk_stops_the_run_with_a_sentence(tmp_path):
     with EpisodeStore(tmp_path) as store:
         store._calls_file.close()
-        store._calls_file = Path("/dev/full").open("w")  # noqa: SIM115
+        store._calls_file = files.Appended(Path("/dev/full"))
         with pytest.raises(UserError, match=r"No space left on device.*make room and run the same command again"):
             await roll_out(QUESTIONS, "standard", build("standard"), backends(), store)
 

@@ -71,11 +71,14 @@ async def test_a_torn_last_line_is_computed_again(tmp_path, cut):
     assert path.read_bytes() == whole
 
 
-async def test_a_broken_line_in_the_middle_is_named(tmp_path):
+@pytest.mark.parametrize(
+    ("line", "fault"), [(b"{oops", "not valid JSON"), (b"5", "a JSON object, found int"), (b"\xff", "not valid UTF-8")]
+)
+async def test_a_broken_line_in_the_middle_is_named(tmp_path, line, fault):
     path = tmp_path / "j"
     await answers(path, "a", "b")
-    path.write_bytes(b"{oops\n" + path.read_bytes())
-    with pytest.raises(UserError, match=r"j:1: not valid JSON, and not the last line; move the file away$"):
+    path.write_bytes(line + b"\n" + path.read_bytes())
+    with pytest.raises(UserError, match=rf"j:1: .*{fault}.*; move the file away$"):
         await answers(path, "a")
 
 

@@ -8,13 +8,14 @@ import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from dragoman.core.errors import UserError
+from dragoman.core.rows import each
 from dragoman.core.rows import read as read
 
 _BLOCK = 1 << 16
@@ -25,16 +26,44 @@ def dumps(row: Any) -> str:
 
 
 def repaired(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a file that a run appends to, if there is one, after cutting off a last line that a crash left torn."""
+    """The rows of a file that a run appends to, if there is one, after cutting off a last line that a crash left torn.
+
+    Raises:
+        UserError: another line is not a row.
+    """
     if not path.is_file():
         return
     cut_torn_line(path)
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                yield json.loads(line)
-            except ValueError:
-                raise UserError(f"{path}:{number}: not valid JSON, and not the last line; move the file away") from None
+    for number, row in each(path):
+        if not isinstance(row, dict):
+            raise UserError(f"{path}:{number}: {row}; move the file away")
+        yield row
+
+
+class Appended:
+    """A file of rows that this process appends to: each is there whole, or not at all."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("a", encoding="utf-8")
+
+    def add(self, row: dict[str, Any]) -> None:
+        """
+        Raises:
+            UserError: the disk is full.
+        """
+        try:
+            self._file.write(dumps(row) + "\n")
+            self._file.flush()  # to the kernel, which survives the death of this process
+        except OSError as e:
+            raise UserError(
+                f"{self.path}: cannot write ({e.strerror}); make room and run the same command again, "
+                "what is finished is kept"
+            ) from None
+
+    def close(self) -> None:
+        with suppress(OSError):  # on a full disk: the write has failed and been reported, closing flushes once more
+            self._file.close()
 
 
 def cut_torn_line(path: Path) -> None:

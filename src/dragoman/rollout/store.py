@@ -7,10 +7,10 @@ not, so that a run that is killed and started again repeats no call; it is remov
 from __future__ import annotations
 
 from collections import defaultdict
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any
 
 from dragoman.core import files
 from dragoman.core.errors import UserError
@@ -53,13 +53,11 @@ class EpisodeStore:
             self._episodes[episode.key] = episode
         for row in files.repaired(self._calls_path):
             self._calls[row["episode"]][row["call"]] = row["value"]
-        self._episodes_file = self.path.open("a", encoding="utf-8")
-        self._calls_file = self._calls_path.open("a", encoding="utf-8")
+        self._episodes_file, self._calls_file = files.Appended(self.path), files.Appended(self._calls_path)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         for file in (self._episodes_file, self._calls_file):
-            with suppress(OSError):  # on a full disk: the write has failed and been reported, closing flushes once more
-                file.close()
+            file.close()
         if kind is None:
             self._calls_path.unlink(missing_ok=True)
         self._lock.close()
@@ -79,21 +77,11 @@ class EpisodeStore:
         return self._calls.pop(key, {})
 
     def remember(self, key: str, call: str, value: Any) -> None:
-        self._append(self._calls_file, {"episode": key, "call": call, "value": value})
+        self._calls_file.add({"episode": key, "call": call, "value": value})
 
     def add(self, episode: Episode) -> None:
-        self._append(self._episodes_file, episode.model_dump(mode="json"))
+        self._episodes_file.add(episode.model_dump(mode="json"))
         self._episodes[episode.key] = episode
-
-    def _append(self, file: TextIO, row: dict[str, Any]) -> None:
-        try:
-            file.write(files.dumps(row) + "\n")
-            file.flush()  # to the kernel, which survives the death of this process
-        except OSError as e:
-            raise UserError(
-                f"{file.name}: cannot write ({e.strerror}); make room and run the same command again, "
-                "finished episodes are kept"
-            ) from None
 
 
 def read_episodes(path: Path | str) -> list[Episode]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from dragoman.core import files
-from dragoman.core.errors import UserError
 
 
 def digest(*values: Any) -> str:
@@ -35,23 +34,18 @@ class Journal:
             lock.enter_context(files.only_writer(self.path.parent))
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._values = {row["key"]: row["value"] for row in files.repaired(self.path)}
-            self._file = self.path.open("a", encoding="utf-8")
+            self._file = files.Appended(self.path)
             self._lock = lock.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        with suppress(OSError):  # on a full disk: the write has failed and been reported, closing flushes once more
-            self._file.close()
+        self._file.close()
         self._lock.close()
 
     async def get(self, key: str, compute: Callable[[], Awaitable[Any]]) -> Any:
         """The value of a key, computed and written down if it is not known."""
         if key not in self._values:
             value = await compute()
-            try:
-                self._file.write(files.dumps({"key": key, "value": value}) + "\n")
-                self._file.flush()  # to the kernel, which survives the death of this process
-            except OSError as e:
-                raise UserError(f"{self.path}: cannot write ({e.strerror}); make room and run the same again") from None
+            self._file.add({"key": key, "value": value})
             self._values[key] = value
         return self._values[key]
