@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 
 from dragoman.core.types import Passage, Question
-from dragoman.rewards.citations import answer_words, citation_precision, citation_recall, cited
+from dragoman.rewards.citations import answer_words, citation_precision, citation_recall, cited, length_penalty
 from dragoman.systems.base import StopReason
 
 BHUTAN = Passage("bt#1", "Bhutan", "Its capital is Thimphu.")
@@ -52,3 +52,8 @@ def test_without_gold_or_an_answer_there_is_no_score():
     assert citation_recall(QUESTION, said(None), [TOWN]) is None
     assert answer_words(QUESTION, said(None), []) is None
     assert answer_words(QUESTION, said("two  words"), []) == 2
+
+
+@pytest.mark.parametrize(("answer", "value"), [("one two", 0), ("one two three", -1), ("", 0), (None, None)])
+def test_an_answer_longer_than_the_limit_is_punished(answer, value):
+    assert length_penalty(QUESTION, said(answer), [], words=2) == value

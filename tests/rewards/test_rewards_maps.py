@@ -8,7 +8,7 @@ from fakes import ScriptedEngine
 from dragoman.core.errors import EngineFault
 from dragoman.core.types import Passage, Question
 from dragoman.rewards import Reward
-from dragoman.rewards.maps import delta_f1, length_penalty, precision_ratio
+from dragoman.rewards.maps import delta_f1, precision_ratio
 from dragoman.systems.base import StopReason
 
 QUESTION = Question("q", "Who drew the bridge?", ("Edith Marlowe",))
@@ -35,11 +35,6 @@ def said(answer: str | None) -> SimpleNamespace:
 )
 def test_precision_ratio_is_the_share_of_the_answers_words_that_are_gold(answer, golds, value):
     assert precision_ratio(Question("q", "?", golds), said(answer), []) == (value and pytest.approx(value))
-
-
-@pytest.mark.parametrize(("answer", "value"), [("one two", 0), ("one two three", -1), ("", 0), (None, None)])
-def test_an_answer_longer_than_the_limit_is_punished(answer, value):
-    assert length_penalty(QUESTION, said(answer), [], words=2) == value
 
 
 @pytest.mark.parametrize(

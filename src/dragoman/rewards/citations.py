@@ -41,6 +41,16 @@ def answer_words(question: Question, trajectory: Trajectory, passages: Sequence[
     return None if trajectory.answer is None else float(len(trajectory.answer.split()))
 
 
+@reward(bounds=(-1, 0))
+def length_penalty(
+    question: Question, trajectory: Trajectory, passages: Sequence[Passage], *, words: int = 10
+) -> float | None:
+    """L(y) = -1 where the answer is longer than so many words, else 0 (MAPS: seed 002, eq. 3)."""
+    if trajectory.answer is None:
+        return None
+    return -1.0 if len(trajectory.answer.split()) > words else 0.0
+
+
 def cited(question: str, answer: str, passages: Sequence[Passage]) -> list[str]:
     """The ids of those passages that an answer rests on: each has something that the answer adds to the question.
 

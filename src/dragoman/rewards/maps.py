@@ -30,16 +30,6 @@ def precision_ratio(question: Question, trajectory: Trajectory, passages: Sequen
     return common / max(1, said.total())
 
 
-@reward(bounds=(-1, 0))
-def length_penalty(
-    question: Question, trajectory: Trajectory, passages: Sequence[Passage], *, words: int = 10
-) -> float | None:
-    """L(y) = -1 where the answer is longer than so many words, else 0 (eq. 3)."""
-    if trajectory.answer is None:
-        return None
-    return -1.0 if len(trajectory.answer.split()) > words else 0.0
-
-
 @reward(bounds=(-1, 1))
 async def delta_f1(
     question: Question,
