@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from dragoman.core.journal import Journal
 from dragoman.core.types import Passage, Triple
 from dragoman.synthesis import filters
 from dragoman.synthesis.brief import Brief, Draft, Rejected, Writer
 from dragoman.synthesis.facts import facts_of
 from dragoman.synthesis.filters import Filter
 from dragoman.synthesis.grounded import GroundedWriter
-from dragoman.synthesis.journal import Journal
 from dragoman.synthesis.plan import Plan, load_plan
 from dragoman.synthesis.settings import SynthesizeParams
 from dragoman.synthesis.synthesize import JOURNAL, Filled, synthesize

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.core.files import write
+from dragoman.core.journal import digest
 from dragoman.core.types import Question
 from dragoman.corpus.loaders import load_questions
 from dragoman.synthesis.brief import Brief, Draft
-from dragoman.synthesis.journal import digest
 
 BRIEF = Brief("train-0001", 0, {}, (), seed=0)
 DRAFT = Draft(

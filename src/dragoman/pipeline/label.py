@@ -18,6 +18,7 @@ from typing_extensions import Doc
 
 from dragoman.core import files
 from dragoman.core.errors import EngineFault, UserError
+from dragoman.core.journal import Journal, digest
 from dragoman.core.progress import bar
 from dragoman.engines.base import Engine, Request
 from dragoman.engines.local import Vocabulary
@@ -27,7 +28,6 @@ from dragoman.pipeline.project import Project
 from dragoman.rewards.answer import scores
 from dragoman.rollout.results import SAMPLES
 from dragoman.rollout.samples import write_samples
-from dragoman.synthesis.journal import Journal, digest
 from dragoman.systems.answer import answer_ask
 from dragoman.systems.maps.actions import Insufficient, Sufficient
 from dragoman.systems.maps.snapshots import Snapshot, read_snapshots

@@ -10,10 +10,10 @@ from typing_extensions import Doc
 
 from dragoman.core import files
 from dragoman.core.hashing import sha256_of
+from dragoman.core.journal import digest
 from dragoman.pipeline.inputs import InputOptions, open_inputs
 from dragoman.pipeline.project import Project
 from dragoman.synthesis.difficulty import curriculum
-from dragoman.synthesis.journal import digest
 from dragoman.training import algorithms
 
 

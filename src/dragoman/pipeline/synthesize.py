@@ -17,6 +17,7 @@ from dragoman.config import Params
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.hashing import sha256_of
+from dragoman.core.journal import digest
 from dragoman.core.types import Passage, Triple
 from dragoman.corpus import chunk, load_corpus
 from dragoman.engines.base import Engine
@@ -30,7 +31,6 @@ from dragoman.synthesis.card import card, write_card
 from dragoman.synthesis.facts import Fact, facts_of
 from dragoman.synthesis.filters import Filter
 from dragoman.synthesis.grounded import GroundedWriter
-from dragoman.synthesis.journal import digest
 from dragoman.synthesis.plan import Plan, load_plan
 from dragoman.synthesis.reader import Reader
 from dragoman.synthesis.settings import SynthesizeParams

@@ -10,11 +10,11 @@ from typing import Any
 
 from dragoman.core import files
 from dragoman.core.errors import EngineFault, RetrieverFault, UserError
+from dragoman.core.journal import Journal, digest
 from dragoman.core.progress import bar
 from dragoman.core.types import Passage
 from dragoman.retrieval.base import Retriever
 from dragoman.synthesis.filters import HALF
-from dragoman.synthesis.journal import Journal, digest
 from dragoman.synthesis.reader import Reader
 
 LABELS = ("easy", "medium", "hard")

@@ -15,11 +15,11 @@ from typing import Any
 
 from dragoman.core.errors import UserError
 from dragoman.core.hashing import sha256_of
+from dragoman.core.journal import digest
 from dragoman.core.settings import read_yaml
 from dragoman.core.text import has
 from dragoman.synthesis.brief import Brief, Draft, Rejected
 from dragoman.synthesis.facts import GAP, Fact, phrase, through
-from dragoman.synthesis.journal import digest
 from dragoman.synthesis.plan import Plan
 
 PHRASINGS = Path(__file__).with_name("phrasings.yaml")

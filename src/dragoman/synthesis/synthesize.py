@@ -17,11 +17,11 @@ from typing import Any
 
 from dragoman.core import files
 from dragoman.core.errors import EngineFault, RetrieverFault, UserError
+from dragoman.core.journal import Journal, digest
 from dragoman.core.progress import bar
 from dragoman.core.types import Passage, Triple
 from dragoman.synthesis.brief import Brief, Draft, Rejected, Writer
 from dragoman.synthesis.filters import Duplicates, Filter
-from dragoman.synthesis.journal import Journal, digest
 from dragoman.synthesis.plan import Plan
 from dragoman.synthesis.settings import SynthesizeParams
 from dragoman.synthesis.shelf import Shelf, split_passages

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from dragoman.core.journal import digest
 from dragoman.core.text import clip, has
 from dragoman.core.types import Passage
 from dragoman.engines.base import Completion, Engine, Grammar, Request
 from dragoman.synthesis.brief import Brief, Draft, Rejected, Writer
 from dragoman.synthesis.facts import mentions, spans
 from dragoman.synthesis.filters import YES_OR_NO
-from dragoman.synthesis.journal import digest
 from dragoman.synthesis.plan import Plan
 from dragoman.systems.prompts import load, number
 

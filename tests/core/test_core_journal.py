@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.core.errors import UserError
-from dragoman.synthesis.journal import Journal
+from dragoman.core.journal import Journal
 
 
 async def answers(path, *keys, value=1):
