@@ -6,7 +6,7 @@ It has nothing to say where neither gold passages nor, in a graph, gold triples 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, combinations, islice, product
 
@@ -41,8 +41,12 @@ async def plan(settings: Settings, gold: Gold, question: str, state: State) -> l
     asked = {fact.question for fact in state.facts}
     line = queries.search(settings, question, state)
     for tried in _tried(settings, question, state):
-        sayable = [s for s in dict.fromkeys(tried) if str(s) not in asked and can_say(line, _value(line, s))]
-        best = dict.fromkeys(finding[0] for finding in await _finding(settings, gold, sayable, missing))
+        sayable = (
+            s for s in dict.fromkeys(tried) if missing and str(s) not in asked and can_say(line, _value(line, s))
+        )
+        found = {search: list(await gold.find(search.query, settings.k)) for search in sayable}
+        finding = [{search: hits.index(id) for search, hits in found.items() if id in hits} for id in sorted(missing)]
+        best = dict.fromkeys(min(places, key=places.__getitem__) for places in finding if places)
         if best:
             return [ask(tuple(best)[: settings.max_questions])]
     return [Answer()] if settings.answers == "llm" else [*await conclude(settings, gold, question, state)]
@@ -74,21 +78,17 @@ async def _plans(
     whole = Search(queries.whole(settings, question))
     if missing and not state.facts and whole in new:
         return [ask([whole])]
-    finding = await _finding(settings, gold, new, missing)
+    found = {search: list(await gold.find(search.query, settings.k)) for search in new} if missing else {}
+    finding = []
+    for id in sorted(missing):
+        places = {search: hits.index(id) for search, hits in found.items() if id in hits}
+        if places:
+            finding.append([search for search, place in places.items() if place == min(places.values())])
     some = combinations(finding, min(len(finding), settings.max_questions))
     products = islice(chain.from_iterable(product(*choices) for choices in some), MOST)
     plans = dict.fromkeys(tuple(search for search in new if search in plan) for plan in products)
     least = min(map(len, plans))
     return [ask(plan) if plan else Answer() for plan in plans if len(plan) == least]
-
-
-async def _finding(
-    settings: Settings, gold: Gold, searches: Sequence[Search], missing: Collection[str]
-) -> list[list[Search]]:
-    """For each missing passage that any of these finds, those that find it first."""
-    named = {search.query: search for search in searches}
-    best = [await gold.finding_first(list(named), settings.k, {id}) for id in sorted(missing)]
-    return [[named[query] for query in queries] for queries in best if queries]
 
 
 async def conclude(settings: Settings, gold: Gold, question: str, state: State) -> list[Answer]:
