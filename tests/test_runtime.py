@@ -10,6 +10,7 @@ from dragoman import runtime
 from dragoman.config import Params, load_params
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
+from dragoman.engines.settings import EngineParams
 from dragoman.pipeline import evaluate, project
 from dragoman.pipeline.project import Project
 from dragoman.registry.policy import publish
@@ -168,6 +169,33 @@ async def test_an_episode_is_described_alike_with_and_without_the_cache(tmp_path
             system, backends = opened.open("c3po")
             described.append(describe("c3po", system, backends, GREEDY, 0))
     assert described[0] == described[1]
+
+
+async def test_a_judge_is_opened_when_a_reward_asks_it_and_its_verdicts_are_kept(tmp_path, engines):
+    judge = EngineParams(engine="openai", model="m", urls=("http://localhost:1/v1",))
+    params = cached_in(tmp_path / "llm").model_copy(update={"judge": judge})
+    said = SimpleNamespace(answer="Spree", passages=[], nodes=[], steps=[])
+    for _ in range(2):
+        async with open_runtime(params, "nowhere", cache=True) as opened:
+            _, backends = opened.open("c3po")
+            backends.reward("cover_em")
+            assert opened.params.judge not in opened._engines
+            await backends.reward("judge").score(Question("q", "Which river?", ("Spree",)), said, [])
+            assert len(engines[judge].requests) == 1 and not engines[params.llm].requests
+            await opened.release("c3po")
+            assert set(opened._engines) == {params.llm, judge}
+
+
+def test_without_a_section_of_its_own_the_llm_judges(engines):
+    _, backends = Runtime(load_params(ROOT / "params.yaml"), ListRetriever([])).open("standard")
+    assert backends.judge.inner is backends.llm.inner and backends.reward("judge").judge.inner is backends.llm.inner
+
+
+def test_the_judge_s_settings_are_an_engine_s():
+    params = Params().changed({"judge.engine": "openai", "judge.urls": ["http://localhost:1/v1"]}, origin="test")
+    assert (params.judge.engine, Params().judge) == ("openai", None)
+    with pytest.raises(UserError, match=r"judge\.modle: unknown key \(near: .*judge\.model"):
+        Params().changed({"judge.modle": "x"}, origin="test")
 
 
 @pytest.mark.parametrize("wanted", [False, True])

@@ -34,6 +34,8 @@ class RuntimeParams(Section):
 
     llm: EngineParams = EngineParams()
     llm_cache: LlmCacheParams = LlmCacheParams()
+    judge: EngineParams | None = None
+    """What judges answers, for the rewards and the evaluation that ask a judge. None: the frozen LLM."""
     proxy: EngineParams = EngineParams()
     index: IndexParams = IndexParams()
     systems: dict[str, dict[str, Any]] = Field({})
@@ -109,7 +111,7 @@ class Runtime:
     """Opens systems, and holds the engines that they need, each once, until they are released.
 
     Args:
-        params: what runs the LLM and the proxy, and the settings of systems.
+        params: what runs the LLM, the judge and the proxy, and the settings of systems.
         retriever: what all systems search; it stays the caller's to close.
         registry: where the policy behind a name is looked for.
         coalesce: compute identical requests that are pending at the same time once. Such a call goes on when one of those
@@ -139,7 +141,14 @@ class Runtime:
 
     def llm(self) -> Engine:
         """The frozen LLM, which answers from its cache where the runtime has one. The proxy never does, if it is the same."""
-        engine = self.engine(self.params.llm)
+        return self._cached(self.params.llm)
+
+    def judge(self) -> Engine:
+        """What judges answers; its greedy verdicts are cached as the frozen LLM's answers are."""
+        return self._cached(self.params.judge or self.params.llm)
+
+    def _cached(self, settings: EngineParams) -> Engine:
+        engine = self.engine(settings)
         return CachedEngine(engine, self.answers) if self.answers else engine
 
     def open(self, name: str, weights: PolicySet | None = None) -> tuple[System, Backends]:
@@ -158,11 +167,11 @@ class Runtime:
         llm = self.llm()
         # what has no role to play, or is told what to do, must not load a proxy that it will never ask
         if not system.roles or oracle:
-            return system, Backends(llm=llm, proxy=llm, retriever=self.retriever, oracle=oracle)
+            return system, Backends(llm, llm, self.retriever, oracle=oracle, open_judge=self.judge)
         engines = {role: self.engine(settings) for role, settings in self._proxies(system, policy).items()}
         proxy = engines.pop(SHARED, None) or engines[system.roles[0].name]
         roles = frozenset(filter(None, name.partition(WITH_ORACLE)[2].split(",")))
-        return system, Backends(llm=llm, proxy=proxy, retriever=self.retriever, engines=engines, oracle_roles=roles)
+        return system, Backends(llm, proxy, self.retriever, engines, oracle_roles=roles, open_judge=self.judge)
 
     def open_sampler(self, name: str, teacher: EngineParams | None, *, shots: int) -> tuple[System, Backends]:
         """The same with a teacher in the place of every role, where one is given, and with in-context examples."""
@@ -172,9 +181,9 @@ class Runtime:
         return system, replace(backends, proxy=self.engine(teacher), engines={}) if teacher else backends
 
     async def release(self, name: str, weights: PolicySet | None = None) -> None:
-        """Free the engines of a policy that will not be asked again; the frozen LLM's stays."""
+        """Free the engines of a policy that will not be asked again; those of the frozen LLM and of the judge stay."""
         system, policy = find_system(name, self.params, weights, self.registry)
-        for settings in set(self._proxies(system, policy).values()) - {self.params.llm}:
+        for settings in set(self._proxies(system, policy).values()) - {self.params.llm, self.params.judge}:
             if engine := self._engines.pop(settings, None):
                 await engine.close()
 

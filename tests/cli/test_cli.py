@@ -331,9 +331,10 @@ def test_the_troubleshooting_page_is_the_doctors_knowledge():
     assert (ROOT / "docs" / "troubleshooting.md").read_text() == fault_table()
 
 
-def test_the_doctor_reports_a_server_that_is_not_there(project, capsys):
+@pytest.mark.parametrize("name", ["proxy", "judge"])
+def test_the_doctor_reports_a_server_that_is_not_there(project, capsys, name):
     with (project / "params.yaml").open("a") as params:
-        params.write("\nproxy: {engine: openai, urls: [http://127.0.0.1:9/v1], connect_timeout_s: 0.5}\n")
+        params.write(f"\n{name}: {{engine: openai, urls: [http://127.0.0.1:9/v1], connect_timeout_s: 0.5}}\n")
     code, out, _ = run(capsys, "doctor")
-    assert code == 1 and "FAIL server: proxy: http://127.0.0.1:9/v1 cannot be reached" in out
+    assert code == 1 and f"FAIL server: {name}: http://127.0.0.1:9/v1 cannot be reached" in out
     assert "WARN index" in out and "ok   java" in out

@@ -2,13 +2,16 @@
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 from fakes import ListRetriever, ScriptedEngine
 
+from dragoman.core import files
 from dragoman.core.errors import EngineFault, UserError
 from dragoman.core.settings import parse_section
 from dragoman.core.types import Passage, Question
+from dragoman.corpus import load_questions
 from dragoman.evaluation.metrics import prediction, summarize
 from dragoman.evaluation.report import markdown
 from dragoman.evaluation.scoring import add_scores, kept_passages
@@ -39,7 +42,7 @@ async def answered(opened: Backends, question: Question = QUESTION):
 async def scored(opened: Backends, names, question: Question = QUESTION) -> dict:
     episode = await answered(opened, question)
     row = prediction(episode, "standard")
-    await add_scores(names, [episode], [row], opened)
+    await add_scores({name: opened.reward(name) for name in names}, [episode], [row], opened)
     return row
 
 
@@ -65,6 +68,31 @@ async def test_a_judge_is_asked_with_the_passages_that_were_kept_and_may_fail():
 
     row = await scored(backends(broken), ["faithfulness"])
     assert row["scores"]["faithfulness"] is None and row["scores"]["cover_em"] == 1
+    good = await scored(backends(script), ["faithfulness"])
+    system = summarize([row, good | {"id": "q2"}], dataset="d", seed=0, resamples=50)["systems"]["standard"]
+    assert system["unscored"] == {"faithfulness": 1} and system["faithfulness"]["mean"] == 1  # and not 0.5
+
+
+async def test_a_synthetic_set_without_references_is_scored_by_its_answers(tmp_path):
+    rows = [{"id": f"q{i}", "question": QUESTION.question, "answers": ["Thimphu"]} for i in range(2)]
+    files.write(tmp_path / "test.jsonl", [rows[0], rows[1] | {"reference": None, "nuggets": []}])
+    asked = load_questions(tmp_path / "test.jsonl")
+    assert [(question.reference, question.nuggets) for question in asked] == [("", ())] * 2
+
+    def script(prompt: str, rng: random.Random):
+        assert not prompt.startswith("{"), "there is no text to find aspects in"
+        return "2" if "Thimphu" in prompt and prompt.startswith("-1") else "Thimphu"
+
+    for question in asked:
+        row = await scored(backends(script), ["nuggets(draws=1)", "lexical_nuggets"], question)
+        assert (row["scores"]["nuggets(draws=1)"], row["scores"]["lexical_nuggets"]) == (1, 1)
+
+
+async def test_a_judge_of_its_own_is_asked_in_place_of_the_llm():
+    grades = ScriptedEngine(lambda prompt, rng: json.dumps({"aspects": ["x"]}) if prompt.startswith("{") else "1")
+    opened = replace(backends(lambda prompt, rng: "Thimphu"), open_judge=lambda: grades)
+    assert (await scored(opened, ["faithfulness"]))["scores"]["faithfulness"] == 1
+    assert len(grades.requests) == 2 and len(opened.llm.requests) == 1  # its answer
 
 
 async def test_the_texts_of_kept_passages_come_from_the_same_searches():
@@ -73,7 +101,9 @@ async def test_the_texts_of_kept_passages_come_from_the_same_searches():
     assert await kept_passages(episode, opened.retriever) == PASSAGES[:2]
     other = Backends(llm=opened.llm, proxy=opened.llm, retriever=ListRetriever(PASSAGES[2:]))
     row = prediction(episode, "standard")
-    await add_scores(["answer_words"], [episode], [row], other)  # of an index that was built anew
+    await add_scores(
+        {"answer_words": other.reward("answer_words")}, [episode], [row], other
+    )  # of an index that was built anew
     assert row["scores"]["answer_words"] is None
 
 

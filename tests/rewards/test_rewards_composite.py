@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import dataclass
 
 import pytest
 from fakes import ListRetriever, ScriptedEngine
@@ -15,7 +16,7 @@ from dragoman.rollout.backends import Backends
 from dragoman.rollout.credit import credit
 from dragoman.rollout.exploration import TREE
 from dragoman.rollout.record import Trajectory
-from dragoman.rollout.scheduler import roll_out
+from dragoman.rollout.scheduler import describe, roll_out
 from dragoman.rollout.store import EpisodeStore
 from dragoman.systems import build
 from dragoman.systems.base import StopReason
@@ -33,6 +34,13 @@ def verdict(prompt: str, rng: object) -> str:
     if "rupee" in prompt:
         raise EngineFault("the judge is ill")
     return "True" if "the ngultrum" in prompt else "False"
+
+
+@dataclass(frozen=True)
+class Named:
+    """An engine that is asked nothing."""
+
+    fingerprint: str
 
 
 async def earned(setting, answer: str | None, judge=None, question=QUESTION, passages=()) -> dict[str, float | None]:
@@ -195,6 +203,38 @@ async def test_a_tree_is_judged_and_a_verdict_that_failed_leaves_the_rest_of_it_
     }  # fmt: skip
     config = json.loads((tmp_path / "episodes.jsonl").read_text())["config"]
     assert (config["reward"], config["judge"]) == ("judge", backends.llm.fingerprint)
+
+
+async def test_a_judge_judges_and_the_llm_answers():
+    asked = Question("q", "Who drew it?", ("Edith Marlowe",))
+    llm = ScriptedEngine(lambda prompt, rng: "Bob")
+    judge = ScriptedEngine(lambda prompt, rng: "False")
+    found = [Passage(f"p{i}", "t", "x") for i in range(3)]
+    reward = Reward.of("judge + delta_f1(first=1)", llm, lambda: judge)
+    trajectory = Trajectory(nodes=[], steps=[], answer="Edith", passages=[], stop=StopReason.ANSWERED)
+    scores = await reward.score(asked, trajectory, found)
+    # F1 of one word of two is 2/3, and of Bob 0
+    assert (scores["judge"], scores["delta_f1(first=1)"]) == (0, pytest.approx(2 / 3))
+    assert (len(llm.requests), len(judge.requests)) == (1, 1)
+
+
+@pytest.mark.parametrize(("setting", "opened"), [("cover_em", 0), ("delta_f1", 0), ("0.8 * nuggets + judge", 1)])
+def test_a_judge_is_opened_where_a_term_asks_one_and_once(setting, opened):
+    found = []
+    reward = Reward.of(setting, ScriptedEngine(lambda prompt, rng: ""), lambda: found.append(object()) or found[-1])
+    assert len(found) == opened and reward.judge is (found[0] if found else None)
+
+
+@pytest.mark.parametrize("judged", [False, True])
+def test_only_a_run_that_asks_a_judge_is_identified_by_it(judged):
+    def described(setting: str, **opened) -> dict:
+        backends = Backends(llm=Named("llm"), proxy=Named("proxy"), retriever=ListRetriever([]), **opened)
+        return describe("c3po", build("c3po"), backends, TREE, 0, backends.reward(setting))
+
+    other = {"open_judge": lambda: Named("other")} if judged else {}
+    assert described("cover_em", **other) == described("cover_em") and "judge" not in described("cover_em")
+    assert described("delta_f1", **other)["judge"] == "llm"
+    assert described("judge", **other)["judge"] == ("other" if judged else "llm")
 
 
 async def test_shaping_is_added_where_it_is_known_and_leaves_the_reward_as_it_is():

@@ -40,7 +40,7 @@ def judge(*verdicts: str, aspects: object = ("one",)) -> ScriptedEngine:
 async def test_correctness_is_the_mean_over_aspects_of_the_mean_over_draws():
     # first aspect: (2 + 2 + 1) / 3 = 5/3, so (5/3 + 1) / 3 = 8/9; second: (-1 + 0 + -1) / 3 = -2/3, so 1/9
     engine = judge("2", "2", "1", "-1", "0", "-1")
-    assert await nuggets(QUESTION, said("Thimphu, rupee"), PASSAGES, llm=engine, draws=3) == pytest.approx(0.5)
+    assert await nuggets(QUESTION, said("Thimphu, rupee"), PASSAGES, judge=engine, draws=3) == pytest.approx(0.5)
     assert [(r.n, r.temperature, r.grammar) for r in engine.requests] == [(3, 0.5, CORRECT)] * 2
     assert ["Thimphu, rupee" in r.messages[-1]["content"] for r in engine.requests] == [True, True]
     assert engine.requests[0].seed != engine.requests[1].seed
@@ -49,13 +49,13 @@ async def test_correctness_is_the_mean_over_aspects_of_the_mean_over_draws():
 @pytest.mark.parametrize(("verdict", "value"), [("2", 1), ("1", 2 / 3), ("0", 1 / 3), ("-1", 0)])
 async def test_the_scale_of_correctness_ends_at_one(verdict, value):
     question = Question("q", "Capital?", ("Thimphu",))
-    assert await nuggets(question, said("x"), [], llm=judge(verdict), draws=1) == pytest.approx(value)
+    assert await nuggets(question, said("x"), [], judge=judge(verdict), draws=1) == pytest.approx(value)
 
 
 @pytest.mark.parametrize(("verdict", "value"), [("1", 1), ("0", 0.5), ("-1", 0)])
 async def test_faithfulness_asks_the_passages_for_each_aspect_of_the_answer(verdict, value):
     engine = judge(verdict, verdict, aspects=["a town", "a river"])
-    assert await faithfulness(QUESTION, said("long answer"), PASSAGES, llm=engine, draws=1) == value
+    assert await faithfulness(QUESTION, said("long answer"), PASSAGES, judge=engine, draws=1) == value
     found, *asked = engine.requests
     assert "long answer" in found.messages[-1]["content"] and found.temperature == 0
     assert [r.grammar for r in asked] == [SUPPORTED] * 2
@@ -67,8 +67,8 @@ async def test_faithfulness_asks_the_passages_for_each_aspect_of_the_answer(verd
 async def test_aspects_of_a_reference_are_found_once_a_question():
     question = Question("q", "Capital?", ("Thimphu",), reference="Thimphu, a town.")
     engine = judge("2", "0", "2", "2", aspects=["Thimphu", "a town"])
-    assert await nuggets(question, said("Thimphu"), [], llm=engine, draws=1) == pytest.approx((1 + 1 / 3) / 2)
-    assert await nuggets(question, said("the town of Thimphu"), [], llm=engine, draws=1) == 1
+    assert await nuggets(question, said("Thimphu"), [], judge=engine, draws=1) == pytest.approx((1 + 1 / 3) / 2)
+    assert await nuggets(question, said("the town of Thimphu"), [], judge=engine, draws=1) == 1
     texts = [request.messages[-1]["content"] for request in engine.requests]
     assert sum("Text: Thimphu, a town." in text for text in texts) == 1 and len(texts) == 5
 
@@ -77,9 +77,9 @@ async def test_aspects_of_a_reference_are_found_once_a_question():
 async def test_aspects_that_cannot_be_read_are_no_score(aspects):
     engine = judge("1", aspects=aspects)
     assert await find_aspects(engine, "q", "text", 8) == []
-    assert await faithfulness(QUESTION, said("x"), PASSAGES, llm=engine) is None
+    assert await faithfulness(QUESTION, said("x"), PASSAGES, judge=engine) is None
     question = Question("q", "Capital?", ("Thimphu",), reference="Thimphu, a town.")
-    assert await nuggets(question, said("x"), PASSAGES, llm=engine) is None
+    assert await nuggets(question, said("x"), PASSAGES, judge=engine) is None
 
 
 async def test_only_so_many_aspects_are_judged_and_none_twice():
@@ -88,18 +88,18 @@ async def test_only_so_many_aspects_are_judged_and_none_twice():
 
 
 async def test_a_draw_that_cannot_be_read_is_left_out_and_an_aspect_without_any_is_no_score():
-    assert await nuggets(QUESTION, said("x"), [], llm=judge("2", "well", "2", "3"), draws=2) == 1
-    assert await nuggets(QUESTION, said("x"), [], llm=judge("2", "2", "well", "3"), draws=2) is None
+    assert await nuggets(QUESTION, said("x"), [], judge=judge("2", "well", "2", "3"), draws=2) == 1
+    assert await nuggets(QUESTION, said("x"), [], judge=judge("2", "2", "well", "3"), draws=2) is None
 
 
 async def test_what_needs_no_judge_asks_none():
     engine = judge()
-    assert await nuggets(QUESTION, said(" "), PASSAGES, llm=engine) == pytest.approx(1 / 3)
-    assert await faithfulness(QUESTION, said(""), PASSAGES, llm=engine) == 0
-    assert await faithfulness(QUESTION, said("Thimphu"), [], llm=engine) == 0
-    assert await nuggets(QUESTION, said(None), PASSAGES, llm=engine) is None
-    assert await faithfulness(QUESTION, said(None), PASSAGES, llm=engine) is None
-    assert await nuggets(Question("q", "?"), said("x"), PASSAGES, llm=engine) is None
+    assert await nuggets(QUESTION, said(" "), PASSAGES, judge=engine) == pytest.approx(1 / 3)
+    assert await faithfulness(QUESTION, said(""), PASSAGES, judge=engine) == 0
+    assert await faithfulness(QUESTION, said("Thimphu"), [], judge=engine) == 0
+    assert await nuggets(QUESTION, said(None), PASSAGES, judge=engine) is None
+    assert await faithfulness(QUESTION, said(None), PASSAGES, judge=engine) is None
+    assert await nuggets(Question("q", "?"), said("x"), PASSAGES, judge=engine) is None
     assert engine.requests == []
 
 
@@ -115,7 +115,7 @@ async def test_a_real_engine_is_held_to_the_scale_and_to_the_schema(tiny_model, 
 
     monkeypatch.setattr(engine, "generate", heard)
     try:
-        assert 0 <= await nuggets(QUESTION, said("Thimphu"), PASSAGES, llm=engine, draws=2) <= 1
+        assert 0 <= await nuggets(QUESTION, said("Thimphu"), PASSAGES, judge=engine, draws=2) <= 1
         assert {text.strip() for text in texts} <= {"-1", "0", "1", "2"}
         texts.clear()
         await find_aspects(engine, "Capital?", "Thimphu, a town.", 1)

@@ -9,7 +9,7 @@ from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.tree import Tree
-from dragoman.systems import build
+from dragoman.systems import build, profile_settings
 from dragoman.systems.base import StopReason
 from dragoman.systems.mrag.actions import Verdict
 from dragoman.systems.mrag.state import NOTHING_NEW, Errand, State
@@ -149,6 +149,18 @@ async def test_a_coordinator_that_never_ends_is_stopped_by_the_limit_of_calls():
     assert roles(episode).count("coordinator") == 3
 
 
+@pytest.mark.parametrize("profile", ["paper", "default"])
+async def test_one_agent_that_is_called_for_ever_ends_at_thirty_calls_with_the_reason(profile):
+    """It says something else each time, so nothing is repeated."""
+    settings = profile_settings("mrag", "paper") if profile == "paper" else {}
+    said = {"information": "x", "reason": "y"} if profile == "paper" else {}
+    calls = [text for i in range(30) for text in (call("planner", **said), json.dumps({"steps": [f"step {i}"]}))]
+    trajectory, episode, _, llm = await run(calls, **settings)
+    assert (trajectory.stop, trajectory.answer, trajectory.error) == (StopReason.DEPTH_LIMIT, "the ngultrum", None)
+    assert (roles(episode).count("coordinator"), roles(episode).count("planner")) == (30, 30)
+    assert len(llm.requests) == 1  # there was no response, so the answerer was called at last
+
+
 async def test_an_llm_that_says_nothing_leaves_an_empty_answer():
     trajectory, *_ = await run([ANSWER, ANSWER], llm=lambda prompt, rng: " ")
     assert (trajectory.stop, trajectory.answer) == (StopReason.EMPTY_ANSWER, "")
@@ -171,6 +183,26 @@ async def test_what_is_no_call_of_an_agent_ends_the_trajectory_with_its_reason(s
     assert (trajectory.stop, trajectory.answer) == (StopReason.INVALID_ACTION, "")
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        [PLAN, STEPS[:-4]],
+        [SEARCH, '{"query": "capi'],
+        [SEARCH, query("capital Thimphu"), read("end", True, False)[:-9]],
+        [SEARCH, query("capital Thimphu"), read("stop", True, False)],
+        [ANSWER, CHECK, GOOD[:40]],
+        [ANSWER, call("critic")],
+    ],
+    ids=["planner", "query", "verdicts", "a move that is none", "validator", "an agent that is none"],
+)
+async def test_what_an_agent_says_that_is_cut_off_or_unknown_ends_the_trajectory_with_its_reason(said):
+    """Nothing is answered from half of a plan, and the record has what was said."""
+    trajectory, episode, *_ = await run(said)
+    assert (trajectory.stop, trajectory.answer) == (StopReason.INVALID_ACTION, "")
+    last = max(episode.nodes, key=lambda node: node.depth)
+    assert trajectory.error == f"{last.role}: {said[-1]!r}" and last.text == said[-1]
+
+
 async def test_verdicts_on_more_documents_than_there_are_are_refused():
     trajectory, *_ = await run([SEARCH, query("capital"), read("end", True, True, True)])
     assert trajectory.stop is StopReason.INVALID_ACTION
@@ -182,6 +214,15 @@ async def test_a_validator_that_contradicts_itself_is_read_strictly():
     heard = max(episode.nodes, key=lambda node: node.depth).prompt[-1][1]
     assert heard.startswith("Supported: yes.\nCorrect: yes.\nMet: names a year\nNot met: short\n")
     assert not Verdict(met=("short",), unmet=("short",)).passes and Verdict(met=("short",)).passes
+
+
+async def test_a_validator_that_says_no_and_names_nothing_wrong_is_heard_and_does_not_hold_up_the_end():
+    refused = json.loads(GOOD) | {"met": ["all of it"], "supported": False, "supported_feedback": "", "correct": True}
+    trajectory, episode, *_ = await run([ANSWER, CHECK, json.dumps(refused), FINISH])
+    heard = max(episode.nodes, key=lambda node: node.depth).prompt[-1][1]
+    assert heard.startswith("Supported: no.\nCorrect: yes.\nMet: all of it\n")
+    assert (trajectory.stop, trajectory.answer) == (StopReason.ANSWERED, "the ngultrum")
+    assert not Verdict(supported=False).passes
 
 
 async def test_a_response_is_validated_once_and_again_when_it_was_written_anew():

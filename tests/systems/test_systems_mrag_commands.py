@@ -14,6 +14,7 @@ from openai_stub import serving
 
 from dragoman.core import files
 from dragoman.rollout.store import read_episodes
+from dragoman.systems import ablations
 
 BROOKS = ("Alder", "Birk", "Cole", "Dun", "Esk", "Fal", "Gill", "Holm", "Irt")
 PARAMS = """
@@ -102,3 +103,33 @@ def test_mrag_is_asked_trained_and_evaluated(project, capsys):
         scores = json.loads((project / out / "metrics.json").read_text())["systems"]
         assert scores["mrag@oracle"]["recall"]["mean"] == scores["mrag@oracle"]["cover_em"]["mean"] == 1.0
         assert {system["failed"] for system in scores.values()} == {0}
+
+
+@pytest.mark.slow
+def test_every_ablation_is_evaluated_in_a_folder_of_its_own(project, capsys):
+    def dragoman(*arguments: str) -> None:
+        code, _, err = run(capsys, *arguments)
+        assert code == 0, err
+
+    dragoman("index", "--dataset", "towns")
+    dragoman("seeds", "--no-track")
+    dragoman("sft", "--no-track")
+    dragoman("rl", "--no-track")
+    roles, said = {}, {}
+    for variant in ablations("mrag"):
+        dragoman("ablate", variant, "--no-track")
+        (name,) = json.loads((project / f"results/ablations/{variant}/metrics.json").read_text())["systems"]
+        (folder,) = (project / f"results/ablations/{variant}/episodes").iterdir()
+        episodes = read_episodes(folder / "episodes.jsonl")
+        said[variant] = name
+        roles[variant] = {node.role for episode in episodes for node in episode.nodes}
+        assert len(episodes) == 3 and not any(t.error for episode in episodes for t in episode.trajectories)
+    assert said == {
+        "no-validator": "mrag@rl",
+        "no-planner": "mrag@rl",
+        "single-agent": "mrag@results/ablations/single-agent/warm-up/sft",
+        "no-rl": "mrag@sft",
+        "no-training": "mrag",
+    }
+    assert "validator" not in roles["no-validator"] and "planner" not in roles["no-planner"]
+    assert roles["single-agent"] == {"coordinator"}

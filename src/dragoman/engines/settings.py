@@ -30,7 +30,7 @@ class LlmCacheParams(Section):
 
 
 class EngineParams(Section):
-    """What runs a model: `llm` (frozen) and `proxy` each have such a section."""
+    """What runs a model: `llm` (frozen) and `proxy` each have such a section, and `judge` may have one."""
 
     engine: Literal["auto", "vllm", "transformers", "openai"] = "auto"
     """`auto` takes vLLM where it can be imported and transformers otherwise."""

@@ -55,6 +55,8 @@ async def evaluate(
     if not questions:
         raise UserError("no questions to evaluate")
     opened = {name: runtime.open(name) for name in systems}  # bad names fail before the first question is put
+    scorers = {name: {score: b.reward(score) for score in settings.scores} for name, (_, b) in opened.items()}
+    judges = {name: b.judge for name, (_, b) in opened.items() if settings.judge}  # and a judge that is not there
     predictions: list[dict[str, Any]] = []
     episodes: dict[str, list[Episode]] = {}
     for name, (system, backends) in opened.items():
@@ -79,9 +81,9 @@ async def evaluate(
             )
         rows = [prediction(episode, name) for episode in episodes[name]]
         if settings.judge:
-            await judge_predictions(backends.llm, rows)
+            await judge_predictions(judges[name], rows)
         if settings.scores:
-            await add_scores(settings.scores, episodes[name], rows, backends)
+            await add_scores(scorers[name], episodes[name], rows, backends)
         predictions += rows
         log.info("%s: %d questions, %d failed", name, len(rows), sum(r["scores"]["cover_em"] is None for r in rows))
     files.write(out / "predictions.jsonl", predictions)
@@ -96,7 +98,8 @@ async def evaluate(
                 metrics["systems"][name],
                 [p for p in predictions if p["system"] == name],
                 episodes[name],
-                parameters={"seed": seed, "evaluate": settings.model_dump(), "config": episodes[name][0].config},
+                parameters={"seed": seed, "evaluate": settings.model_dump(), "config": episodes[name][0].config}
+                | ({"judge": judges[name].fingerprint} if settings.judge else {}),
                 traces=settings.traces,
             )
         tracking.finish()

@@ -6,7 +6,7 @@ They are given once all questions are answered, so that a judge takes no time fr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dragoman.core.errors import RetrieverFault
@@ -18,21 +18,19 @@ from dragoman.rollout.record import Episode
 
 
 async def add_scores(
-    names: Sequence[str], episodes: Sequence[Episode], rows: Sequence[dict[str, Any]], backends: Backends
+    rewards: Mapping[str, Reward], episodes: Sequence[Episode], rows: Sequence[dict[str, Any]], backends: Backends
 ) -> None:
     """Add the value of each reward to the `scores` of each prediction; None where it has none.
 
     Args:
-        names: rewards, as expressions.
+        rewards: by their names in the scores.
         episodes: a trajectory each.
         rows: their predictions, in the same order.
-        backends: of the episodes. The LLM is for the rewards that ask one, and the retriever is asked once more for the texts of
-            the passages that were kept.
+        backends: of the episodes. The retriever is asked once more for the texts of the passages that were kept.
     """
-    rewards = [Reward.of(name, backends.llm) for name in names]
 
     async def one(episode: Episode, row: dict[str, Any]) -> None:
-        row["scores"] |= dict.fromkeys(names)
+        row["scores"] |= dict.fromkeys(rewards)
         (trajectory,) = episode.trajectories
         if trajectory.answer is None:
             return
@@ -41,8 +39,10 @@ async def add_scores(
             passages = await kept_passages(episode, backends.retriever_of(question))
         except RetrieverFault:
             return
-        found = await asyncio.gather(*(reward.score(question, trajectory, passages) for reward in rewards))
-        row["scores"] |= {name: scores[r.name] for name, r, scores in zip(names, rewards, found, strict=True)}
+        found = await asyncio.gather(*(reward.score(question, trajectory, passages) for reward in rewards.values()))
+        row["scores"] |= {
+            name: scores[reward.name] for (name, reward), scores in zip(rewards.items(), found, strict=True)
+        }
 
     await asyncio.gather(*map(one, episodes, rows))
 

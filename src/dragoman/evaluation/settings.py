@@ -26,7 +26,7 @@ class EvaluateParams(Section):
     traces: int = Field(10, ge=0)
     """Questions whose trace goes to MLflow."""
     judge: bool = False
-    """Also let the LLM judge each answer (C-3PO appendix D.2)."""
+    """Also let the judge say of each answer whether it is right (C-3PO appendix D.2)."""
     scores: tuple[RewardSetting, ...] = ()
     """Rewards that each answer is scored by too: `[nuggets, faithfulness, citation_precision, citation_recall, answer_words]`."""
     cache: bool = False

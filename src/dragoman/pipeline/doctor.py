@@ -145,7 +145,10 @@ def _precision() -> Iterator[Finding]:
 
 
 def _models(project: Project) -> Iterator[Finding]:
-    for name, settings in (("llm", project.params.llm), ("proxy", project.params.proxy)):
+    params = project.params
+    for name, settings in (("llm", params.llm), ("judge", params.judge), ("proxy", params.proxy)):
+        if settings is None:  # no judge of its own
+            continue
         if settings.engine == "openai":
             yield from (_server(name, url, settings) for url in settings.urls)
         elif (Path(settings.model) / "config.json").is_file():

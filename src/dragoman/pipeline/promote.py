@@ -117,7 +117,8 @@ class Decision:
     """Hash of the questions, with their answers."""
     llm: str
     retriever: str
-    """Fingerprints: equal for both."""
+    judge: str
+    """Fingerprints: equal for both. Of the judge it is empty where nothing was judged."""
     seed: int
     settings: Mapping[str, Any]
     revision: str
@@ -250,6 +251,7 @@ async def promote(
             questions=_hash(questions),
             llm=backends.llm.fingerprint,
             retriever=backends.retriever.fingerprint,
+            judge=backends.judge.fingerprint if evaluation.judge else "",
             seed=seed,
             settings=settings.model_dump(),
             revision=tracking.git_revision(),

@@ -15,7 +15,6 @@ from dragoman.core.progress import bar
 from dragoman.core.types import Question
 from dragoman.pipeline.inputs import InputOptions, open_inputs
 from dragoman.pipeline.project import Project
-from dragoman.rewards import Reward
 from dragoman.rollout import shards
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import Exploration
@@ -136,7 +135,7 @@ async def roll_out_questions(
                     exploration=exploration,
                     seed=seed + draw,
                     concurrency=concurrency,
-                    reward=Reward.of(reward, backends.llm),
+                    reward=backends.reward(reward),
                     progress=progress,
                 )
             )

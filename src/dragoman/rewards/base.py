@@ -15,8 +15,9 @@ Score = Callable[..., float | Awaitable[float | None] | None]
 """`score(question, trajectory, passages, *, parameters) -> float | None`, plain or async.
 
 `passages` are those that the answer rests on, with their texts. None says that there is no score, which is not a zero. A
-parameter called `llm` receives the engine of the frozen LLM.
+parameter called `llm` receives the engine of the frozen LLM, and one called `judge` that of the judge.
 """
+ENGINES = frozenset({"llm", "judge"})
 S = TypeVar("S", bound=Score)
 Bounds = tuple[float, float]
 
@@ -41,12 +42,13 @@ class RewardFunction:
 
     @property
     def parameters(self) -> frozenset[str]:
-        """The names of its keyword parameters, `llm` left out."""
-        return frozenset(self._keywords()) - {"llm"}
+        """The names of its keyword parameters, those that receive an engine left out."""
+        return frozenset(self._keywords()) - ENGINES
 
     @property
-    def needs_llm(self) -> bool:
-        return "llm" in self._keywords()
+    def asks(self) -> frozenset[str]:
+        """Those that receive one: `llm`, `judge`, both, or none."""
+        return ENGINES.intersection(self._keywords())
 
     def _keywords(self) -> list[str]:
         parameters = inspect.signature(self.score).parameters.values()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,20 +46,33 @@ class Reward:
     terms: tuple[Term, ...]
     shaping: tuple[Term, ...] = ()
     llm: Engine | None = None
+    """The frozen LLM, where a term asks it."""
+    judge: Engine | None = None
+    """Where a term asks one."""
 
     @classmethod
-    def of(cls, setting: Setting, llm: Engine | None = None, *, shaping: Setting | None = None) -> Reward:
+    def of(
+        cls,
+        setting: Setting,
+        llm: Engine | None = None,
+        judge: Callable[[], Engine] | None = None,
+        *,
+        shaping: Setting | None = None,
+    ) -> Reward:
         """The reward of a setting.
 
         Args:
-            llm: for the rewards that ask one, such as `judge`.
+            llm: the frozen LLM, for the rewards that ask it, such as `delta_f1`.
+            judge: opens the judge, for those that ask one, such as `nuggets`. None: it is the frozen LLM.
             shaping: what is added for a trainer to learn from, where it is known.
 
         Raises:
             UserError: a setting cannot be read, or names an unknown reward or parameter.
         """
         terms, added = _terms(setting), () if shaping is None else _terms(shaping)
-        return cls(terms, added, llm if any(term.function.needs_llm for term in terms + added) else None)
+        asked = frozenset().union(*(term.function.asks for term in terms + added))
+        judging = (judge() if judge else llm) if "judge" in asked else None
+        return cls(terms, added, llm if "llm" in asked else None, judging)
 
     @property
     def name(self) -> str:
@@ -108,7 +121,7 @@ class Reward:
     async def _value(
         self, term: Term, question: Question, trajectory: Trajectory, passages: Sequence[Passage]
     ) -> float | None:
-        parameters = dict(term.parameters) | ({"llm": self.llm} if term.function.needs_llm else {})
+        parameters = dict(term.parameters) | {name: getattr(self, name) for name in term.function.asks}
         try:
             value = term.function.score(question, trajectory, passages, **parameters)
             return await value if inspect.isawaitable(value) else value

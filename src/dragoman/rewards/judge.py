@@ -28,12 +28,12 @@ async def verdict(engine: Engine, question: str, answers: Sequence[str], answer:
 
 @reward(bounds=(0, 1))
 async def judge(
-    question: Question, trajectory: Trajectory, passages: Sequence[Passage], *, llm: Engine
+    question: Question, trajectory: Trajectory, passages: Sequence[Passage], *, judge: Engine
 ) -> float | None:
-    """The verdict of the frozen LLM. An empty answer is wrong without asking."""
+    """The verdict of the judge. An empty answer is wrong without asking."""
     if trajectory.answer is None or not question.answers:
         return None
-    return await verdict(llm, question.question, question.answers, trajectory.answer) if trajectory.answer else 0.0
+    return await verdict(judge, question.question, question.answers, trajectory.answer) if trajectory.answer else 0.0
 
 
 async def judge_predictions(engine: Engine, predictions: Sequence[dict[str, Any]]) -> None:

@@ -36,7 +36,7 @@ async def nuggets(
     trajectory: Trajectory,
     passages: Sequence[Passage],
     *,
-    llm: Engine,
+    judge: Engine,
     draws: int = 5,
     temperature: float = 0.5,
     most: int = 8,
@@ -44,14 +44,14 @@ async def nuggets(
     """Correctness: how well an answer says each aspect of the reference, as a mean (algorithm 3).
 
     A verdict s lies between -1 and 2, and counts (s + 1) / 3. Algorithm 3 prints (s + 1) / 2, which reaches 1.5; its text wants
-    [0, 1]. The aspects are the question's `nuggets`, else those that the LLM finds in its `reference`, once a question. A
+    [0, 1]. The aspects are the question's `nuggets`, else those that the judge finds in its `reference`, once a question. A
     question with neither has one aspect: its answer. An empty answer says nothing of any, and is not judged.
 
     Args:
-        llm: the judge.
+        judge: gives the verdicts, and finds aspects where it has to.
         draws: verdicts on each aspect, whose mean counts.
         temperature: of these.
-        most: aspects that the LLM may find.
+        most: aspects that it may find.
 
     Returns:
         None where there is no answer, nothing to compare it with, or no readable verdict.
@@ -61,9 +61,9 @@ async def nuggets(
         return None
     if not trajectory.answer.strip():
         return ABSTAINED
-    aspects = await _reference_aspects(llm, question, expected, most)
+    aspects = await _reference_aspects(judge, question, expected, most)
     state = {"question": question.question, "expected": expected, "answer": trajectory.answer}
-    return await _mean(llm, "nugget", CORRECT, (-1, 2), aspects, state, draws, temperature)
+    return await _mean(judge, "nugget", CORRECT, (-1, 2), aspects, state, draws, temperature)
 
 
 @reward(bounds=(0, 1))
@@ -72,7 +72,7 @@ async def faithfulness(
     trajectory: Trajectory,
     passages: Sequence[Passage],
     *,
-    llm: Engine,
+    judge: Engine,
     draws: int = 5,
     temperature: float = 0.5,
     most: int = 8,
@@ -84,10 +84,10 @@ async def faithfulness(
     is supported: 0, without asking.
 
     Args:
-        llm: finds the aspects of an answer, and is the judge.
+        judge: finds the aspects of an answer, and gives the verdicts.
         draws: verdicts on each aspect, whose mean counts.
         temperature: of these.
-        most: aspects that the LLM may find.
+        most: aspects that it may find.
         passage_words: of each passage that the judge sees.
 
     Returns:
@@ -97,13 +97,13 @@ async def faithfulness(
         return None
     if not trajectory.answer.strip() or not passages:
         return 0.0
-    aspects = await find_aspects(llm, question.question, trajectory.answer, most)
+    aspects = await find_aspects(judge, question.question, trajectory.answer, most)
     state = {"question": question.question, "passages": number(passages, passage_words)}
-    return await _mean(llm, "support", SUPPORTED, (-1, 1), aspects, state, draws, temperature)
+    return await _mean(judge, "support", SUPPORTED, (-1, 1), aspects, state, draws, temperature)
 
 
 async def find_aspects(engine: Engine, question: str, text: str, most: int) -> list[str]:
-    """The aspects of a text, at most so many, as the LLM finds them; none where what it wrote cannot be read.
+    """The aspects of a text, at most so many, as an engine finds them; none where what it wrote cannot be read.
 
     Raises:
         EngineFault: the engine failed.
@@ -119,7 +119,7 @@ async def find_aspects(engine: Engine, question: str, text: str, most: int) -> l
 
 
 async def _reference_aspects(engine: Engine, question: Question, expected: str, most: int) -> list[str]:
-    """Those that the question names, or the LLM finds once: the reference of a question does not change."""
+    """Those that the question names, or the judge finds once: the reference of a question does not change."""
     if question.nuggets or not question.reference:
         return list(question.nuggets) or [expected]
     known, key = _known.setdefault(engine, {}), (question.question, expected, most)

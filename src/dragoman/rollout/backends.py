@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from dragoman.core.types import Question
 from dragoman.engines.base import Engine
 from dragoman.retrieval.base import PerQuestion, Retriever
+from dragoman.rewards import Reward
+from dragoman.rewards.composite import Setting
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,17 @@ class Backends:
     """Every role takes oracle actions, out of the gold passages of the question. The proxy is asked nothing."""
     oracle_roles: frozenset[str] = frozenset()
     """Only these roles take oracle actions, which tells what the others lose."""
+    open_judge: Callable[[], Engine] | None = None
+    """Gives the judge of rewards, where that is not the frozen LLM. It is opened when a reward asks it, and not before."""
+
+    @property
+    def judge(self) -> Engine:
+        """What judges answers."""
+        return self.open_judge() if self.open_judge else self.llm
+
+    def reward(self, setting: Setting, *, shaping: Setting | None = None) -> Reward:
+        """The reward of a setting, which asks the LLM and the judge of these backends. For the rest see `Reward.of`."""
+        return Reward.of(setting, self.llm, lambda: self.judge, shaping=shaping)
 
     def is_oracle(self, role: str) -> bool:
         """Whether a role takes oracle actions."""

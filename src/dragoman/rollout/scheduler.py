@@ -58,8 +58,8 @@ def describe(
     }
     if reward is not None:
         config["reward"] = reward.shaped_name
-        if reward.llm is not None:
-            config["judge"] = reward.llm.fingerprint
+        if asked := reward.judge or reward.llm:
+            config["judge"] = asked.fingerprint
     as_stored: dict[str, Any] = json.loads(json.dumps(config))
     return as_stored
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from dragoman.core.identity import code_hash
 from dragoman.core.types import Question
-from dragoman.rewards import Reward
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.scheduler import describe
@@ -50,7 +49,7 @@ def run_identity(
     """
     return {
         "trainer": code_hash(*trainer, stop=DESCRIBED),
-        **describe(name, system, backends, exploration, seed, Reward.of(reward, backends.llm, shaping=shaping)),
+        **describe(name, system, backends, exploration, seed, backends.reward(reward, shaping=shaping)),
         **{key: value for key, value in manifest.items() if key not in ("system", "trained_with")},
         "learnt_from": list(learnt_from),
         "dev": [question.id for question in dev],

@@ -61,7 +61,7 @@ class Rollouts:
                 exploration=exploration,
                 seed=self.seed if seed is None else seed,
                 concurrency=self.concurrency,
-                reward=Reward.of(self.reward, backends.llm, shaping=self.shaping),
+                reward=backends.reward(self.reward, shaping=self.shaping),
                 progress=lambda episode: advance(),
             )
 
