@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -267,6 +268,21 @@ PAIRS = [
     for s in SYSTEMS
     for a in ("ppo", *OTHERS)
 ]
+
+
+def test_the_readme_says_of_each_pair_whether_it_is_trained_here():
+    columns = {"PPO": "ppo", "GRPO": "grpo", "GRPO over trajectories": "trajectory_grpo", "MyGO": "mygo"}
+    columns |= {"warm-up": "sft", "self-training": "selftrain"}
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    matrix = text[text.index("What was measured so far") : text.index("## Where to read on")].strip()
+    (_, *names), _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in matrix.splitlines()[2:])
+    said = {
+        (row[0][1 : row[0].index("]")].lower().replace("-", ""), columns[name])
+        for row in rows
+        for name, cell in zip(names, row[1:], strict=True)
+        if cell != "not run"
+    }
+    assert said == {pair.values for pair in PAIRS} | {(system, "sft") for system in SYSTEMS}
 
 
 @pytest.mark.parametrize(("system", "name"), PAIRS)
