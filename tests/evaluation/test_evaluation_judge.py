@@ -19,7 +19,7 @@ datasets: [towns]
 corpus: {{towns: {{source: corpus.jsonl}}}}
 train: {{system: standard, dataset: towns, reward: judge}}
 llm: {{engine: openai, model: m, urls: ["{llm}"], structured: none}}
-evaluate: {{judge: true, scores: ["nuggets(draws=1)"], bootstrap: 50}}
+evaluate: {{judge: true, scores: ["nuggets(draws=1)"], bootstrap: 100}}
 """
 QUESTIONS = [{"id": f"q{i}", "question": f"Where does Town {i} lie?", "answers": ["on Alder"]} for i in range(2)]
 
@@ -93,5 +93,5 @@ def test_one_that_does_not_answer_is_named_before_the_first_question(project, ca
     code, _, err = run(
         capsys, "evaluate", "--systems", "standard", "--no-track", "--out", "results/it", *judged_by(gone)
     )
-    assert code == 2 and gone in err
+    assert code == 1 and gone in err  # nothing is wrong with the input: a later try may pass
     assert llm[0].state.asked == []
