@@ -20,7 +20,7 @@ from dragoman.pipeline.doctor import fault_table
 from dragoman.pipeline.project import Project
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ["doctor", "model", "corpus", "index", "search", "evaluate", "report", "ask", "serve-retriever"]
+COMMANDS = ["doctor", "model", "corpus", "index", "search", "evaluate", "bench", "report", "ask", "serve-retriever"]
 COMMANDS += ["rollout", "seeds", "sft", "rl", "synthesize", "validate", "serve"]
 COMMANDS += ["register", "promote", "rollback", "lineage", "compare"]
 COMMANDS += ["sparql", "warm-up", "pair"]

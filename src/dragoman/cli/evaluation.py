@@ -11,6 +11,7 @@ import typer
 from dragoman.cli.command import ALLOW_MISMATCH, LLM, SEED, command
 from dragoman.evaluation.report import markdown
 from dragoman.pipeline import ablate as ablate_stage
+from dragoman.pipeline import bench as bench_stage
 from dragoman.pipeline import evaluate as evaluate_stage
 from dragoman.pipeline import report as report_stage
 from dragoman.pipeline.project import Project
@@ -22,8 +23,28 @@ async def evaluate(project: Project, options: evaluate_stage.Options) -> None:
 
     Example: dragoman evaluate --systems direct,standard,c3po --limit 50 --out results/try
     Example: dragoman evaluate --corpus corpus.jsonl --questions dev.jsonl --systems standard,c3po --out results/mine
+    Example: dragoman evaluate --until-clear standard,c3po@rl --out results/clear
     """
     show(await evaluate_stage.run(project, options), options.folder(project))
+
+
+@command(*LLM, SEED, ALLOW_MISMATCH, track=True)
+async def bench(project: Project, options: bench_stage.Options) -> None:
+    """Compare all systems of a suite on all its data sets, with the same frozen LLM, index and questions.
+
+    What is finished is not done again: the same command goes on. Exit code 1 when a cell has failed.
+
+    Example: dragoman bench --suite quick
+    Example: dragoman bench --suite papers --datasets hotpotqa --limit 100
+    """
+    cells, out = (await bench_stage.run(project, options))["cells"], options.folder(project)
+    print((out / "table.md").read_text(encoding="utf-8"), end="")
+    print(f"\n{out}/table.html, table.md, metrics.json, plots/; DATASET/SYSTEM/ has each cell")
+    failed = [cell for cell in cells if cell.status == "failed"]
+    for cell in failed:
+        print(f"error: {cell.system} on {cell.dataset}: {cell.reason}", file=sys.stderr)
+    if failed:
+        raise typer.Exit(1)
 
 
 @command(arguments=("variant",), track=True)

@@ -1,11 +1,15 @@
-"""Progress of long jobs: a bar with a note on a terminal, silence elsewhere."""
+"""Progress of long jobs: a bar with a note, or a table that fills, on a terminal; silence elsewhere."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from functools import cache
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class Advance(Protocol):
@@ -18,7 +22,6 @@ def bar(title: str, total: int) -> Iterator[Advance]:
     if not sys.stderr.isatty():
         yield lambda note="", steps=1: None
         return
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -36,6 +39,43 @@ def bar(title: str, total: int) -> Iterator[Advance]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with Progress(*columns, console=_console()) as progress:
         task = progress.add_task(title, total=total, note="")
         yield lambda note="", steps=1: progress.update(task, advance=steps, note=note)
+
+
+@contextmanager
+def grid(corner: str, rows: Sequence[str], columns: Sequence[str]) -> Iterator[Callable[[str, str, str], None]]:
+    """Show a table whose cells are empty at first, with any bar of a cell's own below it.
+
+    Args:
+        corner: what stands above the names of the rows.
+
+    Yields:
+        What is to be called with a row, a column and the text of their cell.
+    """
+    if not sys.stderr.isatty():
+        yield lambda row, column, text: None
+        return
+    from rich.live import Live
+    from rich.markup import escape
+    from rich.table import Table
+
+    cells: dict[tuple[str, str], str] = {}
+
+    def drawn() -> Table:
+        table = Table(corner, *map(escape, columns))
+        for row in rows:
+            table.add_row(escape(row), *(escape(cells.get((row, column), "")) for column in columns))
+        return table
+
+    with Live(get_renderable=drawn, console=_console()):
+        yield lambda row, column, text: cells.update({(row, column): text})
+
+
+@cache
+def _console() -> Console:
+    """One for all that is shown at once: a bar inside a table has to know of it."""
+    from rich.console import Console
+
+    return Console(stderr=True)

@@ -35,13 +35,14 @@ def chi_square(counts: Mapping[str, int], probabilities: Mapping[str, float]) ->
     return float(chisquare(observed, [e * scale for e in expected]).pvalue)
 
 
-def bootstrap_interval(values: Sequence[float], *, resamples: int, seed: int) -> dict[str, float]:
-    """The mean with its 95% bootstrap interval: percentiles of the means of resamples of equal size."""
+def bootstrap_interval(values: Sequence[float], *, resamples: int, seed: int, level: float = 0.95) -> dict[str, float]:
+    """The mean with its bootstrap interval of that level: percentiles of the means of resamples of equal size."""
     import numpy as np
 
     sample = np.asarray(values, dtype=float)
     drawn = np.random.default_rng(seed).integers(0, len(sample), (resamples, len(sample)))
-    low, high = np.percentile(sample[drawn].mean(axis=1), [2.5, 97.5])
+    outside = 50 * (1 - level)  # percent on either side
+    low, high = np.percentile(sample[drawn].mean(axis=1), [outside, 100 - outside])
     return {"mean": round(float(sample.mean()), 4), "low": round(float(low), 4), "high": round(float(high), 4)}
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dragoman import tracking
 from dragoman.core import files
 from dragoman.core.errors import UserError
+from dragoman.core.identity import code_hash, content_hash
 from dragoman.core.progress import bar
 from dragoman.core.text import folder_name
 from dragoman.core.types import Question
@@ -19,12 +20,18 @@ from dragoman.evaluation.scoring import add_scores
 from dragoman.evaluation.settings import EvaluateParams
 from dragoman.rewards import Reward
 from dragoman.rewards.judge import judge_predictions
+from dragoman.rollout.backends import Backends
+from dragoman.rollout.exploration import GREEDY
 from dragoman.rollout.record import Episode
-from dragoman.rollout.scheduler import roll_out
+from dragoman.rollout.scheduler import FINGERPRINTED, describe, episode_key, roll_out
 from dragoman.rollout.store import EpisodeStore
 from dragoman.runtime import Runtime
+from dragoman.systems.base import System
 
 log = logging.getLogger(__name__)
+
+REWARD = "cover_em"
+"""What an episode of an evaluation has as its reward."""
 
 
 async def evaluate(
@@ -37,6 +44,7 @@ async def evaluate(
     seed: int,
     out: Path,
     track: Path | None,
+    more: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Evaluate systems and write the report into `out`.
 
@@ -45,6 +53,7 @@ async def evaluate(
     Args:
         systems: names, each `system` or `system@policy`.
         track: the folder of the MLflow store; None for no record there.
+        more: what else `metrics.json` is to hold, by name.
 
     Returns:
         What `metrics.json` holds.
@@ -64,7 +73,7 @@ async def evaluate(
             scored: list[float] = []
 
             def progress(episode: Episode, scored: list[float] = scored, advance: Any = advance) -> None:
-                if (value := episode.trajectories[0].rewards.get("cover_em")) is not None:
+                if (value := episode.trajectories[0].rewards.get(REWARD)) is not None:
                     scored.append(value)
                 advance(f"cover-EM {sum(scored) / len(scored):.2f}" if scored else "")
 
@@ -76,7 +85,7 @@ async def evaluate(
                 store,
                 seed=seed,
                 concurrency=settings.concurrency,
-                reward=Reward.of("cover_em"),
+                reward=Reward.of(REWARD),
                 progress=progress,
             )
         rows = [prediction(episode, name) for episode in episodes[name]]
@@ -87,7 +96,7 @@ async def evaluate(
         predictions += rows
         log.info("%s: %d questions, %d failed", name, len(rows), sum(r["scores"]["cover_em"] is None for r in rows))
     files.write(out / "predictions.jsonl", predictions)
-    metrics = summarize(predictions, dataset=dataset, seed=seed, resamples=settings.bootstrap)
+    metrics = summarize(predictions, dataset=dataset, seed=seed, resamples=settings.bootstrap) | dict(more or {})
     write_report(metrics, out)
     if track is not None:
         tracking.start(track)
@@ -104,6 +113,16 @@ async def evaluate(
             )
         tracking.finish()
     return metrics
+
+
+def identity(
+    name: str, system: System, backends: Backends, questions: Sequence[Question], settings: EvaluateParams, seed: int
+) -> str:
+    """Hash of all that the evaluation of one system depends on: what its episodes do, and what is made of them."""
+    config = describe(name, system, backends, GREEDY, seed, Reward.of(REWARD))
+    keys = [episode_key(question, config) for question in questions]
+    made = settings.model_dump(mode="json", include={"bootstrap", "judge", "scores"})
+    return content_hash(episodes=keys, made=made, code=code_hash(prediction.__module__, stop=FINGERPRINTED))
 
 
 def merge(runs: Sequence[Sequence[Path]], *, dataset: str, seed: int, resamples: int) -> dict[str, Any]:

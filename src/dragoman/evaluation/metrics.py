@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,14 +90,8 @@ def summarize(
     paired = {}
     for i, earlier in enumerate(names):
         for later in names[i + 1 :]:
-            a, b = by_system[later], by_system[earlier]
             differences = {
-                score: [
-                    a[q]["scores"][score] - b[q]["scores"][score]
-                    for q in a
-                    if q in b and None not in (a[q]["scores"].get(score), b[q]["scores"].get(score))
-                ]
-                for score in (*USUAL, *more)
+                score: differences_of(by_system[later], by_system[earlier], score) for score in (*USUAL, *more)
             }
             paired[f"{later} - {earlier}"] = {
                 score: _difference(values, resamples, seed) for score, values in differences.items() if values
@@ -109,6 +103,19 @@ def summarize(
         "systems": systems,
         "paired": paired,
     } | ({"scores": more} if more else {})
+
+
+def differences_of(
+    later: Mapping[str, Mapping[str, Any]], earlier: Mapping[str, Mapping[str, Any]], score: str
+) -> list[float]:
+    """What one system scores above another, question by question, where both have a score.
+
+    Args:
+        later: its predictions, by the question's id.
+        earlier: those of the other.
+    """
+    both = ((row["scores"].get(score), earlier[id]["scores"].get(score)) for id, row in later.items() if id in earlier)
+    return [a - b for a, b in both if a is not None and b is not None]
 
 
 def _difference(values: Sequence[float], resamples: int, seed: int) -> dict[str, float]:

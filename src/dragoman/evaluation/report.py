@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ def markdown(metrics: dict[str, Any]) -> str:
         "|---" * len(head) + "|",
     ]
     for name, s in systems.items():
-        cells = [_interval(s[key]) if key in s else "–" for key, _ in shown]
+        cells = [interval(s[key]) if key in s else "–" for key, _ in shown]
         cells += [f"{s['calls']:.1f}", f"{s['tokens']:.0f}", f"{s['seconds']:.2f}", str(s["failed"])]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     if metrics["paired"]:
@@ -40,8 +40,10 @@ def markdown(metrics: dict[str, Any]) -> str:
         for pair, differences in metrics["paired"].items():
             if d := differences.get("cover_em"):
                 detectable = f"{d['detectable']:.2f}" if "detectable" in d else "–"
-                lines.append(f"| {pair} | {_interval(d, sign=True)} | {detectable} |")
+                lines.append(f"| {pair} | {interval(d, sign=True)} | {detectable} |")
         lines += ["", "*detectable*: the smallest true difference that so many questions show four times out of five."]
+    if "sequential" in metrics:
+        lines += ["", verdict(metrics["sequential"])]
     lines += _more_scores(metrics)
     return "\n".join(lines) + "\n"
 
@@ -85,6 +87,19 @@ def write_plots(all_metrics: Sequence[dict[str, Any]], folder: Path) -> None:
         _write_pictures(metrics, folder / metrics["dataset"] if len(all_metrics) > 1 else folder)
 
 
+def verdict(sequential: Mapping[str, Any]) -> str:
+    """What looking again and again at one difference came to; see `evaluation.sequential`."""
+    s = sequential
+    asked = f"look {s['look']} of {s['looks']}, {s['n']} of {s['of']} questions"
+    if "mean" not in s:
+        return f"{s['pair']}: no question has a score of both ({asked})."
+    end = "clear of zero" if s["clear"] else "not clear of zero"
+    return (
+        f"{s['pair']}: {interval(s, sign=True)} at {s['level']:.1%}, {end} ({asked}). "
+        "This interval is corrected for the looks, those above are not."
+    )
+
+
 def _more_scores(metrics: dict[str, Any]) -> list[str]:
     """A table of the scores that were asked for beside the usual ones, and of their paired differences; else nothing."""
     scores = metrics.get("scores", [])
@@ -95,12 +110,18 @@ def _more_scores(metrics: dict[str, Any]) -> list[str]:
         return []
     lines = ["", "| | " + " | ".join(scores) + " |", "|---" * (len(scores) + 1) + "|"]
     for name, s, sign in shown:
-        cells = [_interval(s[score], sign=sign) if score in s else "–" for score in scores]
+        cells = [_scored(s[score], sign) if score in s else "–" for score in scores]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     for name, s in metrics["systems"].items():
         if missing := [f"{count} of {score}" for score, count in s.get("unscored", {}).items() if count]:
             lines += ["", f"{name}: answers without a score, which no mean counts: {', '.join(missing)}."]
     return lines
+
+
+def _scored(value: Mapping[str, float], difference: bool) -> str:
+    """A score; of a difference also the smallest that so many questions would show."""
+    smallest = f", detectable {value['detectable']:.2f}" if difference and "detectable" in value else ""
+    return interval(value, sign=difference) + smallest
 
 
 def _sources_table(sources: dict[str, dict[str, Any]]) -> str:
@@ -111,7 +132,8 @@ def _sources_table(sources: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _interval(value: dict[str, float], *, sign: bool = False) -> str:
+def interval(value: Mapping[str, float], *, sign: bool = False) -> str:
+    """A mean with its interval, as tables have it."""
     form = "{:+.2f} [{:+.2f}, {:+.2f}]" if sign else "{:.2f} [{:.2f}, {:.2f}]"
     return form.format(value["mean"], value["low"], value["high"])
 
@@ -141,7 +163,7 @@ def _write_pictures(metrics: dict[str, Any], folder: Path) -> None:
         axes.set_xticks([j + 0.4 - width / 2 for j in range(len(keys))], keys)
         axes.set(xlabel=title, ylabel="share of questions", ylim=(0, 1))
         axes.legend(frameon=False)
-        _save(figure, folder / f"{name}.png")
+        save(figure, folder / f"{name}.png")
     scored = {name: s for name, s in metrics["systems"].items() if "cover_em" in s}
     if not scored:
         return
@@ -152,10 +174,11 @@ def _write_pictures(metrics: dict[str, Any], folder: Path) -> None:
         axes.errorbar([s["seconds"]], [score["mean"]], yerr=bars, fmt="o", capsize=3, label=system)
     axes.set(xlabel="seconds per question", ylabel="cover-EM", ylim=(0, None), xlim=(0, None))
     axes.legend(frameon=False)
-    _save(figure, folder / "accuracy_against_seconds.png")
+    save(figure, folder / "accuracy_against_seconds.png")
 
 
-def _save(figure: Any, path: Path) -> None:
+def save(figure: Any, path: Path) -> None:
+    """Write a figure of matplotlib, and free it."""
     from matplotlib import pyplot as plt
 
     figure.savefig(path, dpi=120)

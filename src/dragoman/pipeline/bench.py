@@ -1,0 +1,249 @@
+"""Stage `bench`: a matrix of systems by data sets, with the same frozen LLM, index and questions.
+
+A cell is what `evaluate` makes for one system on one data set. Finished cells are not done again, and one that fails keeps no
+other from being done.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from annotated_types import Ge
+from typing_extensions import Doc
+
+from dragoman import tracking
+from dragoman.config import Params
+from dragoman.core import files
+from dragoman.core.errors import Fault, UserError
+from dragoman.core.identity import content_hash
+from dragoman.core.progress import grid
+from dragoman.core.text import folder_name
+from dragoman.core.types import Question
+from dragoman.corpus import load_questions
+from dragoman.evaluation.evaluate import evaluate, identity, merge
+from dragoman.evaluation.matrix import Cell, write_matrix
+from dragoman.evaluation.report import interval, write_report
+from dragoman.evaluation.suite import Suite, read_suite
+from dragoman.pipeline.inputs import InputOptions, open_inputs
+from dragoman.pipeline.project import Project
+from dragoman.retrieval import Manifest
+from dragoman.runtime import Runtime, open_checked, split_name
+from dragoman.systems import system_class
+
+log = logging.getLogger(__name__)
+
+DONE = "cell.json"
+"""In a cell's folder, once it is finished: the hash of what it depends on."""
+SECTIONS = ("seed", "evaluate", "index", "llm", "proxy")
+"""The settings that cells have in common. Under others, cells stand under another run in MLflow."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    suite: Annotated[str, Doc("The file of cells: its name in conf/bench/, or its path.")] = "quick"
+    systems: Annotated[tuple[str, ...], Doc("Only these of its systems, separated by commas.")] = ()
+    datasets: Annotated[tuple[str, ...], Doc("Only these of its data sets, separated by commas.")] = ()
+    limit: Annotated[int | None, Ge(1), Doc("Only the first so many questions of each; the suite says how many.")] = (
+        None
+    )
+    out: Annotated[Path | None, Doc("Where the results go; results/bench/SUITE by default.")] = None
+
+    def folder(self, project: Project) -> Path:
+        return self.out or project.results("bench") / Path(self.suite).stem
+
+
+class AllFailed(Exception):
+    """A system has answered no question."""
+
+
+class NotRun(Exception):
+    """A system cannot run here: it lacks weights, a URL, or the file that it is taught from. Nothing has gone wrong."""
+
+
+async def run(project: Project, options: Options) -> dict[str, Any]:
+    """Do the cells of a suite that are not done yet, and put all of them side by side.
+
+    Returns:
+        `cells`, a `Cell` each, and `datasets`, the metrics of each data set of which a cell is finished.
+
+    Raises:
+        UserError: an unknown suite, system, data set or column, questions without answers, no LLM; before the first cell.
+        EngineFault: the LLM's server does not answer.
+    """
+    suite, out = _checked(project, options), options.folder(project)
+    cells: list[Cell] = []
+    async with AsyncExitStack() as stack:
+        stack.enter_context(files.only_writer(out))
+        stack.push_async_callback(open_checked(project.params.llm).close)  # held, so that no cell loads it again
+        if project.track:
+            stack.enter_context(_group(project, suite, out))
+        show = stack.enter_context(grid("system", suite.systems, tuple(suite.datasets)))
+        for dataset in suite.datasets:
+            cells += await _DataSet(project, suite, dataset, out / folder_name(dataset), show).cells()
+    metrics = {}
+    for dataset in suite.datasets:
+        folder = out / folder_name(dataset)
+        finished = [folder / folder_name(c.system) for c in cells if (c.dataset, c.status) == (dataset, "finished")]
+        if finished:
+            resamples = project.params.evaluate.bootstrap
+            metrics[dataset] = merge([finished], dataset=dataset, seed=project.params.seed, resamples=resamples)
+            write_report(metrics[dataset], folder)
+    write_matrix(suite, metrics, cells, out)
+    return {"cells": cells, "datasets": metrics}
+
+
+def _checked(project: Project, options: Options) -> Suite:
+    """The suite with the cells that are asked for.
+
+    Raises:
+        UserError: one of them cannot be one.
+    """
+    suite, path = read_suite(options.suite, project.root / "conf" / "bench")
+    suite.check(project.params.evaluate, origin=str(path))
+    suite = suite.only(options.systems, options.datasets, options.limit, origin=str(path))
+    for name in suite.systems:
+        system_class(split_name(name)[0])
+    settings, known = project.params.evaluate, project.params.corpus
+    for name, data in suite.datasets.items():
+        if name not in known and not (data.questions and (data.corpus or data.index)):
+            raise UserError(
+                f"{path}: data set {name!r} has no entry under corpus in params.yaml, which has {', '.join(known)}; "
+                "add one there, or give it `questions` and `corpus` here"
+            )
+        load_questions(data.questions or project.question_file(settings.questions, settings.split, name))
+        corpus = data.corpus or project.corpus(name)
+        if (data.corpus or not data.index) and not (corpus.exists() or str(corpus).startswith("hf:")):
+            raise UserError(f"{path}: data set {name!r}: {corpus}: no such corpus")
+        if not data.corpus and not data.index:
+            Manifest.read(project.index(name))
+    return suite
+
+
+@dataclass(frozen=True)
+class _DataSet:
+    """The cells of a data set, whose folders are in `out`."""
+
+    project: Project
+    suite: Suite
+    name: str
+    out: Path
+    show: Callable[[str, str, str], None]
+
+    async def cells(self) -> list[Cell]:
+        """What became of each system. Where the data set cannot be opened, all have failed."""
+        done = dict[str, Cell]()
+        data, settings = self.suite.datasets[self.name], self.project.params.evaluate
+        options = InputOptions(dataset=self.name, questions=data.questions, corpus=data.corpus, index=data.index)
+        limit = data.limit or (None if data.questions else settings.limit)
+        sources = (settings.questions,)
+        try:
+            inputs = open_inputs(self.project, options, settings.split, self.out, sources=sources, limit=limit)
+            async with self.project.runtime(inputs.index, inputs.passages, cache=settings.cache) as runtime:
+                for system in self.suite.systems:
+                    done[system] = await self._cell(system, inputs.asked.questions, runtime)
+        except Exception as e:
+            log.exception("data set %s", self.name)
+            for system in self.suite.systems:
+                if system not in done:
+                    done[system] = Cell(self.name, system, "failed", _sentence(e))
+                    self.show(system, self.name, "failed")
+        return list(done.values())
+
+    async def _cell(self, system: str, questions: Sequence[Question], shared: Runtime) -> Cell:
+        """One system: as it was finished before, or evaluated now."""
+        self.show(system, self.name, "...")
+        try:
+            summary = await self._summary(system, questions, shared)
+        except NotRun as e:
+            cell = Cell(self.name, system, "not run", str(e))
+        except Exception as e:  # whatever it is, the other cells may be well
+            log.exception("%s on %s", system, self.name)
+            cell = Cell(self.name, system, "failed", _sentence(e))
+        else:
+            cell, score = Cell(self.name, system, "finished"), self.suite.columns[0]
+            self.show(system, self.name, interval(summary[score]) if score in summary else "done")
+            return cell
+        self.show(system, self.name, cell.status)
+        return cell
+
+    async def _summary(self, system: str, questions: Sequence[Question], shared: Runtime) -> Mapping[str, Any]:
+        """The figures of a system, of `metrics.json`.
+
+        Raises:
+            NotRun: it cannot run here.
+            Exception: whatever has kept it from answering.
+        """
+        out, settings, seed = self.out / folder_name(system), self.project.params.evaluate, self.project.params.seed
+        own = Runtime(self._params(system), shared.retriever, self.project.registry, answers=shared.answers)
+        try:
+            try:
+                opened = own.open(system)
+            except UserError as e:
+                raise NotRun(str(e)) from e
+            key = {"key": identity(system, *opened, questions, settings, seed)}
+            if _read(out / DONE) == key and (before := _read(out / "metrics.json")):
+                summary: Mapping[str, Any] = before["systems"][system]
+                return summary
+            (out / DONE).unlink(missing_ok=True)
+            metrics = await evaluate(
+                (system,),
+                questions,
+                own,
+                dataset=self.name,
+                settings=settings,
+                seed=seed,
+                out=out,
+                track=self.project.tracking,
+            )
+        finally:
+            await own.close()
+        summary = metrics["systems"][system]
+        if summary["failed"] == len(questions):
+            _, first = next(iter(files.read(out / "predictions.jsonl")))
+            raise AllFailed(f"every question failed, the first with: {first['error']}")
+        if not summary["failed"]:  # a question that failed is asked again by the next run
+            files.write_json(out / DONE, key)
+        return summary
+
+    def _params(self, system: str) -> Params:
+        """The settings, with the weights of a system that brings its own in the place of the LLM.
+
+        Raises:
+            NotRun: they are not served.
+        """
+        served = self.suite.served.get(system)
+        if served is None:
+            return self.project.params
+        if not served.urls:
+            raise NotRun(
+                f"its own weights are not served: name a URL of {served.model} under served.{system} of the suite"
+            )
+        changes = {"llm.engine": "openai", "llm.model": served.model, "llm.urls": served.urls}
+        return self.project.changed(changes, origin=f"served.{system}").params
+
+
+def _sentence(error: Exception) -> str:
+    """What a table says of an error. Those of our own say what is wrong, others need their name."""
+    return str(error) if isinstance(error, (UserError, Fault, AllFailed)) else f"{type(error).__name__}: {error}"
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def _group(project: Project, suite: Suite, out: Path) -> AbstractContextManager[str]:
+    """The run in MLflow under which those of all cells stand, whichever process does them. Other settings make another."""
+    shared = project.params.model_dump(mode="json", include=set(SECTIONS))
+    return tracking.grouped(
+        f"bench {out.name}",
+        content_hash(out=str(out), bench=shared),
+        project.store,
+        tags={"stage": "bench", "git.revision": tracking.git_revision()},
+        parameters={"suite": suite.model_dump(mode="json"), **shared},
+    )
