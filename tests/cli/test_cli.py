@@ -66,6 +66,11 @@ EVALUATE = ["evaluate", "--corpus", "corpus.jsonl", "--questions", "questions.js
         ([*EVALUATE, "--systems", "magic"], "unknown system 'magic': choose from c3po, direct"),
         ([*EVALUATE, "--systems", "c3po@nowhere"], "policy 'nowhere'"),
         ([*EVALUATE, "--limit", "0"], "'--limit': Input should be greater than or equal to 1"),
+        ([*EVALUATE, "--until-clear", "direct"], "--until-clear direct: name two of the systems: direct"),
+        (
+            [*EVALUATE, "--systems", "direct", "--until-clear", "direct,standard"],
+            "--until-clear direct,standard: name two of the systems: direct",
+        ),
         ([*EVALUATE, "--corpus", "missing.jsonl"], "missing.jsonl"),
         ([*EVALUATE, "--questions", "missing.jsonl"], "missing.jsonl"),
         ([*EVALUATE, "--questions", "empty.jsonl"], "empty.jsonl"),
@@ -261,6 +266,16 @@ def test_what_failed_is_all_that_is_done_again(project, capsys):
     server.close()
     assert server.seen == 5  # only the one that failed
     assert json.loads(Path("out/metrics.json").read_text())["systems"]["standard"]["failed"] == 0
+
+
+def test_questions_are_asked_until_the_difference_is_clear_or_none_is_left(project, capsys):
+    server = Server(completion)
+    arguments = ["--until-clear", "direct,standard", "--llm-url", server.url, "--llm-model", "m"]
+    code, out, err = run(capsys, *EVALUATE, *arguments)
+    server.close()
+    assert code == 0, err
+    assert server.seen == 2 * 4
+    assert "standard - direct: +0.00 [+0.00, +0.00] at 95.0%, not clear of zero (look 1 of 1, 4 of 4 questions)." in out
 
 
 @pytest.mark.process

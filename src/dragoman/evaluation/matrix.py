@@ -110,7 +110,11 @@ def _note(suite: Suite, metrics: Mapping[str, Any] | None) -> str:
     notes = [
         f"n = {metrics['n']}, seed {metrics['seed']}; 95% bootstrap intervals, those of differences over the same questions.",
         "Detectable: the smallest true difference that so many questions show four times out of five.",
-        *(f"{name} answers with its own weights ({s.model}), not with the LLM." for name, s in suite.served.items()),
+        *(
+            f"{name} answers with its own weights ({s.model}), not with the LLM."
+            for name, s in suite.served.items()
+            if name in metrics["systems"]
+        ),
     ]
     return " ".join(notes)
 
@@ -120,7 +124,7 @@ def _difference(paired: Mapping[str, Any], system: str, against: str, score: str
     if found := paired.get(f"{system} - {against}", {}).get(score):
         mean = found
     elif found := paired.get(f"{against} - {system}", {}).get(score):
-        mean = {"mean": -found["mean"], "low": -found["high"], "high": -found["low"]}
+        mean = {"mean": 0 - found["mean"], "low": 0 - found["high"], "high": 0 - found["low"]}  # not -0.0
     else:
         return [NOTHING, NOTHING]
     return [interval(mean, sign=True), f"{found['detectable']:.2f}" if "detectable" in found else NOTHING]

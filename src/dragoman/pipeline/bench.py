@@ -116,7 +116,8 @@ def _checked(project: Project, options: Options) -> Suite:
                 f"{path}: data set {name!r} has no entry under corpus in params.yaml, which has {', '.join(known)}; "
                 "add one there, or give it `questions` and `corpus` here"
             )
-        load_questions(data.questions or project.question_file(settings.questions, settings.split, name))
+        asked = data.questions or project.question_file(settings.questions, settings.split, name)
+        load_questions(asked, limit=data.limit)
         corpus = data.corpus or project.corpus(name)
         if (data.corpus or not data.index) and not (corpus.exists() or str(corpus).startswith("hf:")):
             raise UserError(f"{path}: data set {name!r}: {corpus}: no such corpus")

@@ -1,0 +1,39 @@
+"""What a terminal shows of a long job, and that nothing else is shown anything."""
+
+import io
+import sys
+
+import pytest
+
+from dragoman.core import progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch) -> Terminal:
+    shown = Terminal()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", shown)
+    progress._console.cache_clear()
+    yield shown
+    progress._console.cache_clear()
+
+
+def test_a_grid_fills_with_a_bar_inside(terminal):
+    with progress.grid("system", ["direct", "[odd]"], ["atlas"]) as show:
+        show("[odd]", "atlas", "0.50 [0.40, 0.60]")
+        with progress.bar("direct", 2) as advance:
+            advance("cover-EM 1.00")
+    for text in ("system", "atlas", "[odd]", "0.50 [0.40, 0.60]", "cover-EM 1.00"):
+        assert text in terminal.getvalue()
+
+
+def test_nothing_is_shown_where_there_is_no_terminal(capsys):
+    with progress.grid("system", ["direct"], ["atlas"]) as show, progress.bar("direct", 1) as advance:
+        show("direct", "atlas", "done")
+        advance()
+    assert capsys.readouterr() == ("", "")

@@ -1,0 +1,46 @@
+from hypothesis import given
+from hypothesis import strategies as st
+from test_evaluation_metrics import row
+
+from dragoman.evaluation.matrix import Cell, Table, pareto, tables
+from dragoman.evaluation.metrics import summarize
+from dragoman.evaluation.suite import Suite
+
+
+def test_the_front_has_who_scores_more_than_all_that_cost_no_more():
+    points = {"slow": (9.0, 0.5), "cheap": (1.0, 0.2), "worse": (2.0, 0.1), "best": (3.0, 0.5), "same": (3.0, 0.4)}
+    assert pareto(points) == ["cheap", "best"]
+    assert pareto({}) == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12))
+def test_who_is_off_the_front_is_beaten_or_equalled_and_who_is_on_it_is_not_beaten(drawn):
+    points = {str(i): (float(cost), float(score)) for i, (cost, score) in enumerate(drawn)}
+    front = pareto(points)
+
+    def beaten(name):
+        cost, score = points[name]
+        return any(c <= cost and s >= score and (c, s) != (cost, score) for c, s in points.values())
+
+    assert not any(map(beaten, front))
+    assert all(beaten(name) or points[name] in [points[other] for other in front] for name in points)
+
+
+def test_differences_are_those_to_one_system_wherever_it_stands():
+    rows = [row(f"q{i}", s, float(i < right)) for s, right in (("a", 2), ("b", 1), ("c", 4)) for i in range(4)]
+    metrics = {"d": summarize(rows, dataset="d", seed=0, resamples=200)}
+    cells = [*(Cell("d", name, "finished") for name in "abc"), Cell("d", "x", "not run", "no weights")]
+    suite = Suite(systems=("a", "b", "c", "x"), datasets={"d": {}}, against="b", columns=("em", "tokens"))
+    table, missing = tables(suite, metrics, cells)
+    assert table.head == ["system", "EM", "tokens", "EM minus b", "detectable"]
+    found = {name: cells for name, *cells in table.rows}
+    # a is right on one question more of four; sd 0.5, so 2.80 * 0.5 / 2 could be seen
+    assert found["a"][2].startswith("+0.25 [+0.00,") and found["a"][3] == "0.70"
+    assert found["b"][2:] == ["–", "–"]
+    assert found["c"][2].startswith("+0.75 [")
+    assert found["x"] == ["not run", "–", "–", "–"]
+    assert missing.rows == [["x", "d", "not run", "no weights"]]
+
+
+def test_what_a_reason_says_cannot_break_a_table():
+    assert "| a\\|b c |" in Table("t", ["why"], [["a|b\nc"]]).markdown()

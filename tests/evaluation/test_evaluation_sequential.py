@@ -1,0 +1,104 @@
+"""When to stop asking: the looks, their level, and how often a difference is found where there is none."""
+
+import numpy as np
+import pytest
+
+from dragoman.core import files
+from dragoman.core.stats import bootstrap_interval
+from dragoman.core.types import Question
+from dragoman.evaluation import sequential
+from dragoman.evaluation.report import verdict
+from dragoman.evaluation.settings import EvaluateParams
+
+QUESTIONS = [Question(f"q{i}", "?", ("x",)) for i in range(100)]
+
+
+@pytest.mark.parametrize(
+    ("total", "after"),
+    [(500, [100, 200, 300, 400, 500]), (100, [34, 67, 100]), (59, [59]), (4, [4]), (151, [31, 61, 91, 121, 151])],
+)
+def test_looks_are_equally_far_apart_and_have_30_questions_each(total, after):
+    assert sequential.looks(total) == after
+
+
+def test_five_looks_share_five_percent():
+    assert sequential.level(5) == pytest.approx(0.99)  # 1 - 0.05 / 5: half a percent on either side
+    assert sequential.level(1) == pytest.approx(0.95)
+
+
+def test_a_higher_level_is_a_wider_interval():
+    values = [0.0, 1.0] * 50  # standard error 0.05: 1.96 and 2.576 of them
+    wide = bootstrap_interval(values, resamples=4000, seed=0, level=0.99)
+    assert wide["high"] == pytest.approx(0.5 + 2.576 * 0.05, abs=0.015)
+    assert wide["high"] > bootstrap_interval(values, resamples=4000, seed=0)["high"]
+
+
+def false_alarms(level: float, *, runs: int = 400, differing: float, seed: int) -> float:
+    """The share of runs in which five looks at two equal systems, 30 questions apart, find one of them better."""
+    drawn, found = np.random.default_rng(seed), 0
+    for _ in range(runs):
+        values = drawn.choice([-1.0, 0.0, 1.0], 150, p=[differing / 2, 1 - differing, differing / 2])
+        intervals = (bootstrap_interval(values[:n], resamples=300, seed=n, level=level) for n in sequential.looks(150))
+        found += any(map(sequential.is_clear, intervals))
+    return found / runs
+
+
+@pytest.mark.parametrize("differing", [0.1, 0.3, 0.8])
+def test_where_there_is_no_difference_few_runs_find_one(differing):
+    share = false_alarms(sequential.level(5), differing=differing, seed=1)
+    assert share <= sequential.ERROR
+
+
+def test_without_the_correction_more_than_one_run_in_ten_would():
+    assert false_alarms(0.95, differing=0.3, seed=1) > 0.1
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """Evaluations whose second system is right where `gains` says so, and the first never."""
+    calls, gains = [], []
+
+    async def evaluate(systems, questions, runtime, *, out, track, more=None, **_):
+        calls.append((tuple(systems), len(questions), track))
+        rows = [
+            {"id": q.id, "system": name, "scores": {"cover_em": gains[i] if name == "new" else 0.0}}
+            for name in systems
+            for i, q in enumerate(questions)
+        ]
+        files.write(out / "predictions.jsonl", rows)
+        return dict(more or {})
+
+    monkeypatch.setattr(sequential, "evaluate", evaluate)
+    return calls, gains
+
+
+async def asked(tmp_path, answers, gains, pair=("new", "old")):
+    answers[1][:] = gains
+    metrics = await sequential.until_clear(
+        pair, ["old", "other", "new"], QUESTIONS, None,
+        dataset="d", settings=EvaluateParams(bootstrap=200), seed=0, out=tmp_path, track=tmp_path,
+    )  # fmt: skip
+    return metrics["sequential"]
+
+
+async def test_a_difference_that_is_clear_at_once_ends_it(tmp_path, answers):
+    found = await asked(tmp_path, answers, [float(i % 2) for i in range(100)])
+    assert found["clear"] and (found["look"], found["looks"], found["n"], found["of"]) == (1, 3, 34, 100)
+    assert found["pair"] == "new - old" and found["level"] == pytest.approx(1 - 0.05 / 3) and found["mean"] == 0.5
+    # the third system is asked once it is known how many questions, and only then something is recorded
+    assert answers[0] == [(("old", "new"), 34, None), (("old", "other", "new"), 34, tmp_path)]
+
+
+async def test_no_difference_takes_all_questions(tmp_path, answers):
+    found = await asked(tmp_path, answers, [0.0] * 100)
+    assert not found["clear"] and found["n"] == 100 and found["look"] == 3
+    assert [n for _, n, _ in answers[0]] == [34, 67, 100, 100]
+    assert verdict(found).startswith(
+        "new - old: +0.00 [+0.00, +0.00] at 98.3%, not clear of zero (look 3 of 3, 100 of 100"
+    )
+
+
+async def test_systems_that_do_not_answer_are_not_asked_on(tmp_path, answers):
+    found = await asked(tmp_path, answers, [None] * 100)
+    assert (found["look"], found["clear"]) == (1, False)
+    assert verdict(found) == "new - old: no question has a score of both (look 1 of 3, 34 of 100 questions)."

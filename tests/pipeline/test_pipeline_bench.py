@@ -1,0 +1,245 @@
+"""The bench with a real index, a real MLflow store and an LLM that answers with the river in its prompt."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import mlflow
+import pytest
+import yaml
+from command import run
+from towns import make_towns, river_llm
+
+from dragoman.core import files
+from dragoman.pipeline import bench
+from dragoman.pipeline.index import Options as IndexOptions
+from dragoman.pipeline.index import run as build_index
+from dragoman.pipeline.project import Project
+from dragoman.systems.direct import SYSTEM as DIRECT
+
+ROOT = Path(__file__).parents[2]
+SUITE = {
+    "systems": ["direct", "standard", "skr", "search-r1", "c3po@nowhere"],
+    "datasets": {"towns": {"limit": 3}, "brooks": {"questions": "brooks.jsonl", "corpus": "data/towns/corpus.jsonl"}},
+    "served": {"search-r1": {"model": "its-own"}},
+}
+BENCH = ["bench", "--suite", "suite.yaml"]
+OUT = Path("results/bench/suite")
+
+
+@pytest.fixture(scope="module")
+def llm():
+    asked: list[dict] = []
+    with river_llm(asked) as url:
+        yield url, asked
+
+
+@pytest.fixture(scope="module")
+def towns(tmp_path_factory, llm, tiny_model) -> Path:
+    """A project about towns with its index, to copy."""
+    folder = tmp_path_factory.mktemp("towns") / "project"
+    folder.mkdir()
+    make_towns(folder, llm[0], tiny_model)
+    brooks = [
+        {"id": f"b{i}", "question": f"Where does {name} flow?", "answers": [f"River {i + 70}"]}
+        for i, name in enumerate(("Alder", "Birk"))
+    ]
+    files.write(folder / "brooks.jsonl", brooks)
+    corpus = folder / "data/towns/corpus.jsonl"
+    asyncio.run(build_index(Project(), IndexOptions(corpus=corpus, out=folder / "data/index/towns")))
+    return folder
+
+
+@pytest.fixture
+def project(towns, tmp_path, monkeypatch) -> Path:
+    folder = shutil.copytree(towns, tmp_path / "project")
+    monkeypatch.chdir(folder)
+    write_suite()
+    return folder
+
+
+def write_suite(**changes) -> None:
+    Path("suite.yaml").write_text(yaml.safe_dump(SUITE | changes, sort_keys=False))
+
+
+def cells() -> dict[tuple[str, str], dict]:
+    found = json.loads((OUT / "metrics.json").read_text())["cells"]
+    return {(cell["dataset"], cell["system"]): cell for cell in found}
+
+
+def test_all_cells_stand_in_one_table_and_what_cannot_run_says_why(project, capsys):
+    code, out, err = run(capsys, *BENCH, "--no-track")
+    assert code == 0, err
+    metrics = json.loads((OUT / "metrics.json").read_text())["datasets"]
+    # a search for the town finds its brook, not the river; one for the brook finds the river. No passage, no river
+    assert metrics["brooks"]["systems"]["standard"]["cover_em"]["mean"] == 1
+    assert metrics["brooks"]["systems"]["direct"]["cover_em"]["mean"] == 0
+    assert (metrics["towns"]["n"], metrics["brooks"]["n"]) == (3, 2)
+    assert out.startswith("## cover-EM on all data sets") and (OUT / "table.md").read_text() in out
+    assert "| direct | 0.00 [0.00, 0.00] | 0.00 [0.00, 0.00] | – | 1.0 |" in out
+    assert (
+        "-1.00 [-1.00, -1.00] | 0.00 |" in out
+    )  # direct minus standard on brooks, where no question differs from another
+    assert {key: cell["status"] for key, cell in cells().items() if key[0] == "towns"} == {
+        ("towns", "direct"): "finished",
+        ("towns", "standard"): "finished",
+        ("towns", "skr"): "not run",
+        ("towns", "search-r1"): "not run",
+        ("towns", "c3po@nowhere"): "not run",
+    }
+    assert "| skr | brooks | not run | setting `training` of skr is not set;" in out
+    assert "| search-r1 | towns | not run | its own weights are not served: name a URL of its-own" in out
+    assert "policy 'nowhere'" in out
+    page = (OUT / "table.html").read_text()
+    assert "<td>standard</td>" in page and "plots/brooks.png" in page
+    assert (OUT / "plots/towns.png").stat().st_size and "direct - standard" not in page
+    header, *rows = (OUT / "plots/costs.csv").read_text().splitlines()
+    assert header.startswith("dataset,system,score,mean,low,high,seconds,best_for_seconds,tokens") and len(rows) == 4
+    assert "standard - direct" in (OUT / "brooks/table.md").read_text()  # the report of an evaluation
+    assert (OUT / "brooks/direct/predictions.jsonl").is_file()
+
+
+def test_a_finished_cell_is_not_run_again_and_has_one_run_in_mlflow(project, capsys, llm, empty_store):
+    shutil.copytree(empty_store, project / "mlruns")
+    assert run(capsys, *BENCH, "--datasets", "towns")[0] == 0
+    asked, written = len(llm[1]), {path: path.stat().st_mtime_ns for path in (OUT / "towns").glob("*/*.json*")}
+    code, out, _ = run(capsys, *BENCH, "--datasets", "towns")
+    assert code == 0 and "| standard |" in out
+    assert len(llm[1]) == asked
+    assert written == {path: path.stat().st_mtime_ns for path in (OUT / "towns").glob("*/*.json*")}
+    runs = mlflow.MlflowClient(f"sqlite:///{project}/mlruns/mlflow.db")
+    found = runs.search_runs([runs.get_experiment_by_name("dragoman").experiment_id])
+    (parent,) = (r for r in found if r.data.tags["stage"] == "bench")
+    children = {r.info.run_name for r in found if r.data.tags.get("mlflow.parentRunId") == parent.info.run_id}
+    assert children == {"evaluate towns direct", "evaluate towns standard"} and len(found) == 3
+    assert parent.info.status == "FINISHED"
+
+
+def test_more_questions_ask_only_those_that_are_new(project, capsys, llm):
+    chosen = [*BENCH, "--no-track", "--datasets", "towns", "--systems", "direct,standard"]
+    asked = len(llm[1])
+    run(capsys, *chosen, "--limit", "1")
+    assert len(llm[1]) - asked == 2
+    code, _, _ = run(capsys, *chosen)
+    assert code == 0 and len(llm[1]) - asked == 6
+    assert json.loads((OUT / "metrics.json").read_text())["datasets"]["towns"]["n"] == 3
+
+
+def test_a_cell_that_fails_is_named_and_the_others_go_on(project, capsys, monkeypatch, llm):
+    async def broken(*_):
+        raise RuntimeError("out of ink")
+
+    chosen = [*BENCH, "--no-track", "--datasets", "brooks", "--systems", "direct,standard"]
+    with monkeypatch.context() as patch:
+        patch.setattr(DIRECT, "run", broken)
+        code, out, err = run(capsys, *chosen)
+    assert code == 1
+    assert "error: direct on brooks: every question failed, the first with: RuntimeError: out of ink" in err
+    assert "| direct | failed | –" in out and "| standard | 1.00 [1.00, 1.00]" in out
+    asked = len(llm[1])
+    code, out, _ = run(capsys, *chosen)
+    assert code == 0 and "What is missing" not in out
+    assert len(llm[1]) - asked == 2  # the two questions of the one that failed
+
+
+def test_a_data_set_that_cannot_be_searched_fails_alone(project, capsys):
+    Path("bad.jsonl").write_text('{"id": "p", "title": "Town"}\n')
+    data = {"odd": {"questions": "brooks.jsonl", "corpus": "bad.jsonl"}, "brooks": SUITE["datasets"]["brooks"]}
+    write_suite(datasets=data)
+    code, _, err = run(capsys, *BENCH, "--no-track", "--systems", "direct,standard")
+    assert code == 1 and "error: standard on odd: bad.jsonl:1" in err
+    assert cells()["brooks", "standard"]["status"] == "finished"
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_what_a_kill_leaves_unfinished_is_all_that_is_done_again(project, capsys, monkeypatch, llm):
+    evaluate, begun = bench.evaluate, []
+
+    async def killed(systems, *arguments, **options):
+        begun.append(systems[0])
+        if systems == ("standard",):
+            raise Killed
+        return await evaluate(systems, *arguments, **options)
+
+    chosen = [*BENCH, "--no-track", "--datasets", "towns"]
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(bench, "evaluate", killed)
+        run(capsys, *chosen)
+    assert begun == ["direct", "standard"] and (OUT / "towns/direct/cell.json").is_file()
+    asked = len(llm[1])
+    code, _, err = run(capsys, *chosen)
+    assert code == 0, err
+    assert len(llm[1]) - asked == 3  # those of standard
+
+
+@pytest.mark.process
+def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(project, capsys, llm):
+    arguments = [*BENCH, "--no-track", "--systems", "direct,standard"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from dragoman.cli import main; main()", *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    first = OUT / "towns/direct/cell.json"
+    while not first.is_file():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "run the same command to go on" in err and "Traceback" not in err
+    made = first.stat().st_mtime_ns
+    assert run(capsys, *arguments)[0] == 0
+    assert first.stat().st_mtime_ns == made and (OUT / "table.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("changes", "more", "sentence"),
+    [
+        ({}, ["--suite", "slow"], "--suite slow: no such file conf/bench/slow.yaml; in conf/bench there are: none"),
+        ({"systems": []}, [], "suite.yaml: systems: Tuple should have at least 1 item"),
+        ({"datasets": {}}, [], "suite.yaml: datasets: Dictionary should have at least 1 item"),
+        ({"sistems": ["direct"]}, [], "suite.yaml: sistems: unknown key (near: systems)"),
+        ({"systems": ["standard", "magic"]}, [], "unknown system 'magic'"),
+        ({}, ["--systems", "standrd"], "suite.yaml: system 'standrd' is unknown (near: standard)"),
+        ({}, ["--datasets", "town"], "suite.yaml: data set 'town' is unknown (near: towns)"),
+        ({"columns": ["cover_me"]}, [], "suite.yaml: column 'cover_me' is unknown (near: cover_em)"),
+        ({"columns": ["judge"]}, [], "column 'judge' is unknown; there are: cover_em, em,"),
+        ({"columns": ["tokens"]}, [], "suite.yaml: columns: the first must be a score, of cover_em"),
+        ({"against": "maps"}, [], "suite.yaml: against: system 'maps' is unknown"),
+        ({"datasets": {"moon": {}}}, [], "data set 'moon' has no entry under corpus in params.yaml, which has towns"),
+        ({"datasets": {"x": {"questions": "mute.jsonl", "corpus": "c"}}}, [], "mute.jsonl:1"),
+        ({"datasets": {"x": {"questions": "brooks.jsonl", "corpus": "c"}}}, [], "data set 'x': c: no such corpus"),
+        ({}, ["--set", "llm={engine: transformers, model: nowhere}"], "nowhere: no model there"),
+    ],
+)
+def test_bad_input_is_said_before_anything_runs(project, capsys, changes, more, sentence):
+    Path("mute.jsonl").write_text('{"id": "q", "question": "Who?", "answers": []}\n')
+    write_suite(**changes)
+    code, _, err = run(capsys, *BENCH, "--no-track", *more)
+    assert code == 2 and sentence in err and "Traceback" not in err
+    assert not list(Path("results").rglob("*.json*"))
+
+
+@pytest.mark.parametrize("name", ["quick", "papers"])
+def test_the_suites_of_the_project_can_be_read_and_name_systems_that_exist(name):
+    from dragoman.config import load_params
+    from dragoman.evaluation.suite import read_suite
+    from dragoman.runtime import split_name
+    from dragoman.systems import baseline_names, system_class
+
+    suite, path = read_suite(name, ROOT / "conf/bench")
+    suite.check(load_params(ROOT / "params.yaml").evaluate, origin=str(path))
+    systems = {split_name(system)[0]: system_class(split_name(system)[0]) for system in suite.systems}
+    assert set(baseline_names()) - set(systems) <= {"search-r1", "r1-searcher"}
+    assert {"direct", "standard", "c3po", "maps", "mrag", "mujica"} <= set(systems)
