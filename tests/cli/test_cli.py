@@ -66,6 +66,7 @@ EVALUATE = ["evaluate", "--corpus", "corpus.jsonl", "--questions", "questions.js
         ([*EVALUATE, "--systems", "magic"], "unknown system 'magic': choose from c3po, direct"),
         ([*EVALUATE, "--systems", "c3po@nowhere"], "policy 'nowhere'"),
         ([*EVALUATE, "--limit", "0"], "'--limit': Input should be greater than or equal to 1"),
+        ([*EVALUATE, "--until-clear", "direct,standard"], "4 questions are too few to tell; give it at least 30"),
         ([*EVALUATE, "--until-clear", "direct"], "--until-clear direct: name two of the systems: direct"),
         (
             [*EVALUATE, "--systems", "direct", "--until-clear", "direct,standard"],
@@ -269,13 +270,17 @@ def test_what_failed_is_all_that_is_done_again(project, capsys):
 
 
 def test_questions_are_asked_until_the_difference_is_clear_or_none_is_left(project, capsys):
+    asked = [{"id": f"q{i}", "question": f"Which river, town {i}?", "answers": ["river 7"]} for i in range(60)]
+    files.write(project / "questions.jsonl", asked)
     server = Server(completion)
     arguments = ["--until-clear", "direct,standard", "--llm-url", server.url, "--llm-model", "m"]
     code, out, err = run(capsys, *EVALUATE, *arguments)
     server.close()
     assert code == 0, err
-    assert server.seen == 2 * 4
-    assert "standard - direct: +0.00 [+0.00, +0.00] at 95.0%, not clear of zero (look 1 of 1, 4 of 4 questions)." in out
+    assert server.seen == 2 * 60
+    assert (
+        "standard - direct: +0.00 [+0.00, +0.00] at 97.5%, not clear of zero (look 2 of 2, 60 of 60 questions)." in out
+    )
 
 
 @pytest.mark.process

@@ -3,8 +3,6 @@
 import io
 import sys
 
-import pytest
-
 from dragoman.core import progress
 
 
@@ -13,17 +11,10 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
-def terminal(monkeypatch) -> Terminal:
-    shown = Terminal()
+def test_a_grid_fills_with_a_bar_inside(monkeypatch):
+    terminal = Terminal()
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys, "stderr", shown)
-    progress._console.cache_clear()
-    yield shown
-    progress._console.cache_clear()
-
-
-def test_a_grid_fills_with_a_bar_inside(terminal):
+    monkeypatch.setattr(sys, "stderr", terminal)
     with progress.grid("system", ["direct", "[odd]"], ["atlas"]) as show:
         show("[odd]", "atlas", "0.50 [0.40, 0.60]")
         with progress.bar("direct", 2) as advance:

@@ -1,10 +1,12 @@
 """When to stop asking: the looks, their level, and how often a difference is found where there is none."""
 
-import numpy as np
+import random
+
 import pytest
 
 from dragoman.core import files
-from dragoman.core.stats import bootstrap_interval
+from dragoman.core.errors import UserError
+from dragoman.core.stats import student_interval
 from dragoman.core.types import Question
 from dragoman.evaluation import sequential
 from dragoman.evaluation.report import verdict
@@ -15,10 +17,15 @@ QUESTIONS = [Question(f"q{i}", "?", ("x",)) for i in range(100)]
 
 @pytest.mark.parametrize(
     ("total", "after"),
-    [(500, [100, 200, 300, 400, 500]), (100, [34, 67, 100]), (59, [59]), (4, [4]), (151, [31, 61, 91, 121, 151])],
+    [(500, [100, 200, 300, 400, 500]), (100, [34, 67, 100]), (59, [59]), (151, [31, 61, 91, 121, 151])],
 )
 def test_looks_are_equally_far_apart_and_have_30_questions_each(total, after):
     assert sequential.looks(total) == after
+
+
+def test_too_few_questions_are_refused():
+    with pytest.raises(UserError, match="29 questions are too few to tell; give it at least 30"):
+        sequential.looks(29)
 
 
 def test_five_looks_share_five_percent():
@@ -26,31 +33,29 @@ def test_five_looks_share_five_percent():
     assert sequential.level(1) == pytest.approx(0.95)
 
 
-def test_a_higher_level_is_a_wider_interval():
-    values = [0.0, 1.0] * 50  # standard error 0.05: 1.96 and 2.576 of them
-    wide = bootstrap_interval(values, resamples=4000, seed=0, level=0.99)
-    assert wide["high"] == pytest.approx(0.5 + 2.576 * 0.05, abs=0.015)
-    assert wide["high"] > bootstrap_interval(values, resamples=4000, seed=0)["high"]
+def test_an_interval_has_as_many_standard_errors_as_students_table_says():
+    # of 0 and 1, five times each: sd 0.527, standard error 0.1667, and 3.250 of them at 99% with 9 degrees of freedom
+    assert student_interval([0.0, 1.0] * 5, 0.99) == {"mean": 0.5, "low": -0.0417, "high": 1.0417}
 
 
-def false_alarms(level: float, *, runs: int = 400, differing: float, seed: int) -> float:
+def false_alarms(level: float, *, runs: int = 1000, differing: float) -> float:
     """The share of runs in which five looks at two equal systems, 30 questions apart, find one of them better."""
-    drawn, found = np.random.default_rng(seed), 0
+    drawn, found = random.Random(0), 0
     for _ in range(runs):
-        values = drawn.choice([-1.0, 0.0, 1.0], 150, p=[differing / 2, 1 - differing, differing / 2])
-        intervals = (bootstrap_interval(values[:n], resamples=300, seed=n, level=level) for n in sequential.looks(150))
+        values = drawn.choices([-1.0, 0.0, 1.0], [differing / 2, 1 - differing, differing / 2], k=150)
+        intervals = (student_interval(values[:n], level) for n in sequential.looks(150))
         found += any(map(sequential.is_clear, intervals))
     return found / runs
 
 
 @pytest.mark.parametrize("differing", [0.1, 0.3, 0.8])
 def test_where_there_is_no_difference_few_runs_find_one(differing):
-    share = false_alarms(sequential.level(5), differing=differing, seed=1)
+    share = false_alarms(sequential.level(5), differing=differing)
     assert share <= sequential.ERROR
 
 
 def test_without_the_correction_more_than_one_run_in_ten_would():
-    assert false_alarms(0.95, differing=0.3, seed=1) > 0.1
+    assert false_alarms(0.95, differing=0.3) > 0.1
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import NormalDist, stdev
+from statistics import NormalDist, fmean, stdev
 
 FEWEST_EXPECTED = 5.0  # Cochran (1954): with fewer in a cell, chi-square no longer follows its distribution
 
@@ -41,9 +41,22 @@ def bootstrap_interval(values: Sequence[float], *, resamples: int, seed: int, le
 
     sample = np.asarray(values, dtype=float)
     drawn = np.random.default_rng(seed).integers(0, len(sample), (resamples, len(sample)))
-    outside = 50 * (1 - level)  # percent on either side
-    low, high = np.percentile(sample[drawn].mean(axis=1), [outside, 100 - outside])
+    low, high = np.percentile(sample[drawn].mean(axis=1), [2.5, 97.5])
     return {"mean": round(float(sample.mean()), 4), "low": round(float(low), 4), "high": round(float(high), 4)}
+
+
+def student_interval(values: Sequence[float], level: float) -> dict[str, float]:
+    """The mean with its interval by Student's t. Of high levels a bootstrap says little: few resamples lie that far out.
+
+    Args:
+        values: at least two.
+        level: 0.99 of 99%.
+    """
+    from scipy.special import stdtrit
+
+    middle = fmean(values)
+    half = float(stdtrit(len(values) - 1, (1 + level) / 2)) * stdev(values, middle) / math.sqrt(len(values))
+    return {"mean": round(middle, 4), "low": round(middle - half, 4), "high": round(middle + half, 4)}
 
 
 def smallest_detectable(values: Sequence[float]) -> float:

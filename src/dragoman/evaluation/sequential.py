@@ -2,9 +2,9 @@
 
 Who looks again and again, and stops at the first interval that is clear of zero, finds differences where there are none: of
 five looks at 95% one in seven. So the number of looks is fixed beforehand, and they share the 5% among them (Bonferroni's
-inequality; Dunn 1961, Multiple comparisons among means). Of equal looks that follow each other less would do, 1.58% for each
-of five (Pocock 1977, Group sequential methods). But Pocock's level is that of normal means, and a bootstrap interval of few
-questions is a little narrower than it should be.
+inequality; Dunn 1961, Multiple comparisons among means). Of looks at normal means, equally far apart, less would do: 1.58% for
+each of five (Pocock 1977, Group sequential methods). But scores of questions are mostly 0 and 1, and few of them are hardly
+normal, so we take the 1% that holds however they depend on each other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from dragoman.core import files
-from dragoman.core.stats import bootstrap_interval
+from dragoman.core.errors import UserError
+from dragoman.core.stats import student_interval
 from dragoman.core.types import Question
 from dragoman.evaluation.evaluate import REWARD, evaluate
 from dragoman.evaluation.metrics import differences_of
@@ -27,14 +28,20 @@ log = logging.getLogger(__name__)
 
 LOOKS = 5
 FEWEST = 30
-"""Questions of a look: of fewer a bootstrap says too little."""
+"""Questions between two looks: of fewer an interval says too little."""
 ERROR = 0.05
 """The most that a difference may be found where there is none, over all looks."""
 
 
 def looks(total: int) -> list[int]:
-    """After how many of `total` questions to look: at most `LOOKS` times, at equal distances of at least `FEWEST`."""
-    count = max(1, min(LOOKS, total // FEWEST))
+    """After how many of `total` questions to look: at most `LOOKS` times, at equal distances of at least `FEWEST`.
+
+    Raises:
+        UserError: too few for one look.
+    """
+    count = min(LOOKS, total // FEWEST)
+    if not count:
+        raise UserError(f"--until-clear: {total} questions are too few to tell; give it at least {FEWEST}")
     return [math.ceil(total * look / count) for look in range(1, count + 1)]
 
 
@@ -72,7 +79,7 @@ async def until_clear(
         questions, and whether it is `clear`.
 
     Raises:
-        UserError: see `evaluate`.
+        UserError: fewer than 30 questions; see also `evaluate`.
     """
     earlier, later = sorted(pair, key=list(systems).index)
     sizes = looks(len(questions))
@@ -87,9 +94,9 @@ async def until_clear(
         for _, row in files.read(out / "predictions.jsonl"):
             of[row["system"]][row["id"]] = row
         values = differences_of(of[later], of[earlier], REWARD)
-        if not values:  # nobody answers: to ask on is of no use
+        if len(values) < 2:  # nobody answers: to ask on is of no use
             break
-        interval = bootstrap_interval(values, resamples=settings.bootstrap, seed=seed, level=found["level"])
+        interval = student_interval(values, found["level"])
         found |= interval | {"clear": is_clear(interval)}
         log.info("look %d of %d: %s %+.3f [%+.3f, %+.3f]", look, len(sizes), found["pair"], *interval.values())
         if found["clear"]:
