@@ -1,6 +1,7 @@
 """What a terminal shows of a long job, and that nothing else is shown anything."""
 
 import io
+import logging
 import sys
 
 from dragoman.core import progress
@@ -15,12 +16,17 @@ def test_a_grid_fills_with_a_bar_inside(monkeypatch):
     terminal = Terminal()
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", terminal)
+    handler = logging.StreamHandler(terminal)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
     with progress.grid("system", ["direct", "[odd]"], ["atlas"]) as show:
+        assert handler.stream is sys.stderr is not terminal  # through rich, which draws the table anew below it
         show("[odd]", "atlas", "0.50 [0.40, 0.60]")
+        logging.getLogger().warning("a line of the log")
         with progress.bar("direct", 2) as advance:
             advance("cover-EM 1.00")
-    for text in ("system", "atlas", "[odd]", "0.50 [0.40, 0.60]", "cover-EM 1.00"):
+    for text in ("system", "atlas", "[odd]", "0.50 [0.40, 0.60]", "cover-EM 1.00", "a line of the log"):
         assert text in terminal.getvalue()
+    assert handler.stream is terminal
 
 
 def test_nothing_is_shown_where_there_is_no_terminal(capsys):

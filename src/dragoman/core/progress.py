@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -69,8 +70,16 @@ def grid(corner: str, rows: Sequence[str], columns: Sequence[str]) -> Iterator[C
             table.add_row(escape(row), *(escape(cells.get((row, column), "")) for column in columns))
         return table
 
+    below = sys.stderr
     with Live(get_renderable=drawn, console=_console()):
-        yield lambda row, column, text: cells.update({(row, column): text})
+        logs = [handler for handler in logging.getLogger().handlers if getattr(handler, "stream", None) is below]
+        try:
+            for handler in logs:
+                handler.setStream(sys.stderr)  # type: ignore[attr-defined]  # rich's own: lines stand above the table
+            yield lambda row, column, text: cells.update({(row, column): text})
+        finally:
+            for handler in logs:
+                handler.setStream(below)  # type: ignore[attr-defined]
 
 
 @cache

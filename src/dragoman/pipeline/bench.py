@@ -149,10 +149,10 @@ class _DataSet:
                 for system in self.suite.systems:
                     done[system] = await self._cell(system, inputs.asked.questions, runtime)
         except Exception as e:
-            log.exception("data set %s", self.name)
+            reason = _sentence(e)
             for system in self.suite.systems:
                 if system not in done:
-                    done[system] = Cell(self.name, system, "failed", _sentence(e))
+                    done[system] = Cell(self.name, system, "failed", reason)
                     self.show(system, self.name, "failed")
         return list(done.values())
 
@@ -164,7 +164,6 @@ class _DataSet:
         except NotRun as e:
             cell = Cell(self.name, system, "not run", str(e))
         except Exception as e:  # whatever it is, the other cells may be well
-            log.exception("%s on %s", system, self.name)
             cell = Cell(self.name, system, "failed", _sentence(e))
         else:
             cell, score = Cell(self.name, system, "finished"), self.suite.columns[0]
@@ -230,8 +229,11 @@ class _DataSet:
 
 
 def _sentence(error: Exception) -> str:
-    """What a table says of an error. Those of our own say what is wrong, others need their name."""
-    return str(error) if isinstance(error, (UserError, Fault, AllFailed)) else f"{type(error).__name__}: {error}"
+    """What a table says of an error. One that is not of our own making is logged with its place in the code."""
+    if isinstance(error, (UserError, Fault, AllFailed)):
+        return str(error)
+    log.error("unexpected", exc_info=error)
+    return f"{type(error).__name__}: {error}"
 
 
 def _read(path: Path) -> Any:
