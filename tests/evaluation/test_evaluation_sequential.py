@@ -34,8 +34,8 @@ def test_five_looks_share_five_percent():
 
 
 def test_an_interval_has_as_many_standard_errors_as_students_table_says():
-    # of 0 and 1, five times each: sd 0.527, standard error 0.1667, and 3.250 of them at 99% with 9 degrees of freedom
-    assert student_interval([0.0, 1.0] * 5, 0.99) == {"mean": 0.5, "low": -0.0417, "high": 1.0417}
+    # of 0 and 1, five times each: sd 0.527, standard error 0.1667, and 3.2498 of them at 99% with 9 degrees of freedom
+    assert student_interval([0.0, 1.0] * 5, 0.99) == {"mean": 0.5, "low": -0.0416, "high": 1.0416}
 
 
 def false_alarms(level: float, *, runs: int = 1000, differing: float) -> float:

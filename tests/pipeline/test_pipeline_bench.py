@@ -210,7 +210,7 @@ def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(project, cap
         ({"systems": []}, [], "suite.yaml: systems: Tuple should have at least 1 item"),
         ({"datasets": {}}, [], "suite.yaml: datasets: Dictionary should have at least 1 item"),
         ({"sistems": ["direct"]}, [], "suite.yaml: sistems: unknown key (near: systems)"),
-        ({"systems": ["standard", "magic"]}, [], "unknown system 'magic'"),
+        ({"systems": ["standard", "magic"], "served": {}}, [], "unknown system 'magic'"),
         ({}, ["--systems", "standrd"], "suite.yaml: system 'standrd' is unknown (near: standard)"),
         ({}, ["--datasets", "town"], "suite.yaml: data set 'town' is unknown (near: towns)"),
         ({"columns": ["cover_me"]}, [], "suite.yaml: column 'cover_me' is unknown (near: cover_em)"),
