@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
-import time
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-import uvicorn
+from encoders import make_splade
+from search_stubs import EngineStub, listening
 
 from dragoman.core.keys import Keys
 from dragoman.core.types import Passage
 from dragoman.retrieval import IndexParams, build_index, open_retriever
 from dragoman.retrieval.base import Hit, Retriever, span
 from dragoman.retrieval.cache import CachedRetriever
+from dragoman.retrieval.http.foreign import ForeignRetriever
 from dragoman.retrieval.http.server import create_app
+from dragoman.retrieval.rerank import RerankedRetriever, RerankParams
+from dragoman.retrieval.store import indexed_text
 
 TOWNS = ["Arlen", "Brisa", "Corvo", "Dunmere", "Eskil", "Farrow", "Gildan", "Hestia", "Ivory Bay", "Jorvik"]
 TRADES = ["glass", "salt", "wool", "copper"]
@@ -52,13 +55,21 @@ def corpus() -> list[Passage]:
 
 
 @pytest.fixture(scope="session")
-def indexes(corpus: list[Passage], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def splade(corpus: list[Passage], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint for method `sparse` that knows the words of the corpus."""
+    return make_splade(tmp_path_factory.mktemp("splade"), map(indexed_text, corpus))
+
+
+@pytest.fixture(scope="session")
+def indexes(corpus: list[Passage], splade: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The folders of the indexes: two of the methods inside the hybrid one."""
     folder = tmp_path_factory.mktemp("indexes") / "hybrid"
     build_index(iter(corpus), folder, IndexParams(method="hybrid", pool=8))
     for method in ("graph", "ideal"):
         build_index(iter(corpus), folder.with_name(method), IndexParams(method=method))
+    build_index(iter(corpus), folder.with_name("sparse"), IndexParams(method="sparse", checkpoint=str(splade)))
     return {
+        "sparse": folder.with_name("sparse"),
         "hybrid": folder,
         "bm25": folder / "bm25",
         "dense": folder / "dense",
@@ -70,20 +81,8 @@ def indexes(corpus: list[Passage], tmp_path_factory: pytest.TempPathFactory) -> 
 @contextlib.contextmanager
 def serving(retriever: Retriever, keys: Keys | None = None) -> Iterator[str]:
     """The URL of a real server in a thread of its own."""
-    config = uvicorn.Config(
-        create_app(retriever, keys=keys), host="127.0.0.1", port=0, log_level="error", lifespan="off"
-    )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        while not server.started:
-            assert thread.is_alive(), "the server did not start"
-            time.sleep(0.01)
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
+    with listening(create_app(retriever, keys=keys)) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")
@@ -132,6 +131,63 @@ def http(bm25: Retriever) -> Iterator[Retriever]:
         yield open_retriever(url)
 
 
+@pytest.fixture(scope="session")
+def sparse(indexes: dict[str, Path]) -> Iterator[Retriever]:
+    retriever = open_retriever(indexes["sparse"])
+    yield retriever
+    asyncio.run(retriever.close())
+
+
+@pytest.fixture(scope="session")
+def rm3(corpus: list[Passage], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Retriever]:
+    """What method `sparse` is where no checkpoint is set."""
+    folder = tmp_path_factory.mktemp("rm3") / "index"
+    build_index(corpus, folder, IndexParams(method="sparse"))
+    retriever = open_retriever(folder)
+    yield retriever
+    asyncio.run(retriever.close())
+
+
+class Overlap:
+    """In the place of a cross-encoder: the share of the words of both texts that both have."""
+
+    def predict(self, pairs: Sequence[tuple[str, str]], **_: object) -> list[float]:
+        return [self.one(*(set(re.findall(r"\w+", text.casefold())) for text in pair)) for pair in pairs]
+
+    def one(self, query: set[str], text: set[str]) -> float:
+        return len(query & text) / len(query | text)
+
+
+@pytest.fixture(scope="session")
+def reranked(bm25: Retriever) -> Retriever:
+    return RerankedRetriever(bm25, Overlap(), RerankParams(cross_encoder="overlap", candidates=8), "0" * 64)
+
+
+@pytest.fixture(scope="session")
+def engines(bm25: Retriever) -> Iterator[tuple[EngineStub, str]]:
+    """A stub of SearXNG and of Tavily, and its address."""
+    stub = EngineStub(bm25)
+    with listening(stub.app) as url:
+        yield stub, url
+
+
+@pytest.fixture(scope="session")
+def searxng(engines: tuple[EngineStub, str]) -> Retriever:
+    return ForeignRetriever("searxng", engines[1])
+
+
+@pytest.fixture(scope="session")
+def search_r1(bm25: Retriever) -> Iterator[Retriever]:
+    with serving(bm25) as url:
+        yield open_retriever(f"search-r1+{url}/retrieve")
+
+
+@pytest.fixture(scope="session")
+def c3po(bm25: Retriever) -> Iterator[Retriever]:
+    with serving(bm25) as url:
+        yield open_retriever(f"c3po+{url}")
+
+
 class ListRetriever:
     """Finds the same passages for every query, in the order given; counts and can delay or fail its searches."""
 
@@ -167,7 +223,11 @@ def listed() -> Callable[..., ListRetriever]:
     return make
 
 
-@pytest.fixture(scope="session", params=["bm25", "dense", "hybrid", "graph", "ideal", "cached", "http"])
+LOCAL = ("bm25", "rm3", "dense", "sparse", "hybrid", "graph", "ideal", "cached", "reranked")
+SERVED = ("http", "search_r1", "c3po", "searxng")
+
+
+@pytest.fixture(scope="session", params=[*LOCAL, *SERVED])
 def retriever(request: pytest.FixtureRequest) -> Retriever:
     """Every kind of retriever over the same corpus."""
     if request.param == "cached":

@@ -85,3 +85,17 @@ async def test_closing_needs_no_search_before(indexes: dict[str, Path]) -> None:
     retriever = BM25Retriever(indexes["bm25"])
     await retriever.close()
     assert repr(retriever) == f"BM25 index {indexes['bm25']}"
+
+
+def test_rm3_finds_what_shares_words_with_the_first_passages_alone(tmp_path: Path) -> None:
+    passages = [
+        Passage("named", "", "zinc smelter furnace slag"),
+        Passage("related", "", "furnace slag heap"),
+        *(Passage(f"other-{n}", "", f"cheese and wine {n}") for n in range(30)),  # a word of every tenth is not taken
+    ]
+    build(passages, tmp_path / "plain")
+    widened = build(passages, tmp_path / "rm3", Settings(rm3=True))
+    assert [hit.passage.id for hit in search(tmp_path / "plain", "zinc")] == ["named"]
+    assert [hit.passage.id for hit in search(tmp_path / "rm3", "zinc")] == ["named", "related"]
+    assert [hit.passage.id for hit in search(tmp_path / "rm3", "zinc", k=1)] == ["named"]
+    assert widened.fingerprint.startswith("bm25+rm3-")

@@ -107,3 +107,17 @@ async def test_closes_its_parts_and_counts_them(listed: Callable[..., Any]) -> N
     await hybrid.close()
     assert one.closed
     assert two.closed
+
+
+def test_weights_count_ranks_of_one_ranking_more() -> None:
+    fused = reciprocal_rank_fusion([["a", "b"], ["b", "a"]], 60, [2.0, 1.0])
+    assert fused == [("a", pytest.approx(2 / 61 + 1 / 62)), ("b", pytest.approx(2 / 62 + 1 / 61))]
+    assert reciprocal_rank_fusion([["a"], ["b"]], 60, [0.0, 1.0]) == [("b", pytest.approx(1 / 61)), ("a", 0)]
+
+
+async def test_weights_of_an_index_reach_the_search(listed: Callable[..., Any]) -> None:
+    parts = [listed(["a", "b"], fingerprint="one"), listed(["b", "a"], fingerprint="two")]
+    plain, weighed = HybridRetriever(parts), HybridRetriever(parts, weights=[1.0, 3.0])
+    [hits] = await weighed.search(["q"], 2)
+    assert [hit.passage.id for hit in hits] == ["b", "a"]
+    assert plain.fingerprint != weighed.fingerprint

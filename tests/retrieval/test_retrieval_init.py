@@ -30,9 +30,10 @@ def test_fingerprints_are_stable_between_openings(
     hybrid: Retriever,
     graph: Retriever,
     ideal: Retriever,
+    sparse: Retriever,
     http: Retriever,
 ) -> None:
-    local = {"bm25": bm25, "dense": dense, "hybrid": hybrid, "graph": graph, "ideal": ideal}
+    local = {"bm25": bm25, "dense": dense, "hybrid": hybrid, "graph": graph, "ideal": ideal, "sparse": sparse}
     for method, opened in local.items():
         assert close(open_retriever(indexes[method])) == opened.fingerprint
         assert opened.fingerprint.startswith(method)
@@ -46,6 +47,7 @@ OTHER = {
     "hybrid": {"rrf_k": 30},
     "graph": {"k1": 1.2},
     "ideal": {"k1": 1.2},
+    "sparse": {"rm3_words": 20},
 }
 
 
@@ -73,7 +75,7 @@ def test_refuses_a_corpus_without_passages(tmp_path: Path, method: str) -> None:
     [
         (
             {"method": "bm26"},
-            "index: 'bm26' is not a retrieval method: choose one of bm25, dense, graph, hybrid, ideal",
+            "index: 'bm26' is not a retrieval method: choose one of bm25, dense, graph, hybrid, ideal, sparse",
         ),
         ({"k1": -1}, "index: method bm25: k1: .*greater than or equal to 0"),
         ({"b": 1.5}, "method bm25: b: .*less than or equal to 1"),
@@ -85,6 +87,13 @@ def test_refuses_a_corpus_without_passages(tmp_path: Path, method: str) -> None:
         ({"method": "dense", "batch_size": 0}, "batch_size"),
         ({"method": "hybrid", "rrf_k": -1}, "rrf_k"),
         ({"method": "hybrid", "pool": 0}, "pool"),
+        ({"method": "hybrid", "dense_weight": -1}, "dense_weight"),
+        ({"method": "hybrid", "bm25_weight": 0, "dense_weight": 0}, "one of bm25_weight and dense_weight"),
+        ({"method": "sparse", "encoder": "x"}, "method sparse: encoder: unknown key"),
+        ({"rm3_original": 2}, "rm3_original"),
+        ({"rerank": {"candidates": 0}}, "rerank.candidates"),
+        ({"rerank": {"model": "x"}}, "rerank.model"),
+        ({"server": {"timeout": 0}}, "server.timeout"),
     ],
 )
 def test_a_setting_that_the_method_lacks_or_refuses_is_named(settings: dict[str, object], message: str) -> None:

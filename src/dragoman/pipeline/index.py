@@ -13,7 +13,7 @@ from dragoman.core.progress import bar
 from dragoman.core.types import Passage
 from dragoman.corpus import load_corpus
 from dragoman.pipeline.project import Project
-from dragoman.retrieval import build_index
+from dragoman.retrieval import Manifest, build_index
 from dragoman.retrieval.settings import IndexParams
 
 
@@ -34,11 +34,11 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         UserError: the corpus cannot be read, or the folder holds something that is not an index.
     """
     passages = load_corpus(options.corpus or project.corpus(options.dataset))
-    build(passages, options.folder(project), project.params.index)
-    return {"passages": len(passages), "method": project.params.index.method}
+    built = build(passages, options.folder(project), project.params.index)
+    return {"passages": built.passages, "method": built.name}
 
 
-def build(passages: Sequence[Passage], folder: Path, settings: IndexParams) -> None:
+def build(passages: Sequence[Passage], folder: Path, settings: IndexParams) -> Manifest:
     """Build an index of the passages in `folder`, as the settings say."""
     embedded = 0
     with bar(f"index {folder}", len(passages)) as advance:
@@ -48,4 +48,4 @@ def build(passages: Sequence[Passage], folder: Path, settings: IndexParams) -> N
             advance(steps=done - embedded)
             embedded = done
 
-        build_index(passages, folder, settings, progress=progress)
+        return build_index(passages, folder, settings, progress=progress)

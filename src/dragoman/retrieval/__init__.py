@@ -15,6 +15,7 @@ from dragoman.retrieval.base import Hit, Retriever
 from dragoman.retrieval.health import check_health
 from dragoman.retrieval.manifest import Manifest
 from dragoman.retrieval.methods import Progress
+from dragoman.retrieval.rerank import reranked
 from dragoman.retrieval.settings import IndexParams
 
 __all__ = ["Hit", "IndexParams", "Manifest", "Retriever", "build_index", "check_health", "open_retriever"]
@@ -39,21 +40,27 @@ def build_index(
 def open_retriever(target: Path | str, params: IndexParams | None = None) -> Retriever:
     """The retriever of an index folder (its manifest says of which method) or of a server's http(s) address.
 
+    An address may begin with what the server speaks, as in `searxng+https://...`; see `http/foreign.py`.
+
     Args:
-        params: settings of the machine (threads, heap, device) for an index of this method; the method's defaults
-            otherwise.
+        params: settings of the machine (threads, heap, device) for an index, of the server, and of reranking; all by
+            default otherwise, without reranking.
 
     Raises:
-        UserError: there is no index there, it is damaged, or no server answers.
+        UserError: there is no index there, it is damaged, no server answers, or there is no such cross-encoder.
     """
-    if isinstance(target, str) and target.startswith(("http://", "https://")):
-        from dragoman.retrieval.http.client import HttpRetriever
+    params = params or IndexParams()
+    return reranked(_open(target, params), params.rerank)
+
+
+def _open(target: Path | str, params: IndexParams) -> Retriever:
+    if isinstance(target, str) and target.partition("://")[0].endswith(("http", "https")) and "://" in target:
+        from dragoman.retrieval.http.foreign import open_server
 
         try:
-            return HttpRetriever(target)
+            return open_server(target, params.server)
         except RetrieverFault as e:
             raise UserError(f"no retriever to use: {e}") from e
     folder = Path(target)
     name = Manifest.read(folder).method
-    method = methods.load(name)
-    return method.open_index(folder, params.settings() if params and params.method == name else method.Settings())
+    return methods.load(name).open_index(folder, params.with_method(name).settings())

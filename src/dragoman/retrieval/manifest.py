@@ -46,8 +46,13 @@ class Manifest:
         }
 
     @property
+    def name(self) -> str:
+        """What the index is called: its method, and what widens its queries."""
+        return f"{self.method}+rm3" if "rm3" in self.settings else self.method
+
+    @property
     def fingerprint(self) -> str:
-        return f"{self.method}-{digest(self.to_json())}"
+        return f"{self.name}-{digest(self.to_json())}"
 
     def write(self, folder: Path) -> None:
         files.write_text(folder / MANIFEST, json.dumps(self.to_json(), indent=2, sort_keys=True) + "\n")

@@ -1,4 +1,4 @@
-"""Settings of stage `index`: the method, and beside it every setting that the method has."""
+"""Settings of stage `index`: the method, every setting that the method has, and what an opened retriever gets besides."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pydantic import ConfigDict, model_validator
 from dragoman.core.errors import UserError
 from dragoman.core.settings import Section, parse_section
 from dragoman.retrieval import methods
+from dragoman.retrieval.http.settings import ServerParams
+from dragoman.retrieval.rerank import RerankParams
 
 
 class IndexParams(Section):
@@ -18,6 +20,10 @@ class IndexParams(Section):
 
     method: str = "bm25"
     """A module of `retrieval/methods`. `graph` is for entities; with `ideal` a question finds its gold passages alone."""
+    rerank: RerankParams = RerankParams()
+    """What judges the passages that any retriever finds, a server included. The index is the same with and without."""
+    server: ServerParams = ServerParams()
+    """How a retriever behind a URL is asked."""
 
     @model_validator(mode="after")
     def _keys_are_the_methods(self) -> IndexParams:
@@ -45,4 +51,4 @@ class IndexParams(Section):
         """
         known = methods.load(method).Settings.model_fields
         shared = {key: value for key, value in (self.model_extra or {}).items() if key in known}
-        return IndexParams(method=method, **shared)
+        return IndexParams(method=method, rerank=self.rerank, server=self.server, **shared)

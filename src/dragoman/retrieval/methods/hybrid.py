@@ -1,4 +1,4 @@
-"""Reciprocal rank fusion of several retrievers: Cormack, Clarke and Büttcher, SIGIR 2009."""
+"""Reciprocal rank fusion of several retrievers: Cormack, Clarke and Büttcher, SIGIR 2009, with a weight for each."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from dragoman.core.types import Passage
 from dragoman.retrieval.base import Hit, Retriever, missing, span
@@ -25,6 +26,16 @@ class Settings(bm25.Settings, dense.Settings):
     """The larger, the less the first ranks count before the later ones."""
     pool: int = Field(POOL, ge=1)
     """Passages of each retriever that are fused."""
+    bm25_weight: float = Field(1, ge=0)
+    """How much the ranks of BM25 count, beside"""
+    dense_weight: float = Field(1, ge=0)
+    """how much those of the encoder do. A retriever of weight 0 only adds passages at the end."""
+
+    @model_validator(mode="after")
+    def _something_counts(self) -> Settings:
+        if not (self.bm25_weight or self.dense_weight):
+            raise ValueError("one of bm25_weight and dense_weight has to be above 0")
+        return self
 
 
 def build(
@@ -36,7 +47,10 @@ def build(
         store = PassageStore(work / "bm25")  # the passages may have been a stream, which is now spent
         dense.build(store, work / "dense", settings, progress)
         store.close()
-        kept = {"rrf_k": float(settings.rrf_k), "pool": settings.pool}
+        kept: dict[str, Any] = {"rrf_k": float(settings.rrf_k), "pool": settings.pool}
+        weights = [float(settings.bm25_weight), float(settings.dense_weight)]
+        if weights != [1, 1]:
+            kept["weights"] = weights
         manifest = Manifest("hybrid", first.corpus_sha256, first.passages, kept)
         manifest.write(work)
     return manifest
@@ -48,16 +62,21 @@ def open_index(folder: Path, settings: Settings) -> HybridRetriever:
     return HybridRetriever(parts, **kept)
 
 
-def reciprocal_rank_fusion(rankings: Sequence[Sequence[str]], k: float = RRF_K) -> list[tuple[str, float]]:
-    """Ids with their fused scores, best first: the sum over rankings of 1 / (k + rank), ranks from 1.
+def reciprocal_rank_fusion(
+    rankings: Sequence[Sequence[str]], k: float = RRF_K, weights: Sequence[float] | None = None
+) -> list[tuple[str, float]]:
+    """Ids with their fused scores, best first: the sum over rankings of weight / (k + rank), ranks from 1.
 
     An id that a ranking lacks gets nothing from it. Equal scores are ordered by id; the order of the rankings does not
     matter.
+
+    Args:
+        weights: one for each ranking; all 1 by default.
     """
     shares: defaultdict[str, list[float]] = defaultdict(list)
-    for ranking in rankings:
+    for ranking, weight in zip(rankings, weights or [1.0] * len(rankings), strict=True):
         for rank, id in enumerate(ranking, start=1):
-            shares[id].append(1 / (k + rank))
+            shares[id].append(weight / (k + rank))
     # fsum: the order in which the shares are added must not decide between equals.
     return sorted(((id, math.fsum(parts)) for id, parts in shares.items()), key=lambda hit: (-hit[1], hit[0]))
 
@@ -69,14 +88,26 @@ class HybridRetriever:
     2 `pool`, ... passages add follows after, in the order of its fused scores (cut to the last score before, so that
     scores never rise). So pages never overlap, however deep.
 
+    Args:
+        weights: how much the ranks of each retriever count; all 1 by default.
     """
 
-    def __init__(self, retrievers: Sequence[Retriever], *, rrf_k: float = RRF_K, pool: int = POOL) -> None:
+    def __init__(
+        self,
+        retrievers: Sequence[Retriever],
+        *,
+        rrf_k: float = RRF_K,
+        pool: int = POOL,
+        weights: Sequence[float] | None = None,
+    ) -> None:
         self.retrievers = tuple(retrievers)
         self.rrf_k = rrf_k
         self.pool = pool
-        parts = [r.fingerprint for r in self.retrievers]
-        self.fingerprint = f"hybrid-{digest({'parts': parts, 'rrf_k': float(rrf_k), 'pool': pool})}"
+        self.weights = weights
+        named = {"parts": [r.fingerprint for r in self.retrievers], "rrf_k": float(rrf_k), "pool": pool}
+        if weights is not None:
+            named["weights"] = list(weights)
+        self.fingerprint = f"hybrid-{digest(named)}"
         counts = [count for r in retrievers if (count := getattr(r, "passage_count", None)) is not None]
         self.passage_count: int | None = max(counts, default=None)
 
@@ -107,7 +138,7 @@ class HybridRetriever:
         depth = self.pool
         while True:
             pools = [[hit.passage.id for hit in hits[:depth]] for hits in rankings]
-            for id, score in reciprocal_rank_fusion(pools, self.rrf_k):
+            for id, score in reciprocal_rank_fusion(pools, self.rrf_k, self.weights):
                 if id not in scores:
                     lowest = scores[id] = min(score, lowest)
             if len(scores) >= min(most, len(passages)):

@@ -1,0 +1,20 @@
+"""How a retriever behind a URL is asked, whatever it speaks."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from dragoman.core.settings import Section
+
+
+class ServerParams(Section):
+    key_env: str = ""
+    """The environment variable with the key. Empty: DRAGOMAN_RETRIEVER_KEY, for Tavily TAVILY_API_KEY, for others none."""
+    timeout: float = Field(60.0, gt=0)
+    """Seconds to wait for an answer once connected."""
+    retries: int = Field(4, ge=0)
+    """How often to ask again after a transport error, 408, 429 or a 5xx."""
+    at_once: int = Field(4, ge=1)
+    """Requests under way to a server that is not dragoman's."""
+    pause: float = Field(0.0, ge=0)
+    """Seconds between the beginnings of two requests to such a server; a public one wants some."""

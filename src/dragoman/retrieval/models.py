@@ -1,0 +1,48 @@
+"""Models of sentence-transformers that retrievers use: loaded, and named by their weights."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, Literal
+
+from dragoman.core.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Kind = Literal["SentenceTransformer", "SparseEncoder", "CrossEncoder"]
+
+
+def load_model(kind: Kind, path: str, *, what: str, instead: str, device: str | None = None) -> Any:
+    """The model in a folder, or behind an id of the Hugging Face hub.
+
+    Args:
+        what, instead: how an error begins, and what it says is to be given.
+
+    Raises:
+        UserError: it cannot be loaded.
+    """
+    import sentence_transformers
+    from transformers.utils import logging as transformers_logging
+
+    bars = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        return getattr(sentence_transformers, kind)(path, device=device)
+    except (OSError, ValueError, RuntimeError) as e:
+        reason = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
+        raise UserError(f"{what} cannot be loaded ({reason}): give {instead}") from None
+    finally:
+        if bars:
+            transformers_logging.enable_progress_bar()
+
+
+def weights_sha256(model: nn.Module) -> str:
+    """Names a model by what it computes with, wherever it lies. 0.3 s for 23 million parameters."""
+    import torch
+
+    hashed = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        hashed.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        hashed.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return hashed.hexdigest()

