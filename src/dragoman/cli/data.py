@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli.command import LLM, SEED, Alias, app, command, run
+from dragoman.cli.command import LLM, SEED, Alias, app, command
 from dragoman.pipeline import corpus as corpus_stage
 from dragoman.pipeline import harvest as harvest_stage
 from dragoman.pipeline import index as index_stage
@@ -134,9 +134,11 @@ async def validate(project: Project, options: validate_stage.Options) -> None:
     )
 
 
-@app.command()
-def search(
-    query: str,
+@command(anywhere=True)
+async def search(
+    project: Project,
+    *,
+    query: Annotated[str, typer.Argument()],
     index: Annotated[str | None, typer.Option(help="An index folder, or the URL of a retriever server.")] = None,
     k: Annotated[int, typer.Option("-k", help="Passages a page.")] = 5,
     page: Annotated[int, typer.Option(help="Which page, from 0.")] = 0,
@@ -144,20 +146,18 @@ def search(
     """Search an index; that of the built-in corpus by default.
 
     Example: dragoman search "capital of Bhutan" -k 3
+    Example: dragoman search "capital of Bhutan" --index searxng+http://localhost:8080
+    Example: dragoman search "capital of Bhutan" --set index.rerank.cross_encoder=cross-encoder/ms-marco-MiniLM-L6-v2
     """
-
-    async def find() -> None:
-        retriever = open_retriever(index or Project().index())
-        try:
-            (hits,) = await retriever.search([query], k, page)
-        finally:
-            await retriever.close()
-        for rank, hit in enumerate(hits, start=page * k + 1):
-            print(f"{rank:3} {hit.score:8.3f}  {hit.passage.id}  {hit.passage.title}\n     {hit.passage.text[:200]}")
-        if not hits:
-            print("nothing found")
-
-    run(find())
+    retriever = open_retriever(index or project.index(), project.params.index)
+    try:
+        (hits,) = await retriever.search([query], k, page)
+    finally:
+        await retriever.close()
+    for rank, hit in enumerate(hits, start=page * k + 1):
+        print(f"{rank:3} {hit.score:8.3f}  {hit.passage.id}  {hit.passage.title}\n     {hit.passage.text[:200]}")
+    if not hits:
+        print("nothing found")
 
 
 @app.command()

@@ -34,8 +34,8 @@ class Patience:
     """How often to ask again after a transport error, 408, 429 or a 5xx."""
     backoff: float = 0.5
     """Seconds before the first retry, doubled before each later one; see `retrying`."""
-    at_once: int | None = None
-    """Requests under way; None: as many as there are connections, and the others wait for one."""
+    at_once: int = CONNECTIONS
+    """Requests under way; the others wait."""
     pause: float = 0.0
     """Seconds between the beginnings of two requests."""
 
@@ -103,14 +103,14 @@ class Calls:
             client = httpx.AsyncClient(
                 timeout=httpx.Timeout(asked.timeout, connect=asked.connect_timeout),
                 transport=retrying(
-                    httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=CONNECTIONS)),
+                    httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=asked.at_once)),
                     retries=asked.retries,
                     first_wait=asked.backoff,
                     longest_wait=LONGEST_WAIT,
                 ),
                 headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
             )
-            self._lines[loop] = _Line(client, asyncio.Semaphore(asked.at_once or 1_000_000))
+            self._lines[loop] = _Line(client, asyncio.Semaphore(asked.at_once))
         return self._lines[loop]
 
     async def _call(
