@@ -92,7 +92,7 @@ async def test_the_variable_of_the_key_is_a_setting(
     [
         (
             HTMLResponse("<html>\n<title>Are you human?</title></html>"),
-            "not an answer of SearXNG .*text/html came: '<html>",
+            "not an answer of SearXNG .*text/html.* came: '<html>",
         ),
         (
             JSONResponse({"results": [{"title": "no address"}]}),

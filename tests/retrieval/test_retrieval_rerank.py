@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import run
 from encoders import make_cross_encoder
 
 from dragoman.core.errors import RetrieverFault, UserError
@@ -135,3 +136,18 @@ def test_refuses_what_is_no_cross_encoder(tmp_path: Path) -> None:
     ]:
         with pytest.raises(UserError, match=rf"cross-encoder '.*{folder.name}' {message}.*give a folder or hub id"):
             load_cross_encoder(str(folder))
+
+
+def test_the_command_line_reranks_and_refuses_what_is_no_judge(
+    indexes: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder, index = make_cross_encoder(tmp_path / "judge", ["glass of Arlen"]), str(indexes["bm25"])
+    judged = ["--set", f"index.rerank.cross_encoder={folder}", "--set", "index.rerank.candidates=2"]
+    code, out, _ = run(capsys, "search", "glass of Arlen", "--index", index, "-k", "2", *judged)
+    assert code == 0 and out.count("Arlen is known for") == 2
+    (tmp_path / "empty").mkdir()
+    none = ["--set", "index.rerank.cross_encoder=empty"]
+    for command in (["search", "glass"], ["serve-retriever"]):
+        code, _, err = run(capsys, *command, "--index", index, *none)
+        assert code == 2 and "cross-encoder 'empty' cannot be loaded" in err

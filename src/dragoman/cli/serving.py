@@ -77,6 +77,8 @@ def serve_retriever(
     port: Port = 8100,
     keys: Annotated[str | None, typer.Option(help="A file of keys, as serve.keys; whoever searches needs one.")] = None,
     insecure: Insecure = False,
+    params: PARAMS_FILE = PARAMS,
+    changes: SET = None,
 ) -> None:
     """Serve an index over HTTP, in the request shapes of C-3PO (/search) and Search-R1 (/retrieve) too.
 
@@ -93,7 +95,9 @@ def serve_retriever(
 
     known = Keys(Path(keys)) if keys else None
     _check_host(host, port, known, insecure, "--keys")
-    retriever = FollowingRetriever(index or str(Project().index()))
+    project = Project.load(params) if params != PARAMS or params.exists() else Project()
+    project = project.changed(dict(map(parse_change, changes or [])), origin="--set")
+    retriever = FollowingRetriever(index or str(project.index()), project.params.index)
     if isinstance(retriever.inner, PerQuestion):
         raise UserError(
             f"{index}: what it finds depends on the question, which a server is not told; use the folder itself"

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from dragoman.core.errors import UserError
-from dragoman.retrieval.models import load_model
+from dragoman.retrieval.models import load_model, weights_sha256
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
@@ -34,6 +34,12 @@ def load_cross_encoder(name: str, device: str | None = None) -> CrossEncoder:
     if model.num_labels != 1:
         raise UserError(f"{what} gives {model.num_labels} scores for a text, and one is needed: give {instead}")
     return model
+
+
+@cache
+def cross_encoder_sha256(name: str, device: str | None = None) -> str:
+    """Names that cross-encoder by its weights."""
+    return weights_sha256(load_cross_encoder(name, device))
 
 
 def cross_scores(model: CrossEncoder, query: str, texts: Sequence[str], batch_size: int = 32) -> list[float]:

@@ -13,9 +13,8 @@ from dragoman.core.errors import RetrieverFault
 from dragoman.core.settings import Section
 from dragoman.core.types import Question
 from dragoman.retrieval.base import Hit, PerQuestion, Retriever, missing, span, well_formed
-from dragoman.retrieval.cross_encoder import cross_scores, load_cross_encoder
+from dragoman.retrieval.cross_encoder import cross_encoder_sha256, cross_scores, load_cross_encoder
 from dragoman.retrieval.manifest import digest
-from dragoman.retrieval.models import weights_sha256
 from dragoman.retrieval.store import indexed_text
 
 
@@ -38,9 +37,9 @@ def reranked(inner: Retriever, settings: RerankParams) -> Retriever:
     """
     if not settings.cross_encoder:
         return inner
-    model = load_cross_encoder(settings.cross_encoder, settings.device)
+    name, device = settings.cross_encoder, settings.device
     kind = _RerankedPerQuestion if isinstance(inner, PerQuestion) else RerankedRetriever
-    return kind(inner, model, settings, weights_sha256(model))
+    return kind(inner, load_cross_encoder(name, device), settings, cross_encoder_sha256(name, device))
 
 
 class RerankedRetriever:
