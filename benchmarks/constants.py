@@ -29,7 +29,7 @@ from dragoman.core import files
 from dragoman.core.types import Passage
 from dragoman.corpus import load_corpus, load_questions
 from dragoman.retrieval import build_index, open_retriever
-from dragoman.retrieval.methods.bm25 import LUCENE
+from dragoman.retrieval.lucene import LUCENE
 
 DIMENSIONS = 384  # of the bundled encoder
 CODE = 48  # bytes of a compressed vector: a byte for each eight dimensions

@@ -11,6 +11,7 @@ from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
 from dragoman.retrieval import Retriever, check_health
 from dragoman.retrieval.base import missing
+from dragoman.retrieval.http.foreign import ForeignRetriever
 
 QUERIES = ["glass market of Arlen", "Which town is known for salt?", "wool Jorvik", "harbour", "market"]
 
@@ -123,6 +124,8 @@ async def test_passes_the_health_check(retriever: Retriever, corpus: list[Passag
 
 
 async def test_says_which_passages_it_lacks(retriever: Retriever, corpus: list[Passage]) -> None:
+    if isinstance(retriever, ForeignRetriever):
+        pytest.skip("servers of others have no route for it")
     known = [passage.id for passage in corpus]
     assert await missing(retriever, ["nowhere", known[0], "", known[-1], "no\nwhere"]) == ["nowhere", "", "no\nwhere"]
     assert await missing(retriever, known) == []
