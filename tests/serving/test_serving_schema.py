@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -15,21 +13,8 @@ from serving_parts import Parts
 @pytest.fixture(scope="module")
 def api_schema(tmp_path_factory: pytest.TempPathFactory) -> Iterator[schemathesis.BaseSchema]:
     """The schema of a server on a real socket, in a thread of its own."""
-    ready, done = threading.Event(), threading.Event()
-    url: list[str] = []
-
-    async def serve() -> None:
-        async with Parts(feedback=tmp_path_factory.mktemp("kept")).server() as base:
-            url.append(base.removesuffix("/v1"))
-            ready.set()
-            await asyncio.to_thread(done.wait)
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    assert ready.wait(30)
-    yield schemathesis.openapi.from_url(f"{url[0]}/openapi.json")
-    done.set()
-    thread.join()
+    with Parts(feedback=tmp_path_factory.mktemp("kept")).server_in_thread() as url:
+        yield schemathesis.openapi.from_url(f"{url}/openapi.json")
 
 
 def test_no_server_error(api_schema):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, nullcontext
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,27 @@ class Parts:
             finally:
                 server.should_exit = True
                 await serving
+
+    @contextmanager
+    def server_in_thread(self) -> Iterator[str]:
+        """Over a real socket, for clients that block. Yields the URL of the server, without /v1."""
+        ready, done = threading.Event(), threading.Event()
+        url: list[str] = []
+
+        async def serve() -> None:
+            async with self.server() as base:
+                url.append(base.removesuffix("/v1"))
+                ready.set()
+                await asyncio.to_thread(done.wait)
+
+        thread = threading.Thread(target=lambda: asyncio.run(serve()))
+        thread.start()
+        try:
+            assert ready.wait(30)
+            yield url[0]
+        finally:
+            done.set()
+            thread.join()
 
     def metric(self, name: str, **labels: str) -> float:
         return self.service.metrics.registry.get_sample_value(name, labels) or 0.0

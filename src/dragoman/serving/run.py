@@ -114,6 +114,8 @@ async def run_server(
             timeout_graceful_shutdown=int(settings.deadline_s) + 1,
         )
         log.info("http://%s:%d/v1 serves %s; /docs describes it", host, port, ", ".join(settings.models))
+        if settings.page:
+            log.info("http://%s:%d is a page to ask it on", host, port)
         with _signals_only_stop_the_server():
             await uvicorn.Server(config).serve()
 

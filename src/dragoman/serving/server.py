@@ -1,4 +1,4 @@
-"""The HTTP side: OpenAI's routes, health and metrics. `middleware` checks and logs what comes in."""
+"""The HTTP side: OpenAI's routes, health, metrics and the page. `middleware` checks and logs what comes in."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from dragoman.serving.errors import ApiError
 from dragoman.serving.metrics import Metrics
 from dragoman.serving.middleware import RequestMiddleware
 from dragoman.serving.models import STANDARD, Model
+from dragoman.serving.page import add_page
 from dragoman.serving.service import Answer, ServedRequest, Service, strategy_of
 
 T = TypeVar("T")
@@ -125,6 +126,8 @@ def create_app(service: Service, *, keys: Keys | None = None) -> FastAPI:
         taken = await service.take_feedback(body, request.state.owner)
         return wire.FeedbackReceipt(id=f"{wire.COMPLETION}{taken.id}", created=int(taken.at))
 
+    if service.settings.page:
+        add_page(app)
     return app
 
 

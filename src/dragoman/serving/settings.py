@@ -42,6 +42,8 @@ class ServeParams(Section):
     So it is with feedback."""
     traces: bool = False
     """Also record every episode as a trace in MLflow, where the feedback on it is shown."""
+    page: bool = True
+    """Offer a page at `/` where people can ask, watch the steps and give feedback. What it asks needs a key as any request does."""
     champion_poll_s: float = Field(1.0, gt=0)
     """How often to ask who is the champion."""
 
