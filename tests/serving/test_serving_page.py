@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 from browser import ENTER, TAB, Driver, driven
+from fakes import Script
 from serving_parts import QUESTION, Model, Parts, answering, ask
 
 from dragoman.core.errors import EngineFault
@@ -67,7 +68,8 @@ async def test_without_the_page_its_paths_are_unknown():
 class Held(Model):
     """An engine that answers once it is let go."""
 
-    def __post_init__(self) -> None:
+    def __init__(self, script: Script) -> None:
+        super().__init__(script)
         self.go = threading.Event()
 
     async def generate(self, requests: Sequence[Request]) -> list[Result]:
@@ -107,7 +109,7 @@ def texts(driver: Driver, selector: str) -> list[str]:
 
 @pytest.mark.browser
 def test_a_question_by_keyboard_shows_its_steps_as_they_come_and_then_both_answers(driver):
-    parts = Parts(llm=Held(answering))
+    parts = Parts(llm=Held(answering), settings={"deadline_s": 60})
     with parts.server_in_thread() as url:
         opened(driver, url)
         driver.press(QUESTION + ENTER)  # the question has the focus
@@ -206,7 +208,7 @@ def test_a_key_is_asked_for_where_the_server_has_keys(driver, tmp_path):
 
 @pytest.mark.browser
 def test_a_question_can_be_stopped_and_a_dead_llm_is_said_in_its_words(driver):
-    parts = Parts(llm=Model(answering, seconds=30))
+    parts = Parts(llm=Model(answering, seconds=30), settings={"deadline_s": 60})
     with parts.server_in_thread() as url:
         opened(driver, url)
         driver.press(QUESTION + ENTER)
@@ -231,8 +233,9 @@ def test_nothing_runs_over_the_edge_and_all_can_be_reached_by_tab(driver, tmp_pa
         driver.run("document.querySelector('#show-key').click(); document.querySelector('#question').focus()")
         driver.press(long + ENTER)
         assert answers(driver) == [long, long]
-        assert driver.run("return document.documentElement.scrollWidth") == width
-        wide = "return [...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1).length"
+        shown = "const all = document.documentElement; return [innerWidth, all.scrollWidth - all.clientWidth]"
+        assert driver.run(shown) == [width, 0]
+        wide = "return [...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > document.documentElement.clientWidth + 1).length"
         assert driver.run(wide) == 0
         seen = driver.run("return getComputedStyle(document.body).backgroundColor")
         assert seen == {"light": "rgb(252, 252, 251)", "dark": "rgb(22, 24, 28)"}[scheme]
