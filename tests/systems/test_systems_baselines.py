@@ -159,7 +159,7 @@ async def test_rerank_by_a_cross_encoder_asks_the_llm_for_the_answer_alone(monke
 
 
 def test_a_cross_encoder_that_is_none_is_refused_before_the_first_question(tmp_path):
-    with pytest.raises(UserError, match=r"systems.rerank.cross_encoder: '.*' cannot be loaded"):
+    with pytest.raises(UserError, match=r"cross-encoder '.*' cannot be loaded"):
         build("rerank", {"cross_encoder": str(tmp_path)}).prepared()
 
 

@@ -6,19 +6,17 @@ for each passage whether it helps, as in the relevance generation of Liang et al
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from typing import TYPE_CHECKING, Self
+from functools import partial
+from typing import Self
 
-from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
+from dragoman.retrieval.cross_encoder import cross_scores, load_cross_encoder
 from dragoman.systems.base import Context, Outcome, StopReason
-from dragoman.systems.baselines import Baseline, aside, asking, verdict
+from dragoman.systems.baselines import Baseline, asking, verdict
 from dragoman.systems.prompts import one_line
-
-if TYPE_CHECKING:
-    from sentence_transformers import CrossEncoder
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,8 @@ class Rerank(Baseline):
         """One for each passage, the higher the better, and whether all that the LLM said could be read."""
         if self.cross_encoder:
             texts = [one_line(passage, self.passage_words) for passage in found]
-            return await aside(cross_scores, self.cross_encoder, question, texts), StopReason.ANSWERED
+            model = load_cross_encoder(self.cross_encoder)
+            return await asyncio.to_thread(cross_scores, model, question, texts), StopReason.ANSWERED
         judges = {str(i): partial(self._helps, question, passage) for i, passage in enumerate(found)}
         said = list((await ctx.parallel(judges)).values())
         return [float(word == "yes") for word in said], (
@@ -54,30 +53,6 @@ class Rerank(Baseline):
         if self.cross_encoder:
             load_cross_encoder(self.cross_encoder)  # an error before the first question
         return self
-
-
-def cross_scores(name: str, question: str, texts: Sequence[str]) -> list[float]:
-    """The cross-encoder's score of each text for the question."""
-    if not texts:
-        return []
-    scores = load_cross_encoder(name).predict([(question, text) for text in texts], show_progress_bar=False)
-    return [round(float(score), 6) for score in scores]  # beyond, they depend on what else was in the batch
-
-
-@cache
-def load_cross_encoder(name: str) -> CrossEncoder:
-    """The cross-encoder of that name.
-
-    Raises:
-        UserError: it cannot be loaded.
-    """
-    from sentence_transformers import CrossEncoder
-
-    try:
-        return CrossEncoder(name)
-    except (OSError, ValueError, RuntimeError) as e:
-        reason = str(e).strip().partition("\n")[0] or type(e).__name__
-        raise UserError(f"systems.rerank.cross_encoder: {name!r} cannot be loaded: {reason}") from None
 
 
 SYSTEM = Rerank
