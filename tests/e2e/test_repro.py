@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from project import BIN, commit, copied, dvc, environment
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")

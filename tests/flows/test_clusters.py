@@ -15,7 +15,7 @@ from flows.rollout import rollout
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("prefect_server"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("prefect_server"), pytest.mark.timeout(600)]
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from flows.train_proxy import train_proxy
 ROOT = Path(__file__).parents[2]
 REPRO = "dvc --wait-for-lock repro"
 
-pytestmark = [pytest.mark.services, pytest.mark.usefixtures("prefect_server"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.services, pytest.mark.usefixtures("prefect_server"), pytest.mark.timeout(600)]
 
 
 @flow
