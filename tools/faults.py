@@ -216,7 +216,11 @@ def writers(drill: Drill) -> str:
     command = ("rollout", "--system", "standard", "--samples", "1", "--out", "results/both")
     first = drill.dragoman(*command)
     until(lambda: drill.answered.total() > 0, "the first is at work")
-    said = drill.command(*command, expected=2)
+    first.send_signal(signal.SIGSTOP)  # or it might be done before the other has started
+    try:
+        said = drill.command(*command, expected=2)
+    finally:
+        first.send_signal(signal.SIGCONT)
     must(f"process {first.pid}" in said, f"the other one is not named: {said[-300:]}")
     drill.ended(first)
     for line in (drill.folder / "results/both/episodes.jsonl").read_text().splitlines():
