@@ -183,6 +183,7 @@ async def test_what_is_probed_alone_changes_over_with_its_server(folder: Path, s
                     await probe(retriever)
                 await asyncio.sleep(0.01)
         await probe(retriever)
+        assert await found(retriever, "Brisa") == ["Brisa"]
         await retriever.close()
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, Json
 
+from dragoman.core.errors import UserError
 from dragoman.core.rows import Row
 from dragoman.core.types import Passage
 from dragoman.published.catalogue import Split
@@ -43,8 +44,12 @@ class Record(BaseModel):
     """Keys that show a record to be of a richer format, of which this one would lose a part."""
 
     def entry(self, name: str) -> Entry:
-        """What the record holds; `name` is an id for a question that has none."""
-        raise NotImplementedError
+        """What the record holds; `name` is an id for a question that has none.
+
+        Raises:
+            UserError: the format's class does not say how to read it.
+        """
+        raise UserError(f"{type(self).__module__}.{type(self).__name__}: a format needs `def entry(self, name)`")
 
 
 def passage(title: str, text: str) -> Passage:
