@@ -90,52 +90,25 @@ def serve() -> Callable[[Retriever], AbstractContextManager[str]]:
     return serving
 
 
-@pytest.fixture(scope="session")
-def bm25(indexes: dict[str, Path]) -> Iterator[Retriever]:
-    retriever = open_retriever(indexes["bm25"])
-    yield retriever
-    asyncio.run(retriever.close())
+def _opened(method: str) -> Callable:
+    """A fixture called as the method: an index of it, opened once."""
+
+    @pytest.fixture(scope="session", name=method)
+    def opened(indexes: dict[str, Path]) -> Iterator[Retriever]:
+        retriever = open_retriever(indexes[method])
+        yield retriever
+        asyncio.run(retriever.close())
+
+    return opened
 
 
-@pytest.fixture(scope="session")
-def dense(indexes: dict[str, Path]) -> Iterator[Retriever]:
-    retriever = open_retriever(indexes["dense"])
-    yield retriever
-    asyncio.run(retriever.close())
-
-
-@pytest.fixture(scope="session")
-def hybrid(indexes: dict[str, Path]) -> Iterator[Retriever]:
-    retriever = open_retriever(indexes["hybrid"])
-    yield retriever
-    asyncio.run(retriever.close())
-
-
-@pytest.fixture(scope="session")
-def graph(indexes: dict[str, Path]) -> Iterator[Retriever]:
-    retriever = open_retriever(indexes["graph"])
-    yield retriever
-    asyncio.run(retriever.close())
-
-
-@pytest.fixture(scope="session")
-def ideal(indexes: dict[str, Path]) -> Iterator[Retriever]:
-    retriever = open_retriever(indexes["ideal"])
-    yield retriever
-    asyncio.run(retriever.close())
+bm25, dense, hybrid, graph, ideal, sparse = map(_opened, ("bm25", "dense", "hybrid", "graph", "ideal", "sparse"))
 
 
 @pytest.fixture(scope="session")
 def http(bm25: Retriever) -> Iterator[Retriever]:
     with serving(bm25) as url:
         yield open_retriever(url)
-
-
-@pytest.fixture(scope="session")
-def sparse(indexes: dict[str, Path]) -> Iterator[Retriever]:
-    retriever = open_retriever(indexes["sparse"])
-    yield retriever
-    asyncio.run(retriever.close())
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from dragoman.core.errors import UserError
 from dragoman.retrieval.base import Hit
 from dragoman.retrieval.java import anserini_jar, java_class
 from dragoman.retrieval.store import PassageStore
+from dragoman.retrieval.worker import SearchWorker
 
 LUCENE = "lucene"
 BATCH = 1000  # documents in one call into Java
@@ -68,6 +69,14 @@ def weighted(impacts: Mapping[int, int]) -> Any:
     for term, impact in impacts.items():
         query.put(str(term), integer(impact))
     return query
+
+
+def close(worker: SearchWorker, searcher: Any) -> None:
+    """End the thread that searches, which Java has to let go first, and then the searcher."""
+    from jnius import detach
+
+    worker.close(last=detach)
+    searcher.close()
 
 
 def versions() -> dict[str, str]:

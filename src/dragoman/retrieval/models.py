@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dragoman.core.errors import UserError
@@ -46,3 +47,9 @@ def weights_sha256(model: nn.Module) -> str:
         hashed.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         hashed.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return hashed.hexdigest()
+
+
+def check_weights(model: nn.Module, sha256: str, name: str, folder: Path) -> None:
+    """Raise a UserError unless the model called `name` is the one that the index in `folder` was built with."""
+    if weights_sha256(model) != sha256:
+        raise UserError(f"{folder}: was built with other weights than {name} has now: build it again")

@@ -9,23 +9,21 @@ Abdul-Jaleel et al., "UMass at TREC 2004". It learns nothing, and is called bm25
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from dragoman.core.errors import UserError
 from dragoman.core.settings import Section
 from dragoman.core.types import Passage
 from dragoman.retrieval import lucene
-from dragoman.retrieval.base import Hit, span
+from dragoman.retrieval.base import Hit
+from dragoman.retrieval.folder import FolderRetriever
 from dragoman.retrieval.java import start_java
 from dragoman.retrieval.manifest import Manifest, building
 from dragoman.retrieval.methods import Progress
 from dragoman.retrieval.store import PassageStore, indexed_text, write_passages
-from dragoman.retrieval.worker import SearchWorker
 
 INSIDE = "bm25"  # the folder of this index inside one of another method
 
@@ -83,52 +81,29 @@ def open_inside(method: str, folder: Path, settings: Settings) -> tuple[BM25Retr
     return BM25Retriever(folder / INSIDE, settings), PassageStore(folder / INSIDE)
 
 
-class BM25Retriever:
-    """A folder that `build` wrote, opened.
+class BM25Retriever(FolderRetriever):
+    """A folder that `build` wrote, opened. Passages that share no word with a query are not found at all.
 
     Raises:
         UserError: the folder is not a whole BM25 index, or no Java can be used.
     """
 
     def __init__(self, folder: Path, settings: Settings = Settings()) -> None:
-        self.folder = folder
-        manifest = Manifest.read(self.folder, "bm25")
+        manifest = Manifest.read(folder, "bm25")
         start_java(settings.heap)
         self._searcher = lucene.open_searcher("SimpleSearcher", folder)
-        self._store = PassageStore(self.folder)
         self._searcher.set_bm25(manifest.settings["k1"], manifest.settings["b"])
-        self._least = 0  # passages of the first search that RM3 needs, however few are asked for
         if rm3 := manifest.settings.get("rm3"):
-            words, self._least, original = rm3
-            self._searcher.set_rm3(None, words, self._least, original, False, True)
-        self._name = manifest.name
-        self._threads = settings.threads
-        self._worker = SearchWorker(self._search_batch, repr(self))
-        self.fingerprint = manifest.fingerprint
-        self.passage_count = manifest.passages
-        if not self._searcher.get_total_num_docs() == len(self._store) == manifest.passages:
-            raise UserError(f"{self.folder}: the parts of the index do not fit together: build it again")
+            words, self.least, original = rm3  # passages of the first search
+            self._searcher.set_rm3(None, words, self.least, original, False, True)
+        self._name, self._threads = manifest.name, settings.threads
+        super().__init__(folder, manifest, self._searcher.get_total_num_docs())
 
     def __repr__(self) -> str:
         return f"{self._name.upper()} index {self.folder}"
 
-    async def search(self, queries: Sequence[str], k: int, page: int = 0) -> list[list[Hit]]:
-        """See `Retriever.search`. Passages that share no word with a query are not found at all."""
-        first, last = span(k, page)
-        if first >= self.passage_count:
-            return [[] for _ in queries]
-        depth = min(max(last, self._least), self.passage_count)
-        return [hits[first:last] for hits in await self._worker.search(queries, depth)]
-
-    async def missing(self, ids: Sequence[str]) -> list[str]:
-        """See `Lookup.missing`."""
-        return await asyncio.to_thread(self._store.missing, ids)
-
     async def close(self) -> None:
-        from jnius import detach
-
-        self._worker.close(last=detach)
-        self._searcher.close()
+        lucene.close(self._worker, self._searcher)
         self._store.close()
 
     def _search_batch(self, queries: list[str], depth: int) -> list[list[Hit]]:

