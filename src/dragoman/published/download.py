@@ -217,9 +217,8 @@ class _Transfer:
         with self.part.open("r+b" if start else "wb") as stream, _mebibytes(self.part.stem, total) as advance:
             stream.seek(start)
             advance(start)
-            for (
-                block
-            ) in response.iter_raw():  # as they come: what is gathered to blocks would be lost with the connection
+            # as they come: what is gathered to blocks would be lost with the connection
+            for block in response.iter_raw():
                 stream.write(block)
                 advance(len(block))
 

@@ -40,8 +40,8 @@ def grouped(
         client.update_run(run_id, status="RUNNING")
     else:
         run_id = client.create_run(experiment, run_name=name, tags={**tags, "group": key}).info.run_id
-        for parameter, value in flatten(parameters).items():
-            client.log_param(run_id, parameter, str(value)[:6000])
+        for parameter, value in _as_text(parameters).items():
+            client.log_param(run_id, parameter, value)
     above, status = _above.set(run_id), "FAILED"
     try:
         yield run_id
@@ -69,7 +69,7 @@ def log_evaluation(
 
     with _run(f"evaluate {dataset} {system}") as run:
         mlflow.set_tags({"stage": "evaluate", "dataset": dataset, "system": system, "git.revision": git_revision()})
-        mlflow.log_params({key: str(value)[:6000] for key, value in flatten(parameters).items()})
+        mlflow.log_params(_as_text(parameters))
         mlflow.log_metrics({metric_name(name): float(v) for name, v in flatten(summary).items() if _is_number(v)})
         columns = ("id", "type", "question", "answers", "answer", "stop", "calls", "tokens", "seconds")
         table: dict[str, list[Any]] = {c: [str(row[c]) for row in predictions] for c in columns}
@@ -98,7 +98,7 @@ def log_training(
 
     with _run(f"{stage} {out.name}") as run:
         mlflow.set_tags({"stage": stage, "policy": str(metrics.get("policy", "")), "git.revision": git_revision()})
-        mlflow.log_params({key: str(value)[:6000] for key, value in flatten(parameters).items()})
+        mlflow.log_params(_as_text(parameters))
         now = int(time.time() * 1000)
         points = []
         for rows in curves.values():
@@ -123,7 +123,7 @@ def log_validation(report: Mapping[str, Any], *, parameters: Mapping[str, Any]) 
 
     with _run("validate") as run:
         mlflow.set_tags({"stage": "validate", "git.revision": git_revision()})
-        mlflow.log_params(flatten(parameters))
+        mlflow.log_params(_as_text(parameters))
         mlflow.log_metrics({key: float(value) for key, value in report["metrics"].items()})
         mlflow.log_dict(dict(report), "report.json")
         run_id: str = run.info.run_id
@@ -136,7 +136,7 @@ def log_synthesis(out: Path, *, parameters: Mapping[str, Any]) -> str:
 
     with _run("synthesize") as run:
         mlflow.set_tags({"stage": "synthesize", "git.revision": git_revision()})
-        mlflow.log_params(flatten(parameters))
+        mlflow.log_params(_as_text(parameters))
         figures = flatten(json.loads((out / "metrics.json").read_text(encoding="utf-8")))
         mlflow.log_metrics({name: float(value) for name, value in figures.items() if _is_number(value)})
         for name in ("card.html", "metrics.json"):
@@ -159,7 +159,7 @@ def log_decision(
 
     with _run(name) as run:
         mlflow.set_tags({**tags, "git.revision": git_revision()})
-        mlflow.log_params({key: str(value)[:6000] for key, value in flatten(parameters).items()})
+        mlflow.log_params(_as_text(parameters))
         mlflow.log_metrics(dict(metrics))
         mlflow.log_dict(dict(decision), "decision.json")
         for file in files:
@@ -197,6 +197,11 @@ def _run(run_name: str) -> ActiveRun:
     import mlflow
 
     return mlflow.start_run(run_name=run_name, parent_run_id=_above.get())
+
+
+def _as_text(parameters: Mapping[str, Any]) -> dict[str, str]:
+    """Parameters by dotted keys, each as long as MLflow takes it."""
+    return {key: str(value)[:6000] for key, value in flatten(parameters).items()}
 
 
 def _is_number(value: Any) -> bool:
