@@ -1,4 +1,4 @@
-"""The figures of Mujica-MyGO (seed 003, sections 4.2 and 4.3) on the built-in corpus, as text and as a graph, in one run.
+"""The figures of Mujica-MyGO (sections 4.2 and 4.3) on the built-in corpus, as text and as a graph, in one run.
 
 - few-shot, warm-up, MyGO and GRPO from the same warm-up: EM and F1 on the test questions, with intervals (table 1);
 - MyGO and GRPO: trajectories and minutes up to the same dev score (table 7), and the score at the same price;

@@ -26,7 +26,7 @@ def own(step: str, profile: str = "paper", **section: object):
 
 
 def test_the_papers_numbers_hold_in_its_profile():
-    """Seed 002, section 4.1: 32 samples of 16 rollouts are a train batch; 18,380 samples for the answer agent, 10,000 for the query agent."""
+    """MAPS, section 4.1: 32 samples of 16 rollouts are a train batch; 18,380 samples for the answer agent, 10,000 for the query agent."""
     steps = {step: own(step) for step in ("answer-1", "answer-2", "query")}
     for params in steps.values():
         assert params.train.algorithm == "grpo" and max(params.rl.exploration.breadth) == 16

@@ -1,4 +1,4 @@
-"""The rewards of MAPS against values worked out by hand (seed 002, eq. 1 to 7)."""
+"""The rewards of MAPS against values worked out by hand (eq. 1 to 7)."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""The judge's rewards against values worked out by hand (seed 004, section 3.2.1, algorithms 3 and 4)."""
+"""The judge's rewards against values worked out by hand (section 3.2.1, algorithms 3 and 4)."""
 
 import json
 import random

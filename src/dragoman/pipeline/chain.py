@@ -1,4 +1,4 @@
-"""Stage `chain`: a policy for each agent of MAPS, in the paper's order (seed 002, sections 3.2 to 3.4).
+"""Stage `chain`: a policy for each agent of MAPS, in the paper's order (sections 3.2 to 3.4).
 
 1. `debate` gathers pools for training questions, and validates them.
 2. `answer-1` and `answer-2` train the answer agent by GRPO, the second with more passages a search.

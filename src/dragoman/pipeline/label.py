@@ -1,4 +1,4 @@
-"""Stage `label`: what the judge of MAPS is to say of snapshots, by the agreement of several answers (seed 002, section 3.4).
+"""Stage `label`: what the judge of MAPS is to say of snapshots, by the agreement of several answers (section 3.4).
 
 From each pool the answerer draws several answers. Where all are right, the pool is sufficient; where all are wrong, it is
 not; elsewhere nothing is learnt. Algorithm 1 has the query agent draw, section 3.4 the answer agent, as here.

@@ -37,7 +37,7 @@ def citation_recall(question: Question, trajectory: Trajectory, passages: Sequen
 
 @reward(bounds=(0, math.inf))
 def answer_words(question: Question, trajectory: Trajectory, passages: Sequence[Passage]) -> float | None:
-    """How many words an answer has; None without one. Nuggets are easier to find in long answers (seed 004, section 4.0.3)."""
+    """How many words an answer has; None without one. Nuggets are easier to find in long answers (mRAG, section 4.0.3)."""
     return None if trajectory.answer is None else float(len(trajectory.answer.split()))
 
 
@@ -45,7 +45,7 @@ def answer_words(question: Question, trajectory: Trajectory, passages: Sequence[
 def length_penalty(
     question: Question, trajectory: Trajectory, passages: Sequence[Passage], *, words: int = 10
 ) -> float | None:
-    """L(y) = -1 where the answer is longer than so many words, else 0 (MAPS: seed 002, eq. 3)."""
+    """L(y) = -1 where the answer is longer than so many words, else 0 (MAPS, eq. 3)."""
     if trajectory.answer is None:
         return None
     return -1.0 if len(trajectory.answer.split()) > words else 0.0

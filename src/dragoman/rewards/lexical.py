@@ -1,6 +1,6 @@
 """Nugget correctness and faithfulness by words alone, where no able judge is at hand.
 
-They give the verdicts of the judge's scales (mRAG: seed 004, appendix D.3) by rules that anybody can follow. A rule sees no paraphrase
+They give the verdicts of the judge's scales (mRAG, appendix D.3) by rules that anybody can follow. A rule sees no paraphrase
 and no negation: `not Thimphu` names Thimphu. `tests/rewards/labelled.jsonl` has answers with verdicts of a person, and a test
 says how often the rules agree with them.
 """

@@ -1,4 +1,4 @@
-"""The rewards of MAPS (seed 002, sections 3.2 and 3.3), to be summed as any others.
+"""The rewards of MAPS (sections 3.2 and 3.3), to be summed as any others.
 
 The answer agent's first stage is `em + 0.5 * precision_ratio + length_penalty` (eq. 4), its second
 `em + 0.5 * f1 + length_penalty` (eq. 5). The query extension agent's is `delta_f1` (eq. 7). The paper gives neither the weight

@@ -1,4 +1,4 @@
-"""Rewards of long answers by an LLM as judge: nugget correctness and faithfulness (mRAG: seed 004, section 3.2.1, appendix D.3).
+"""Rewards of long answers by an LLM as judge: nugget correctness and faithfulness (mRAG, section 3.2.1, appendix D.3).
 
 What an answer says is judged *aspect* by aspect: facts that can be checked one by one. The paper's reward is
 R = (4 correctness + faithfulness) / 5: `train.reward: 0.8 * nuggets + 0.2 * faithfulness`. Longer answers have more nuggets

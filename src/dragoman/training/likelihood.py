@@ -36,7 +36,7 @@ def prepare(learner: Learner, batch: Sequence[Sample], *, drawn_by_another: bool
 
 
 def loss(micro: MicroBatch, experience: tuple[()], settings: RlParams) -> tuple[Tensor, dict[str, float]]:
-    """The negative log-likelihood (Mujica-MyGO: seed 003, eq. 6)."""
+    """The negative log-likelihood (Mujica-MyGO, eq. 6)."""
     value = likelihood_loss(micro.logprobs, micro.free, tokens=micro.tokens)
     return value, {"nll": float(value.detach())}
 

@@ -143,7 +143,7 @@ class GuardParams(Section):
 
 
 class MygoParams(Section):
-    """What only MyGO has (seed 003, section 3.3 and appendix D)."""
+    """What only MyGO has (section 3.3 and appendix D)."""
 
     attempts: int = Field(16, ge=1)
     """Most trajectories drawn for a question in an iteration, one after the other until one passes."""
@@ -167,7 +167,7 @@ class GrpoParams(Section):
 
 
 class SelftrainParams(Section):
-    """What only self-training has (mRAG: seed 004, section 3.2 and appendix D.2)."""
+    """What only self-training has (mRAG, section 3.2 and appendix D.2)."""
 
     trajectories: int = Field(8, ge=1)
     """T, trajectories drawn of each question."""
@@ -290,7 +290,7 @@ class RlParams(Section):
 
 
 class DebateParams(Section):
-    """Stage `debate`: snapshots of pools for MAPS (seed 002, section 3.2)."""
+    """Stage `debate`: snapshots of pools for MAPS (section 3.2)."""
 
     by: Literal["oracle", "llm"] = "oracle"
     """Who debates: one who knows the gold passages, or three roles of the frozen LLM (its appendix B)."""
@@ -303,7 +303,7 @@ class DebateParams(Section):
 
 
 class LabelParams(Section):
-    """Stage `label`: what the judge of MAPS is told of snapshots (seed 002, section 3.4)."""
+    """Stage `label`: what the judge of MAPS is told of snapshots (section 3.4)."""
 
     draws: int = Field(16, ge=2)
     """Answers from each pool. All right means sufficient, all wrong insufficient; the others are left out."""
@@ -320,7 +320,7 @@ ChainStep = Literal["debate", "answer-1", "answer-2", "query", "label", "judge",
 
 
 class ChainParams(Section):
-    """Stage `chain`: a policy for each agent of MAPS (seed 002, sections 3.2 to 3.4)."""
+    """Stage `chain`: a policy for each agent of MAPS (sections 3.2 to 3.4)."""
 
     rollouts: int = Field(8, ge=2)
     """Actions that are drawn in each state of the agent that is trained, and compared with each other."""

@@ -1,4 +1,4 @@
-"""Ideal retrieval: for each question only its gold passages can be found, as in Hotpot-Kimi (seed 003, section 4.1).
+"""Ideal retrieval: for each question only its gold passages can be found, as in Hotpot-Kimi (Mujica-MyGO, section 4.1).
 
 Retrieval is then no reason for a wrong answer, and what is left is planning and reading. The passages are not handed over:
 a system has to search, and gets them in the order in which its query finds them.

@@ -1,4 +1,4 @@
-"""MAPS: a multi-agent system with individually optimized expertise (seed 002)."""
+"""MAPS: a multi-agent system with individually optimized expertise."""
 
 from dragoman.systems.base import Ablation
 from dragoman.systems.maps.system import MAPS

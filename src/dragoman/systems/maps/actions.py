@@ -1,4 +1,4 @@
-"""What the three agents of MAPS may say (seed 002, appendix A)."""
+"""What the three agents of MAPS may say (appendix A)."""
 
 from __future__ import annotations
 

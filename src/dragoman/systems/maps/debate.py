@@ -1,4 +1,4 @@
-"""The debate that makes snapshots where no oracle can: three roles of the frozen LLM around a pool (seed 002, appendix B).
+"""The debate that makes snapshots where no oracle can: three roles of the frozen LLM around a pool (appendix B).
 
 A proponent argues that the pool suffices. An opponent concedes, or ends with a query for what is missing. A moderator names
 the winner. Its pools are what it is for, so it does without an answer.

@@ -1,4 +1,4 @@
-"""What MAPS has gathered for a question: the query pool with its chunks (seed 002, eq. 8 and 9)."""
+"""What MAPS has gathered for a question: the query pool with its chunks (eq. 8 and 9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MAPS (seed 002, section 3): three agents around a growing pool of queries and passages, each with a policy of its own.
+"""MAPS (section 3): three agents around a growing pool of queries and passages, each with a policy of its own.
 
 The first query is the question. A judge says whether the pool suffices. While it does not, a query extension agent asks for
 what is missing. At last the pool is answered from: by an answer agent, as in the paper, or by the frozen LLM.

@@ -1,4 +1,4 @@
-"""mRAG: a coordinator with its agents, trained on its own best trajectories (seed 004)."""
+"""mRAG: a coordinator with its agents, trained on its own best trajectories (Salemi et al. 2025, CIIR at LiveRAG)."""
 
 from dragoman.systems.base import Ablation
 from dragoman.systems.mrag.system import MRAG

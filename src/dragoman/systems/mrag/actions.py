@@ -1,4 +1,4 @@
-"""What the agents of mRAG may say (seed 004, section 3.1 and the prompts of appendix D.1): JSON objects, by one definition each.
+"""What the agents of mRAG may say (section 3.1 and the prompts of appendix D.1): JSON objects, by one definition each.
 
 What every agent knows anyway is not said again: the question, and the response that is validated.
 """

@@ -1,4 +1,4 @@
-"""Answerer and reviser of mRAG (seed 004, section 3.1.7): the frozen LLM, in one dialogue."""
+"""Answerer and reviser of mRAG (section 3.1.7): the frozen LLM, in one dialogue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agents of mRAG (seed 004, section 3.1, appendix D.1): what each is shown, and what it may say.
+"""The agents of mRAG (section 3.1, appendix D.1): what each is shown, and what it may say.
 
 Coordinator and searcher go on in one dialogue. So each has a role for its first message and one for those that follow, of
 one name and one policy.

@@ -1,4 +1,4 @@
-"""The searcher of mRAG (seed 004, section 3.1.2 and algorithm 2): reads a few documents, and decides whether to read on."""
+"""The searcher of mRAG (section 3.1.2 and algorithm 2): reads a few documents, and decides whether to read on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the coordinator of mRAG knows, and what the searcher does in one errand (seed 004, algorithms 1 and 2)."""
+"""What the coordinator of mRAG knows, and what the searcher does in one errand (algorithms 1 and 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""mRAG (seed 004): a coordinator that calls one agent at a time, sees what it says, and decides when the response is good.
+"""mRAG: a coordinator that calls one agent at a time, sees what it says, and decides when the response is good.
 
 Planner, searcher, summarizer, reasoner and validator are the proxy in other roles. Answerer and reviser are the frozen LLM.
 """

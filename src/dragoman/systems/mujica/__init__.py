@@ -1,4 +1,4 @@
-"""Mujica (seed 003)."""
+"""Mujica, the system of Mujica-MyGO."""
 
 from dragoman.systems.base import Ablation
 from dragoman.systems.mujica.system import Mujica

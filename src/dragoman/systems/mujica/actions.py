@@ -1,4 +1,4 @@
-"""What planner and worker of Mujica may say (seed 003, section 2.2 and appendix G)."""
+"""What planner and worker of Mujica may say (section 2.2 and appendix G)."""
 
 from __future__ import annotations
 

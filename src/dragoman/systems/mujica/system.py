@@ -1,4 +1,4 @@
-"""Mujica (seed 003, section 2.2): a planner that asks subquestions and workers that answer them, one proxy in two roles.
+"""Mujica (section 2.2): a planner that asks subquestions and workers that answer them, one proxy in two roles.
 
 In each iteration the planner asks several subquestions, none of which depends on another, or it ends. A worker is a RAG of
 its own. It searches for one subquestion and answers it in a sentence, with the passages it used, or says that there is

@@ -1,4 +1,4 @@
-"""MyGO, minimalist policy gradient optimization (Mujica-MyGO: seed 003, section 3.3 and appendix D).
+"""MyGO, minimalist policy gradient optimization (Mujica-MyGO, section 3.3 and appendix D).
 
 In time the trajectories that pass are as if drawn from the optimal policy (propositions 1 and 2). Maximum likelihood is
 then all that is left to do: no advantage, no ratio, no critic, no reference.

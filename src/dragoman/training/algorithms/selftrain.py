@@ -1,4 +1,4 @@
-"""Self-training: imitate one's own best trajectories (mRAG: seed 004, section 3.2 and appendix D.2; Singh et al. 2024).
+"""Self-training: imitate one's own best trajectories (mRAG, section 3.2 and appendix D.2; Singh et al. 2024).
 
 1. Draw several trajectories of each question.
 2. Keep those of each question that earned the most, and a few of them where several earned the same.

@@ -1,4 +1,4 @@
-"""GRPO over whole trajectories, as Mujica-MyGO compares itself with (seed 003, eq. 3 and section 4.3.3; Shao et al. 2024).
+"""GRPO over whole trajectories, as Mujica-MyGO compares itself with (eq. 3 and section 4.3.3; Shao et al. 2024).
 
 A group is some single trajectories of one question. All actions of a trajectory share its advantage, whatever each of them
 did. `grpo` beside it compares the siblings of a tree instead, state by state.
