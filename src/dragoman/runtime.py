@@ -14,7 +14,7 @@ from dragoman.core.errors import UserError
 from dragoman.core.settings import Section
 from dragoman.core.types import Passage
 from dragoman.engines import open_engine
-from dragoman.engines.base import CannotScore, Engine
+from dragoman.engines.base import CannotAverage, CannotScore, Engine
 from dragoman.engines.cache import AnswerCache, CachedEngine
 from dragoman.engines.coalesce import CoalescingEngine
 from dragoman.engines.settings import EngineParams, LlmCacheParams
@@ -139,9 +139,17 @@ class Runtime:
             self._engines[settings] = CoalescingEngine(opened) if self.coalesce else opened
         return self._engines[settings]
 
-    def llm(self) -> Engine:
-        """The frozen LLM, which answers from its cache where the runtime has one. The proxy never does, if it is the same."""
-        return self._cached(self.params.llm)
+    def llm(self, *, averages: bool = False) -> Engine:
+        """The frozen LLM, which answers from its cache where the runtime has one. The proxy never does, if it is the same.
+
+        Args:
+            averages: it is asked with several prompts at once.
+
+        Raises:
+            CannotAverage: it is, and the engine asked for takes one at a time.
+        """
+        settings = self.params.llm
+        return self._cached(_in_transformers(settings, CannotAverage) if averages else settings)
 
     def judge(self) -> Engine:
         """What judges answers; its greedy verdicts are cached as the frozen LLM's answers are."""
@@ -164,11 +172,13 @@ class Runtime:
         oracle = split_name(name)[1] == ORACLE
         if oracle:
             system = system.for_oracle()
-        llm = self.llm()
+        llm = self.llm(averages=system.averages)
+        asked = {ask: self._cached(settings) for ask, settings in system.engines.items()}
         # what has no role to play, or is told what to do, must not load a proxy that it will never ask
         if not system.roles or oracle:
-            return system, Backends(llm, llm, self.retriever, oracle=oracle, open_judge=self.judge)
-        engines = {role: self.engine(settings) for role, settings in self._proxies(system, policy).items()}
+            return system, Backends(llm, llm, self.retriever, asked, oracle=oracle, open_judge=self.judge)
+        proxies = {role: self.engine(settings) for role, settings in self._proxies(system, policy).items()}
+        engines = asked | proxies
         proxy = engines.pop(SHARED, None) or engines[system.roles[0].name]
         roles = frozenset(filter(None, name.partition(WITH_ORACLE)[2].split(",")))
         return system, Backends(llm, proxy, self.retriever, engines, oracle_roles=roles, open_judge=self.judge)
@@ -200,9 +210,7 @@ class Runtime:
         """
         proxy = self.params.proxy
         if any(role.options for role in system.roles):
-            if proxy.engine not in ("auto", "transformers"):
-                raise CannotScore(proxy.engine)
-            proxy = proxy.model_copy(update={"engine": "transformers"})
+            proxy = _in_transformers(proxy, CannotScore)
         if policy is None:
             return {SHARED: proxy}
         return {
@@ -237,6 +245,17 @@ async def open_runtime(
         runtime = Runtime(params, retriever, registry, answers=answers)
         stack.push_async_callback(runtime.close)
         yield runtime
+
+
+def _in_transformers(settings: EngineParams, refusal: type[CannotScore | CannotAverage]) -> EngineParams:
+    """The settings of an engine that has to be of this kind.
+
+    Raises:
+        CannotScore, CannotAverage: as `refusal` says, where another kind is set.
+    """
+    if settings.engine not in ("auto", "transformers"):
+        raise refusal(settings.engine)
+    return settings.model_copy(update={"engine": "transformers"})
 
 
 def open_checked(settings: EngineParams) -> Engine:

@@ -156,3 +156,16 @@ async def test_the_built_in_model_knows_paris(smollm2: Path) -> None:
         await engine.close()
     assert "Paris" in result.completions[0].text
     assert result.completions[0].finish_reason == "stop"
+
+
+async def test_special_tokens_stay_in_a_text_that_is_to_have_them(tiny_model: Path) -> None:
+    """All but the end. Of 512 tokens two are special and no end, so 600 drawn ones have some."""
+    engine = TransformersEngine(tiny_model, dtype="float32", threads=1)
+    try:
+        plain, special = await engine.generate([replace(SAMPLE, n=60, special=wanted) for wanted in (False, True)])
+    finally:
+        await engine.close()
+    assert [c.token_ids for c in plain.completions] == [c.token_ids for c in special.completions]
+    assert not any("<|" in c.text for c in plain.completions)
+    assert any("<|im_start|>" in c.text for c in special.completions)
+    assert not any("<|im_end|>" in c.text for c in special.completions)

@@ -11,6 +11,8 @@ from dragoman.core.errors import UserError
 
 Message = dict[str, str]  # {"role": "system" | "user" | "assistant", "content": ...}
 
+Prompt = tuple[tuple[str, str], ...] | tuple[int, ...]
+
 FinishReason = Literal["stop", "length"]
 
 
@@ -35,7 +37,7 @@ class Request:
     `temperature` 0 is greedy. Equal requests with equal seeds give equal results on one engine.
     """
 
-    prompt: tuple[tuple[str, str], ...] | tuple[int, ...]
+    prompt: Prompt
     """(role, content) pairs, or token ids. Where the last message is the assistant's, it is not over and is gone on with."""
     max_tokens: int
     n: int = 1
@@ -45,6 +47,18 @@ class Request:
     seed: int = 0
     options: tuple[str, ...] = ()
     """Score these instead of completing the prompt: see `marks.py`. What is said of sampling above does not matter then."""
+    special: bool = False
+    """Leave special tokens in the text, for weights that say with them what they do. The end is never there."""
+    alternatives: int = 0
+    """How many of the likeliest tokens to report at each place, where a server does. Engines in this process do not."""
+    beside: tuple[Prompt, ...] = ()
+    """Further prompts, which one completion goes on with alike: its tokens are of the average of all their distributions."""
+    weights: tuple[float, ...] = ()
+    """Of that average: one for `prompt`, and then one for each prompt beside it. They add up to 1."""
+
+    def __post_init__(self) -> None:
+        if self.beside and len(self.weights) != 1 + len(self.beside):
+            raise ValueError(f"{1 + len(self.beside)} prompts need a weight each, and there are {len(self.weights)}")
 
     @property
     def messages(self) -> list[Message] | None:
@@ -70,22 +84,26 @@ class Completion:
 
     `token_ids` are those the engine produced (end-of-sequence token included, when it produced one) and `logprobs`
     are of the distribution that was sampled from: natural log, under grammar and temperature (of 1 where the request's is 0),
-    one per token. Both are empty when a remote server does not report them. `text` has neither special tokens nor the stop string.
+    one per token. Both are empty when a remote server does not report them. `text` has neither special tokens (but see `Request.special`) nor the stop string.
     """
 
     text: str
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     finish_reason: FinishReason
+    alternatives: tuple[tuple[tuple[str, float], ...], ...] = ()
+    """At each place the likeliest tokens and their log-probabilities, where they were asked for and are reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """The completions of one request, `n` of them, and what they cost."""
 
-    prompt_ids: tuple[int, ...]  # empty when a remote server does not report them
+    prompt_ids: tuple[
+        int, ...
+    ]  # of the first prompt, where there are several; empty when a server does not report them
     completions: tuple[Completion, ...]
-    prompt_tokens: int
+    prompt_tokens: int  # of all prompts
     completion_tokens: int
     cached_tokens: int = 0  # prompt tokens served from a prefix cache
     model: str = ""
@@ -104,6 +122,7 @@ class Result:
                     "logprobs": [round(p, 6) for p in c.logprobs],
                     "finish_reason": c.finish_reason,
                 }
+                | ({"alternatives": c.alternatives} if c.alternatives else {})
                 for c in self.completions
             ],
             "prompt_tokens": self.prompt_tokens,
@@ -118,7 +137,13 @@ class Result:
         return cls(
             prompt_ids=tuple(row["prompt_ids"]),
             completions=tuple(
-                Completion(c["text"], tuple(c["token_ids"]), tuple(c["logprobs"]), c["finish_reason"])
+                Completion(
+                    c["text"],
+                    tuple(c["token_ids"]),
+                    tuple(c["logprobs"]),
+                    c["finish_reason"],
+                    tuple(tuple((token, p) for token, p in place) for place in c.get("alternatives", ())),
+                )
                 for c in row["completions"]
             ),
             prompt_tokens=row["prompt_tokens"],
@@ -148,6 +173,7 @@ class Engine(Protocol):
         Raises:
             EngineFault: the model or its server gave nothing usable, retries included.
             CannotScore: a request has options, and this kind of engine completes text alone.
+            CannotAverage: a request has several prompts, and this kind of engine goes on with one at a time.
         """
         ...
 
@@ -165,6 +191,16 @@ class CannotScore(UserError):
         super().__init__(
             f"the {kind} engine writes text and cannot score options: set proxy.engine to transformers, "
             "or let the system decide by text (its setting `decide`)"
+        )
+
+
+class CannotAverage(UserError):
+    """An engine that goes on with one prompt at a time was asked to average over several."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(
+            f"the {kind} engine does not average over several prompts: set llm.engine to transformers, "
+            "or leave out the system that asks for it"
         )
 
 

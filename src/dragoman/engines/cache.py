@@ -153,7 +153,16 @@ class CachedEngine:
 
 def _key(fingerprint: str, request: Request) -> str:
     """Everything that a greedy result depends on, which the seed is no part of."""
-    return hashlib.sha256(json.dumps([fingerprint, asdict(replace(request, seed=0))]).encode()).hexdigest()
+    asked = asdict(replace(request, seed=0))
+    for later in (
+        "special",
+        "alternatives",
+        "beside",
+        "weights",
+    ):  # so that what was kept before there were such requests is found
+        if not asked[later]:
+            del asked[later]
+    return hashlib.sha256(json.dumps([fingerprint, asked]).encode()).hexdigest()
 
 
 def _digest(key: str, text: bytes) -> bytes:

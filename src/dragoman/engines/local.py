@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragoman.core.errors import EngineFault, PromptTooLong, UserError
-from dragoman.engines.base import CannotScore, Grammar, Request, Result
+from dragoman.engines.base import CannotAverage, CannotScore, Grammar, Request, Result
 from dragoman.engines.fetch import weights_sha256
 from dragoman.engines.marks import encode_options
 
@@ -163,9 +163,11 @@ class Vocabulary:
             )
         return ids, marks
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
+        """Token ids as text, with special tokens if they are wanted; the end of the sequence is none of it."""
+        written = [id for id in ids if id not in self.eos_ids] if special else ids
         with self._lock:
-            return self.tokenizer.decode(ids, skip_special_tokens=True)
+            return self.tokenizer.decode(written, skip_special_tokens=not special)
 
     def tokenize(self, text: str) -> tuple[int, ...]:
         """Plain text as token ids, without special tokens."""
@@ -210,6 +212,8 @@ class Job:
     prompt_ids: tuple[int, ...]
     marks: tuple[int, ...] = ()
     """Of a request with options: where in the prompt each is read."""
+    beside: tuple[tuple[int, ...], ...] = ()
+    """The prompts beside the first."""
     future: Future[Result] = field(default_factory=Future)
     given_up: bool = False
     """Its caller has gone, so what it would give reaches nobody. The engine's thread sees it at its next step."""
@@ -249,6 +253,8 @@ class LocalEngine(ABC):
 
     can_score = False
     """Whether requests may have options."""
+    can_average = False
+    """Whether requests may have several prompts."""
 
     def __init__(self, model_path: Path | str, *, dtype: str, max_model_len: int | None) -> None:
         self._folder = Path(model_path)
@@ -353,8 +359,12 @@ class LocalEngine(ABC):
                 future.cancel()  # which a job that has begun does not notice
 
     def _job(self, request: Request) -> Job:
+        if request.beside and not self.can_average:
+            raise CannotAverage(type(self).__name__)
         if not request.options:
-            return Job(request, self._vocabulary.encode(request))
+            prompts = (replace(request, prompt=prompt) for prompt in (request.prompt, *request.beside))
+            first, *beside = map(self._vocabulary.encode, prompts)
+            return Job(request, first, beside=tuple(beside))
         if not self.can_score:
             raise CannotScore(type(self).__name__)
         return Job(request, *self._vocabulary.encode_options(request))

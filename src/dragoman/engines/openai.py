@@ -15,7 +15,7 @@ import httpx
 
 from dragoman.core.errors import EngineFault, PromptTooLong, UserError
 from dragoman.core.http import PASSING_STATUS, retrying, url_fault
-from dragoman.engines.base import CannotScore, Completion, Request, Result
+from dragoman.engines.base import CannotAverage, CannotScore, Completion, Request, Result
 from dragoman.engines.local import seed_of
 
 Structured = Literal["vllm", "response_format", "none"]
@@ -126,6 +126,8 @@ class OpenAIEngine:
         """Complete every request, in order; see `Engine.generate`."""
         if any(request.options for request in requests):
             raise CannotScore("openai")
+        if any(request.beside for request in requests):
+            raise CannotAverage("openai")
         self._connect()
         tasks = [asyncio.create_task(self._complete(request)) for request in requests]
         try:
@@ -174,6 +176,13 @@ class OpenAIEngine:
             body["stop"] = list(request.stop)
         if self._structured == "vllm":
             body |= {"top_k": 0, "min_p": 0, "repetition_penalty": 1, "return_token_ids": True}
+        if request.special:
+            if self._structured != "vllm":
+                raise EngineFault(
+                    "the protocol leaves special tokens out of texts; set the engine's `structured` to vllm where the "
+                    "server is vLLM"
+                )
+            body["skip_special_tokens"] = False
         body |= self._grammar(request)
         messages = request.messages
         if messages is None:
@@ -185,6 +194,8 @@ class OpenAIEngine:
                     "where the server is vLLM"
                 )
             body |= {"add_generation_prompt": False, "continue_final_message": True}
+        if request.alternatives and self._structured == "vllm":
+            body["top_logprobs"] = request.alternatives
         return "/chat/completions", body | {"messages": messages} | self._logprobs(True)
 
     def _logprobs(self, of_the_sampled_token: bool | int) -> dict[str, Any]:
@@ -295,4 +306,7 @@ def _completion(choice: Mapping[str, Any]) -> Completion:
     logprobs = reported.get("token_logprobs") or [token["logprob"] for token in reported.get("content") or ()]
     if token_ids and len(token_ids) != len(logprobs):
         raise ValueError(f"{len(token_ids)} token ids, but {len(logprobs)} log-probabilities")
-    return Completion(text, token_ids, tuple(min(p, 0.0) for p in logprobs) if token_ids else (), reason)
+    places = [token.get("top_logprobs") or () for token in reported.get("content") or ()]
+    alternatives = tuple(tuple((one["token"], one["logprob"]) for one in place) for place in places)
+    logprobs = tuple(min(p, 0.0) for p in logprobs) if token_ids else ()
+    return Completion(text, token_ids, logprobs, reason, alternatives if any(alternatives) else ())

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dragoman.engines.base import FinishReason
+from dragoman.engines.base import Completion, FinishReason
 from dragoman.engines.local import Job, Vocabulary, seed_of
 
 if TYPE_CHECKING:
     import torch
+
+    Draw = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    """A logits processor: see `Sampler`."""
 
 
 class Row:
@@ -34,6 +37,10 @@ class Row:
     def length(self) -> int:
         return len(self.job.prompt_ids) + self.job.request.max_tokens
 
+    @property
+    def completion(self) -> Completion:
+        return Completion(self.text, tuple(self.token_ids), tuple(self.logprobs), self.finish_reason or "length")
+
     def again(self) -> Row:
         return Row(self.job, self.index, self._vocabulary)
 
@@ -50,10 +57,13 @@ class Row:
         elif len(self.token_ids) == request.max_tokens:
             self.finish_reason = "length"
         if self.finish_reason is not None:
-            self.text = self._vocabulary.decode(self.token_ids)
+            self.text = self._decoded()
+
+    def _decoded(self) -> str:
+        return self._vocabulary.decode(self.token_ids, special=self.job.request.special)
 
     def _cut_at_stop(self) -> bool:
-        text = self._vocabulary.decode(self.token_ids)
+        text = self._decoded()
         at = min((i for i in map(text.find, self.job.request.stop) if i >= 0), default=None)
         if at is None:
             return False
@@ -107,3 +117,25 @@ class Sampler:
         allowed = scores.clone()
         self._xgrammar.apply_token_bitmask_inplace(allowed, self._bitmask.to(scores.device), indices=bound)
         return allowed
+
+
+class Average:
+    """A logits processor for a batch whose rows are one completion, each after another prompt.
+
+    All rows get the same token. It is drawn from the weighted average of their probabilities, which is not that of their
+    logits. Temperature and grammar are those of the request, as in `Sampler`.
+
+    Args:
+        row: the completion.
+        weights: one for each prompt; they add up to 1.
+    """
+
+    def __init__(self, row: Row, weights: Sequence[float], vocabulary_size: int) -> None:
+        self._sampler = Sampler([row], vocabulary_size)
+        self._weights = weights
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Both [prompts, vocabulary], float32."""
+        weights = scores.new_tensor(self._weights)[:, None]
+        averaged = (scores.log_softmax(-1) + weights.log()).logsumexp(0, keepdim=True)
+        return self._sampler(input_ids[:1], averaged).expand_as(scores)

@@ -14,11 +14,13 @@ from dragoman.core.errors import EngineFault, UserError
 from dragoman.engines.base import CannotReload, Completion, Result
 from dragoman.engines.local import Job, LocalEngine, fingerprint, tokenizer_sha256
 from dragoman.engines.marks import yes_and_no
-from dragoman.engines.sampling import Row, Sampler
+from dragoman.engines.sampling import Average, Row, Sampler
 from dragoman.engines.turns import TURNS
 
 if TYPE_CHECKING:
     import torch
+
+    from dragoman.engines.sampling import Draw
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +49,7 @@ class TransformersEngine(LocalEngine):
     """
 
     can_score = True
+    can_average = True
 
     def __init__(
         self,
@@ -133,8 +136,11 @@ class TransformersEngine(LocalEngine):
                 return
             self._reload_waiting()
             self._score_all([job for job in jobs if job.marks])
+            self._average_all([job for job in jobs if job.beside])
+            if self._closing.is_set():
+                return
             waiting = self._wanted(waiting)
-            written = [job for job in jobs if not job.marks]
+            written = [job for job in jobs if not (job.marks or job.beside)]
             waiting.extend(Row(job, i, self._vocabulary) for job in written for i in range(job.drawn))
             if not waiting:
                 continue
@@ -144,9 +150,7 @@ class TransformersEngine(LocalEngine):
                 return
             for row in completed:
                 completions = done.setdefault(row.job, {})
-                completions[row.index] = Completion(
-                    row.text, tuple(row.token_ids), tuple(row.logprobs), row.finish_reason or "length"
-                )
+                completions[row.index] = row.completion
                 if len(completions) == row.job.drawn and not row.job.future.done():
                     self._finish(row.job, done.pop(row.job))
             waiting = self._wanted([row for row in waiting if row not in batch])
@@ -202,13 +206,30 @@ class TransformersEngine(LocalEngine):
                 Result(job.prompt_ids, (), read, 0, model=self._folder.name, logits=tuple(scored), marks=job.marks)
             )
 
+    def _average_all(self, jobs: Sequence[Job]) -> None:
+        """Complete every job that has several prompts: one after the other, each with a batch of its prompts."""
+        for job in jobs:
+            rows = [Row(job, i, self._vocabulary) for i in range(job.drawn)]
+            prompts = [job.prompt_ids, *job.beside]
+            try:
+                for row in rows:
+                    average = Average(row, job.request.weights, self._vocabulary.size)
+                    self._generate(prompts, [row] * len(prompts), average)
+            except Exception as e:
+                job.fail(f"the model of {self._folder} failed: {e!r}", e)
+                continue
+            if self._closing.is_set():  # they may have been cut short
+                return
+            if self._wanted(rows):
+                self._finish(job, {row.index: row.completion for row in rows})
+
     def _finish(self, job: Job, completions: dict[int, Completion]) -> None:
         ordered = tuple(completions[i] for i in range(job.drawn))
         job.finish(
             Result(
                 prompt_ids=job.prompt_ids,
                 completions=ordered,
-                prompt_tokens=len(job.prompt_ids),
+                prompt_tokens=sum(map(len, (job.prompt_ids, *job.beside))),
                 completion_tokens=sum(len(c.token_ids) for c in ordered),
                 model=self._folder.name,
             )
@@ -246,15 +267,19 @@ class TransformersEngine(LocalEngine):
         return good
 
     def _decode(self, rows: Sequence[Row]) -> None:
+        self._generate([row.job.prompt_ids for row in rows], rows, Sampler(rows, self._vocabulary.size))
+
+    def _generate(self, prompts: Sequence[tuple[int, ...]], rows: Sequence[Row], draw: Draw) -> None:
+        """Go on with each prompt until its row has ended. `draw` gives the rows their tokens."""
         import torch
         from transformers import LogitsProcessorList, StoppingCriteriaList
 
-        width = max(len(row.job.prompt_ids) for row in rows)
-        input_ids = torch.full((len(rows), width), self._vocabulary.pad_id)
-        mask = torch.zeros((len(rows), width), dtype=torch.long)
-        for i, row in enumerate(rows):  # padded on the left, so that all rows grow at the same end
-            input_ids[i, width - len(row.job.prompt_ids) :] = torch.tensor(row.job.prompt_ids)
-            mask[i, width - len(row.job.prompt_ids) :] = 1
+        width = max(map(len, prompts))
+        input_ids = torch.full((len(prompts), width), self._vocabulary.pad_id)
+        mask = torch.zeros((len(prompts), width), dtype=torch.long)
+        for i, prompt in enumerate(prompts):  # padded on the left, so that all rows grow at the same end
+            input_ids[i, width - len(prompt) :] = torch.tensor(prompt)
+            mask[i, width - len(prompt) :] = 1
         device = self._model.device
 
         def finished(input_ids: torch.Tensor, scores: torch.Tensor, **_: Any) -> torch.Tensor:
@@ -267,6 +292,6 @@ class TransformersEngine(LocalEngine):
                 input_ids=input_ids.to(device),
                 attention_mask=mask.to(device),
                 max_new_tokens=max(row.job.request.max_tokens for row in rows),
-                logits_processor=LogitsProcessorList([Sampler(rows, self._vocabulary.size)]),
+                logits_processor=LogitsProcessorList([draw]),
                 stopping_criteria=StoppingCriteriaList([finished]),
             )

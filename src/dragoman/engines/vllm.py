@@ -259,6 +259,7 @@ class VllmEngine(LocalEngine):
             stop_token_ids=sorted(self._vocabulary.eos_ids),
             seed=None if request.deterministic else seed_of(request),
             logprobs=0,  # of the sampled token alone
+            skip_special_tokens=not request.special,
             output_kind=RequestOutputKind.FINAL_ONLY,
             extra_args=None if grammar is None else {"grammar": dataclasses.asdict(grammar)},
         )

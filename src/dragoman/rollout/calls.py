@@ -57,15 +57,20 @@ class Calls:
         self._remember(id, value)
         return value
 
-    async def ask(self, ask: Ask, messages: Messages) -> Call:
-        """Let the frozen LLM write. The output of the call is its text, or a list of them where there are several."""
+    async def ask(self, ask: Ask, messages: Messages, *beside: Messages) -> Call:
+        """Let the frozen LLM write. The output of the call is its text, or a list of them where there are several.
+
+        The input of a call with several prompts is the messages of all, one prompt after the other.
+        """
         sampling = [ask.temperature, ask.n, ask.seed] if ask.temperature else []
-        id = digest(["ask", ask.name, messages, *sampling])
-        request = ask.request(messages, seed=seed_of(self.seed, self.question.id, id) if sampling else 0)
+        averaged = [beside, ask.weights] if beside else []
+        id = digest(["ask", ask.name, messages, *sampling, *averaged])
+        request = ask.request(messages, *beside, seed=seed_of(self.seed, self.question.id, id) if sampling else 0)
+        shown = [message for prompt in (messages, *beside) for message in prompt]
 
         async def compute() -> dict[str, Any]:
             (result,) = await self.backends.engine_of(ask.name, self.backends.llm).generate([request])
-            texts = [completion.text for completion in result.completions]
+            texts = [ask.text(completion) for completion in result.completions]
             return {
                 "text": texts if ask.n > 1 else texts[0],
                 "prompt_tokens": result.prompt_tokens,
@@ -75,7 +80,7 @@ class Calls:
 
         async def call() -> Call:
             value = await self.value(id, compute)
-            return self._keep(value, id=id, kind="ask", name=ask.name, input=list(messages), output=value["text"])
+            return self._keep(value, id=id, kind="ask", name=ask.name, input=shown, output=value["text"])
 
         return await self._asks.run(id, call)
 

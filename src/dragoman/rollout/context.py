@@ -100,7 +100,7 @@ class RunContext:
 
     async def ask_all(self, ask: Ask, *, history: Messages = (), **state: Any) -> tuple[str, ...]:
         """See `Context.ask_all`."""
-        call = await self.calls.ask(ask, ask.messages(state, history))
+        call = await self.calls.ask(ask, *ask.prompts(state, history))
         self.tokens_left -= call.prompt_tokens + call.completion_tokens
         self.steps.append(call.id)
         return (call.output,) if isinstance(call.output, str) else tuple(call.output)

@@ -11,12 +11,14 @@ import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, Self, TypeVar
+from operator import attrgetter
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question, Triple
 from dragoman.corpus.chunking import gold_id
-from dragoman.engines.base import Request
+from dragoman.engines.base import Completion, Request
+from dragoman.engines.settings import EngineParams
 from dragoman.systems.grammar import Action, Grammar
 from dragoman.systems.options import Options
 from dragoman.systems.prompts import Messages, Prompt
@@ -161,6 +163,17 @@ class Ask:
     """What it says is the trajectory's answer. A rollout that wants decisions alone leaves it out, and gets an empty text."""
     quotes: frozenset[str] = frozenset({"passages"})
     """The slots that hold passages, where the prompt has them: the endpoint sets these between marks."""
+    special: bool = False
+    """Whether special tokens stay in the text: see `Request`."""
+    alternatives: int = 0
+    """How many alternatives of each token `text` wants to see: see `Request`."""
+    text: Callable[[Completion], str] = attrgetter("text")
+    """What a completion comes to as a text, where that is more than what was written."""
+    beside: tuple[Mapping[str, Any], ...] = ()
+    """Further states, each of which fills the prompt once more. The LLM goes on with all of these prompts alike: each token is
+    of the average of their distributions. A system that asks so says it in `averages`."""
+    weights: tuple[float, ...] = ()
+    """Of that average: one for the state of the ask, and one for each beside it. They add up to 1."""
 
     def __post_init__(self) -> None:
         if self.n < 1 or self.temperature < 0 or (self.n > 1 and self.temperature == 0):
@@ -169,9 +182,24 @@ class Ask:
     def messages(self, state: dict[str, Any], history: Messages = ()) -> Messages:
         return self.prompt.messages(self.view(**state), history=history, quotes=self.quotes)
 
-    def request(self, messages: Messages, *, seed: int = 0) -> Request:
-        """What an engine is asked with these messages."""
-        return Request(messages, self.max_tokens, n=self.n, temperature=self.temperature, stop=self.stop, seed=seed)
+    def prompts(self, state: dict[str, Any], history: Messages = ()) -> tuple[Messages, ...]:
+        """The messages for `state`, and then those for the states beside it."""
+        return tuple(self.messages(dict(each), history) for each in (state, *self.beside))
+
+    def request(self, messages: Messages, *beside: Messages, seed: int = 0) -> Request:
+        """What an engine is asked with these messages, and with those beside them."""
+        return Request(
+            messages,
+            self.max_tokens,
+            n=self.n,
+            temperature=self.temperature,
+            stop=self.stop,
+            seed=seed,
+            special=self.special,
+            alternatives=self.alternatives,
+            beside=beside,
+            weights=self.weights if beside else (),
+        )
 
 
 @dataclass(frozen=True)
@@ -210,6 +238,9 @@ class Context(Protocol):
 class System:
     """An agent system. Implementations are frozen dataclasses whose fields are their settings."""
 
+    averages: ClassVar[bool] = False
+    """Whether it lets the LLM go on with several prompts at once, which no engine can but transformers."""
+
     @property
     def roles(self) -> tuple[Role, ...]:
         """The trainable roles, in the order of the paper; empty for a baseline."""
@@ -224,6 +255,15 @@ class System:
         raise UserError(
             f"{type(self).__module__}.{type(self).__name__}: a system needs `async def run(self, question, ctx)`"
         )
+
+    @property
+    def engines(self) -> Mapping[str, EngineParams]:
+        """What runs single asks in the place of the frozen LLM, by their names; empty where the system has no such settings.
+
+        Raises:
+            UserError: a setting is not usable.
+        """
+        return {}
 
     def prepared(self) -> Self:
         """The system ready to run. What its settings point to is read here, once, since `run` reads nothing.
