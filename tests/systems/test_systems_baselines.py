@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from typing import Any
 
@@ -16,7 +17,7 @@ from dragoman.rollout.record import Trajectory
 from dragoman.rollout.tree import Tree
 from dragoman.systems import baseline_names, build
 from dragoman.systems.base import StopReason
-from dragoman.systems.baselines import aside, interleaved, items, rerank, verdict
+from dragoman.systems.baselines import aside, interleaved, items, replug, rerank, verdict
 from dragoman.systems.baselines.ircot import first_sentence
 
 PASSAGES = [
@@ -52,9 +53,18 @@ class Ran:
 
 
 def test_the_baselines_are_the_files_of_their_folder():
-    assert {"rewrite", "rerank", "skr", "sure", "ircot", "iter-retgen", "drag", "self-ask", "instructrag"} <= {
-        *baseline_names()
-    }
+    assert {
+        "rewrite",
+        "rerank",
+        "skr",
+        "sure",
+        "ircot",
+        "iter-retgen",
+        "drag",
+        "self-ask",
+        "instructrag",
+        "replug",
+    } <= {*baseline_names()}
 
 
 @pytest.mark.parametrize("name", baseline_names())
@@ -310,3 +320,43 @@ async def test_sure_with_one_candidate_answers_as_standard_does():
     trajectory = await ran.on()
     assert (trajectory.answer, trajectory.stop) == ("rag", StopReason.UNREADABLE_REPLY)
     assert len(ran.engine.requests) == 2
+
+
+# replug
+
+
+async def test_replug_averages_over_a_prompt_for_each_passage(monkeypatch):
+    texts = ["Bhutan\nThimphu is the capital of Bhutan", "Nepal\nKathmandu is the capital of Nepal"]
+
+    def cosines(encoder: str, question: str, found: list[str]) -> list[float]:
+        assert (question, found) == (QUESTION.question, texts)
+        return [math.log(3), 0.0]
+
+    monkeypatch.setattr(replug, "cosines", cosines)
+    ran = Ran("replug", {"Answer": " ngultrum "}, k=2)
+    ran.retriever.passages = PASSAGES[:2]
+    trajectory = await ran.on()
+    (request,) = ran.engine.requests
+    assert request.weights == pytest.approx((0.75, 0.25))  # 3 and 1 of 4
+    first, second = (prompt[-1][1] for prompt in (request.prompt, *request.beside))
+    assert (
+        "[1] Bhutan: " in first
+        and "Nepal" not in first
+        and second
+        == first.replace("Bhutan: Thimphu is the capital of Bhutan", "Nepal: Kathmandu is the capital of Nepal")
+    )
+    assert (trajectory.answer, trajectory.passages) == ("ngultrum", ["bhutan", "nepal"])
+
+
+async def test_replug_with_one_passage_asks_as_standard_does(monkeypatch):
+    monkeypatch.setattr(replug, "cosines", lambda *_: [0.5])
+    ran, standard = Ran("replug", {"Answer": "x"}), Ran("standard", {"Answer": "x"})
+    await ran.on()
+    await standard.on()
+    assert ran.engine.requests == standard.engine.requests
+
+
+async def test_replug_without_a_passage_answers_from_memory():
+    ran = Ran("replug", {"": "x"})
+    ran.retriever.passages = []
+    assert (await ran.on()).answer == "x" and not ran.engine.requests[0].beside

@@ -105,12 +105,13 @@ def embed(encoder: str, questions: tuple[str, ...]) -> np.ndarray:
     """Unit vectors, [questions, dimensions]. The encoder runs in this process, at some 10 ms a question."""
     import numpy as np
 
-    vectors = _encoder(encoder).encode_query(list(questions), normalize_embeddings=True, show_progress_bar=False)
+    vectors = loaded_encoder(encoder).encode_query(list(questions), normalize_embeddings=True, show_progress_bar=False)
     return np.asarray(vectors, dtype=np.float32)
 
 
 @cache
-def _encoder(name: str) -> Any:
+def loaded_encoder(name: str) -> Any:
+    """The encoder of that name, loaded once for the whole process."""
     return load_encoder(name)
 
 
