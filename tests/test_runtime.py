@@ -227,6 +227,26 @@ async def test_a_system_that_decides_at_marks_gets_a_proxy_that_can_score(tmp_pa
             opened.open("c3po")
 
 
+async def test_a_system_that_averages_gets_an_llm_that_can(tmp_path, engines):
+    params = load_params(ROOT / "params.yaml", profile="smoke")
+    async with open_runtime(params, "nowhere") as opened:
+        opened.open("replug")
+        assert {settings.engine for settings in engines} == {"transformers"}
+    served = params.changed({"llm.engine": "openai", "llm.urls": ["http://localhost:1/v1"]}, origin="test")
+    async with open_runtime(served, "nowhere") as opened:
+        with pytest.raises(UserError, match=r"the openai engine .* set llm\.engine to transformers"):
+            opened.open("replug")
+
+
+async def test_an_ask_of_a_system_may_have_an_engine_of_its_own(tmp_path, engines):
+    params = load_params(ROOT / "params.yaml").changed({"systems.slimplm.judge.model": "judge"}, origin="test")
+    async with open_runtime(params, "nowhere") as opened:
+        _, backends = opened.open("slimplm")
+    (judge,) = (engine for settings, engine in engines.items() if settings.model == "judge")
+    assert backends.engine_of("slimplm_judge", backends.llm).inner is judge
+    assert backends.engine_of("slimplm_answer", backends.llm) is backends.llm
+
+
 async def test_roles_that_an_oracle_plays_are_named_after_the_policy(tmp_path, engines):
     params = load_params(ROOT / "params.yaml")
     async with open_runtime(params, "nowhere") as opened:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from dragoman.rollout.tree import Tree
 from dragoman.serving.guard import FencedSystem
 from dragoman.systems import build, system_names
 from dragoman.systems.base import System
-from dragoman.systems.baselines import skr
+from dragoman.systems.baselines import replug, skr
 
 SECRET = "zylophor"
 """Every passage says it, and nobody else does."""
@@ -29,7 +30,7 @@ PASSAGES = [
 QUESTION = Question(
     "q", "Which river has the capital of Brisa, Port Salt?", ("Merin",), supporting_ids=("brisa", "salt")
 )
-OF_THEIR_OWN = {"search-r1", "r1-searcher"}
+OF_THEIR_OWN = {"search-r1", "r1-searcher", "self-rag", "auto-rag"}
 """Their weights were trained with marks of their own around what is found: docs/serving.md says so."""
 SETTINGS: dict[str, dict[str, Any]] = {
     "drag": {"training": "train.jsonl", "shots": 2},
@@ -59,6 +60,8 @@ def training_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(skr, "embed", lambda encoder, questions: np.ones((len(questions), 1)))
+    monkeypatch.setattr(replug, "loaded_encoder", lambda encoder: None)
+    monkeypatch.setattr(replug, "cosines", lambda encoder, question, texts: [0.0] * len(texts))
 
 
 async def shown(system: System, proxy: list[str] | None = None) -> list[list[dict[str, str]]]:
@@ -73,7 +76,11 @@ async def shown(system: System, proxy: list[str] | None = None) -> list[list[dic
     )
     (trajectory,) = (await Tree(QUESTION, FencedSystem(system), backends).grow()).trajectories
     assert trajectory.stop.is_answered, trajectory.error
-    return [request.messages for request in llm.requests]
+    return [
+        replace(request, prompt=prompt).messages
+        for request in llm.requests
+        for prompt in (request.prompt, *request.beside)
+    ]
 
 
 def unfenced(messages: list[dict[str, str]]) -> str:
