@@ -149,6 +149,27 @@ def test_a_cell_that_fails_is_named_and_the_others_go_on(project, capsys, monkey
     assert len(llm[1]) - asked == 2  # the two questions of the one that failed
 
 
+def test_a_cell_with_a_question_that_failed_says_so_until_it_is_answered(project, capsys, monkeypatch, llm):
+    answers = DIRECT.run
+
+    async def broken(self, question, ctx):
+        if question.id == "b1":
+            raise RuntimeError("out of ink")
+        return await answers(self, question, ctx)
+
+    chosen = [*BENCH, "--no-track", "--datasets", "brooks", "--systems", "direct,standard"]
+    with monkeypatch.context() as patch:
+        patch.setattr(DIRECT, "run", broken)
+        code, out, _ = run(capsys, *chosen)
+    assert code == 0 and cells()["brooks", "direct"]["status"] == "finished"
+    assert "| direct | 0.00 [0.00, 0.00] (1 failed) |" in out and "| standard | 1.00 [1.00, 1.00] |" in out
+    assert "| direct | brooks | finished | 1 of 2 questions failed, and the next run asks them again |" in out
+    asked = len(llm[1])
+    code, out, _ = run(capsys, *chosen)
+    assert code == 0 and "failed)" not in out and "What is missing" not in out
+    assert len(llm[1]) - asked == 1
+
+
 def test_a_data_set_that_cannot_be_searched_fails_alone(project, capsys):
     Path("bad.jsonl").write_text('{"id": "p", "title": "Town"}\n')
     data = {"odd": {"questions": "brooks.jsonl", "corpus": "bad.jsonl"}, "brooks": SUITE["datasets"]["brooks"]}
@@ -241,5 +262,5 @@ def test_the_suites_of_the_project_can_be_read_and_name_systems_that_exist(name)
     suite, path = read_suite(name, ROOT / "conf/bench")
     suite.check(load_params(ROOT / "params.yaml").evaluate, origin=str(path))
     systems = {split_name(system)[0]: system_class(split_name(system)[0]) for system in suite.systems}
-    assert set(baseline_names()) - set(systems) <= {"search-r1", "r1-searcher"}
+    assert set(baseline_names()) - set(systems) <= {"search-r1", "r1-searcher", "self-rag", "auto-rag"}
     assert {"direct", "standard", "c3po", "maps", "mrag", "mujica"} <= set(systems)

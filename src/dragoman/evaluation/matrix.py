@@ -75,13 +75,13 @@ def tables(suite: Suite, metrics: Mapping[str, dict[str, Any]], cells: Sequence[
         rows = []
         for system in suite.systems:
             found = {name: summary(name, system) for name in suite.datasets}
-            rows.append([system, *(_shown(s, score) if s else status[name, system] for name, s in found.items())])
+            rows.append([system, *(_whole(s, score) if s else status[name, system] for name, s in found.items())])
         yield Table(f"{_title(score)} on all data sets", ["system", *suite.datasets], rows)
     for dataset in suite.datasets:
         rows = []
         for system in suite.systems:
             if s := summary(dataset, system):
-                own = [_shown(s, column) for column in suite.columns]
+                own = [_whole(s, score), *(_shown(s, column) for column in suite.columns[1:])]
                 rows.append([system, *own, *_difference(metrics[dataset]["paired"], system, suite.against, score)])
             else:
                 rows.append([system, status[dataset, system], *[NOTHING] * (len(suite.columns) + 1)])
@@ -128,6 +128,11 @@ def _difference(paired: Mapping[str, Any], system: str, against: str, score: str
     else:
         return [NOTHING, NOTHING]
     return [interval(mean, sign=True), f"{found['detectable']:.2f}" if "detectable" in found else NOTHING]
+
+
+def _whole(summary: Mapping[str, Any], score: str) -> str:
+    """The score, and of how many questions there is none."""
+    return _shown(summary, score) + (f" ({summary['failed']} failed)" if summary["failed"] else "")
 
 
 def _shown(summary: Mapping[str, Any], column: str) -> str:

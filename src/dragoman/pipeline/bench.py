@@ -166,7 +166,11 @@ class _DataSet:
         except Exception as e:  # whatever it is, the other cells may be well
             cell = Cell(self.name, system, "failed", _sentence(e))
         else:
-            cell, score = Cell(self.name, system, "finished"), self.suite.columns[0]
+            failed, score = summary["failed"], self.suite.columns[0]
+            reason = (
+                f"{failed} of {len(questions)} questions failed, and the next run asks them again" if failed else ""
+            )
+            cell = Cell(self.name, system, "finished", reason)
             self.show(system, self.name, interval(summary[score]) if score in summary else "done")
             return cell
         self.show(system, self.name, cell.status)
