@@ -17,7 +17,7 @@ from dragoman.core.errors import UserError
 from dragoman.core.settings import keys, merged, near, parse_section, read_yaml
 from dragoman.corpus.settings import CorpusParams
 from dragoman.engines.settings import ModelParams
-from dragoman.evaluation.settings import EvaluateParams, PromoteParams
+from dragoman.evaluation.settings import EvaluateParams, PromoteParams, TransferParams
 from dragoman.quality.settings import ValidateParams
 from dragoman.runtime import RuntimeParams
 from dragoman.serving.settings import ServeParams
@@ -86,6 +86,9 @@ class Params(RuntimeParams):
     promote: PromoteParams = PromoteParams()
     ablations: tuple[str, ...] = ()
     """Which of the paper's ablations the pipeline runs; see `dragoman ablate --help`."""
+    transfers: tuple[str, ...] = ()
+    """Out of which domains the pipeline carries the trained policy: retriever, llm, data, or several as in retriever-llm."""
+    transfer: TransferParams = TransferParams()
     pairs: PairsParams = PairsParams()
     chains: tuple[str, ...] = ()
     """The datasets on which the pipeline trains each agent of MAPS by itself: stage `chain`."""

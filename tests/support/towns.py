@@ -37,8 +37,8 @@ evaluate: {{limit: 3, bootstrap: 100, traces: 1}}
 
 
 @contextmanager
-def river_llm(asked: list[dict] | None = None) -> Iterator[str]:
-    """The URL of an LLM that answers with the river in its prompt. What it is asked is added to `asked`."""
+def river_llm(asked: list[dict] | None = None, *, knows: bool = True) -> Iterator[str]:
+    """The URL of an LLM that answers with the river in its prompt, or that it does not know. What it is asked is added to `asked`."""
     app = FastAPI()
 
     @app.get("/v1/models")
@@ -49,7 +49,7 @@ def river_llm(asked: list[dict] | None = None) -> Iterator[str]:
     async def chat(body: dict) -> dict:
         if asked is not None:
             asked.append(body)
-        river = re.search(r"flows into (River \d+)", body["messages"][-1]["content"])
+        river = re.search(r"flows into (River \d+)", body["messages"][-1]["content"]) if knows else None
         message = {"role": "assistant", "content": river[1] if river else "I do not know"}
         n = body.get("n") or 1
         choices = [{"index": i, "message": message, "finish_reason": "stop"} for i in range(n)]

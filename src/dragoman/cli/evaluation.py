@@ -10,10 +10,12 @@ import typer
 
 from dragoman.cli.command import ALLOW_MISMATCH, LLM, SEED, command
 from dragoman.evaluation.report import markdown
+from dragoman.evaluation.transfer import markdown as carried_over
 from dragoman.pipeline import ablate as ablate_stage
 from dragoman.pipeline import bench as bench_stage
 from dragoman.pipeline import evaluate as evaluate_stage
 from dragoman.pipeline import report as report_stage
+from dragoman.pipeline import transfer as transfer_stage
 from dragoman.pipeline.project import Project
 
 
@@ -54,6 +56,20 @@ async def ablate(project: Project, options: ablate_stage.Options) -> None:
     Example: dragoman ablate only-retrieval
     """
     show(await ablate_stage.run(project, options), options.folder(project))
+
+
+@command(arguments=("change",), track=True)
+async def transfer(project: Project, options: transfer_stage.Options) -> None:
+    """Carry the trained policy out of its domain: to another retriever, another LLM, or other data.
+
+    It prints what is lost against stage `evaluate`, with all that was carried over before.
+
+    Example: dragoman transfer retriever --set transfer.retriever=dense
+    Example: dragoman transfer llm-data
+    """
+    grid, out = await transfer_stage.run(project, options), options.folder(project)
+    print(carried_over(grid))
+    show(grid[options.change], out)
 
 
 @command()

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from dragoman.core.settings import Section
 from dragoman.corpus.settings import Source
+from dragoman.engines.settings import EngineParams
 from dragoman.rewards.settings import RewardSetting
 
 
@@ -31,6 +32,21 @@ class EvaluateParams(Section):
     """Rewards that each answer is scored by too: `[nuggets, faithfulness, citation_precision, citation_recall, answer_words]`."""
     cache: bool = False
     """Take the LLM's answers from `llm_cache` where they are known. Seconds are then not comparable with any others."""
+
+
+class TransferParams(Section):
+    """Stage `transfer`: what is another one where a trained policy is carried out of its domain."""
+
+    policy: str = "rl"
+    """The stage whose policy of `train.system` is carried over."""
+    beside: tuple[str, ...] = ("standard",)
+    """Systems that are evaluated beside it: what they lose, they lose without any training."""
+    retriever: str = ""
+    """A retrieval method, by which the corpus is indexed beside the results; or the folder of an index, or a server's URL."""
+    llm: EngineParams | None = None
+    """Another frozen LLM, with the keys of the section `llm`."""
+    data: str = ""
+    """Another dataset under `corpus`, with its questions and its index."""
 
 
 class CostParams(Section):

@@ -1,0 +1,73 @@
+"""What a trained policy loses where something is another than it was in training: retriever, LLM or data (C-3PO, table 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dragoman.core.stats import bootstrap_difference, bootstrap_interval
+from dragoman.evaluation.metrics import USUAL, differences_of
+from dragoman.evaluation.report import interval
+
+Predictions = Mapping[str, Mapping[str, Any]]
+"""Lines of `predictions.jsonl` by the question's id."""
+
+
+def losses(home: Predictions, away: Predictions, *, paired: bool, resamples: int, seed: int) -> dict[str, Any]:
+    """What one system scores in domain, and how much less it does where it was carried to, by score.
+
+    Args:
+        home: its predictions in domain.
+        away: those where it was carried to.
+        paired: both are of the same questions. Then only those count that have a score in both, each against itself.
+
+    Returns:
+        For each score that both have: `home` and `loss` (home minus away), each a mean with its 95% interval.
+    """
+    settings = {"resamples": resamples, "seed": seed}
+    found = {}
+    for score in USUAL:
+        scored = _scored(home, score)
+        if paired:
+            differences = differences_of(home, away, score)
+            loss = bootstrap_interval(differences, **settings) if differences else None
+        else:
+            there = _scored(away, score)
+            loss = bootstrap_difference(scored, there, **settings) if scored and there else None
+        if loss:
+            found[score] = {"home": bootstrap_interval(scored, **settings), "loss": loss}
+    return found
+
+
+def markdown(grid: Mapping[str, Mapping[str, Any]], score: str = "cover_em") -> str:
+    """The grid as Markdown: a row for each change and each system.
+
+    Args:
+        grid: metrics of evaluations that hold a `transfer`, by the change.
+    """
+    head = ["another", "data", "system", "in domain", "there", "loss, points"]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for change, metrics in grid.items():
+        paired = metrics["transfer"]["paired"]
+        for system, scores in metrics["transfer"]["systems"].items():
+            if score not in scores:
+                continue
+            there = metrics["systems"][system][score]
+            row = [change, metrics["dataset"], system, interval(scores[score]["home"]), interval(there)]
+            lines.append("| " + " | ".join([*row, points(scores[score]["loss"]) + ("" if paired else " *")]) + " |")
+    note = [
+        "",
+        "Loss: the score in domain minus the score there, with its 95% bootstrap interval over the same questions.",
+    ]
+    if not all(metrics["transfer"]["paired"] for metrics in grid.values()):
+        note += ["*: over other questions, so each side is drawn by itself."]
+    return "\n".join([*lines, *note]) + "\n"
+
+
+def points(value: Mapping[str, float]) -> str:
+    """A difference in hundredths."""
+    return "{:+.1f} [{:+.1f}, {:+.1f}]".format(*(100 * value[key] for key in ("mean", "low", "high")))
+
+
+def _scored(rows: Predictions, score: str) -> Sequence[float]:
+    return [value for row in rows.values() if (value := row["scores"].get(score)) is not None]

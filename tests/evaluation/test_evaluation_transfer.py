@@ -1,0 +1,53 @@
+import pytest
+from test_evaluation_metrics import row
+
+from dragoman.core.stats import bootstrap_difference
+from dragoman.evaluation.metrics import summarize
+from dragoman.evaluation.transfer import losses, markdown
+
+DRAWN = {"resamples": 200, "seed": 0}
+
+
+def scored(*covers, first=0):
+    """The predictions of a system for so many questions."""
+    return {f"q{i}": row(f"q{i}", "s", cover) for i, cover in enumerate(covers, start=first)}
+
+
+def test_a_loss_is_of_each_question_against_itself():
+    """Three of four fall to one of four; where one side has no score, the question counts for neither."""
+    found = losses(scored(1.0, 1.0, 1.0, 0.0, 1.0), scored(1.0, 0.0, 0.0, 0.0, None), paired=True, **DRAWN)
+    assert found["cover_em"]["loss"]["mean"] == 0.5 and found["cover_em"]["home"]["mean"] == 0.8
+    assert "recall" not in found and "judge" not in found
+    same = losses(scored(1.0, 0.0), scored(1.0, 0.0), paired=True, **DRAWN)["cover_em"]["loss"]
+    assert same == {"mean": 0.0, "low": 0.0, "high": 0.0}
+
+
+def test_over_other_questions_each_side_is_drawn_by_itself():
+    found = losses(scored(1.0, 0.0), scored(1.0, 0.0, first=7), paired=False, **DRAWN)["cover_em"]["loss"]
+    assert found["mean"] == 0 and found["low"] < 0 < found["high"]
+    assert losses(scored(1.0), scored(None, first=7), paired=False, **DRAWN) == {}
+
+
+def test_the_interval_of_two_samples_has_the_errors_of_both():
+    # each mean of 100 throws of a fair coin has a standard error of 0.05: 1.96 * sqrt(2) * 0.05 = 0.139
+    found = bootstrap_difference([0, 1] * 50, [0, 1] * 50, resamples=2000, seed=0)
+    assert found["mean"] == 0
+    assert (-found["low"], found["high"]) == (pytest.approx(0.139, abs=0.02),) * 2
+    assert bootstrap_difference([1.0] * 3, [0.0] * 5, resamples=100, seed=0) == {"mean": 1.0, "low": 1.0, "high": 1.0}
+
+
+def test_the_grid_has_losses_in_points_and_marks_those_over_other_questions():
+    grid = {}
+    for change, paired, first in (("llm", True, 0), ("data", False, 9)):
+        away = scored(0.0, 0.0, first=first)
+        metrics = summarize(list(away.values()), dataset=f"of {change}", **DRAWN)
+        metrics["transfer"] = {
+            "from": "home",
+            "paired": paired,
+            "systems": {"s": losses(scored(1.0, 1.0), away, paired=paired, **DRAWN)},
+        }
+        grid[change] = metrics
+    table = markdown(grid)
+    assert "| llm | of llm | s | 1.00 [1.00, 1.00] | 0.00 [0.00, 0.00] | +100.0 [+100.0, +100.0] |" in table
+    assert "+100.0 [+100.0, +100.0] * |" in table and table.endswith("each side is drawn by itself.\n")
+    assert "*:" not in markdown({"llm": grid["llm"]})
