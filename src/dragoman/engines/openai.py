@@ -308,5 +308,5 @@ def _completion(choice: Mapping[str, Any]) -> Completion:
         raise ValueError(f"{len(token_ids)} token ids, but {len(logprobs)} log-probabilities")
     places = [token.get("top_logprobs") or () for token in reported.get("content") or ()]
     alternatives = tuple(tuple((one["token"], one["logprob"]) for one in place) for place in places)
-    logprobs = tuple(min(p, 0.0) for p in logprobs) if token_ids else ()
-    return Completion(text, token_ids, logprobs, reason, alternatives if any(alternatives) else ())
+    certain = tuple(min(p, 0.0) for p in logprobs) if token_ids else ()
+    return Completion(text, token_ids, certain, reason, alternatives if any(alternatives) else ())
