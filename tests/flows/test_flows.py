@@ -15,6 +15,7 @@ from prefect.client.schemas.filters import ArtifactCollectionFilter, ArtifactCol
 
 from flows import commands
 from flows.chain import chain
+from flows.drift import DRIFTED, drift
 from flows.evaluate_and_promote import evaluate_and_promote
 from flows.retrain import retrain
 from flows.rollout import rollout, shard
@@ -274,7 +275,7 @@ def test_every_flow_belongs_to_a_deployment():
 def test_deployments_name_flows_and_refuse_overlap():
     prefect = yaml.safe_load((ROOT / "prefect.yaml").read_text())
     deployments = {d["name"]: d for d in prefect["deployments"]}
-    assert set(deployments) == {"nightly", "weekly", "train", "chain", "synthesize", "rollout"}
+    assert set(deployments) == {"nightly", "drift", "weekly", "train", "chain", "synthesize", "rollout"}
     for deployment in deployments.values():
         file, _, name = deployment["entrypoint"].partition(":")
         found = getattr(importlib.import_module(file.removesuffix(".py").replace("/", ".")), name)
@@ -282,6 +283,37 @@ def test_deployments_name_flows_and_refuse_overlap():
         assert deployment["concurrency_limit"] == {"limit": 1, "collision_strategy": "CANCEL_NEW"}
         for schedule in deployment.get("schedules", []):
             assert schedule["timezone"] and len(schedule["cron"].split()) == 5
+
+
+def drifted(policy: str, alarm: dict | None) -> list[dict]:
+    metrics = json.dumps({"policy": policy, "alarm": alarm})
+    writes = {"results/drift/metrics.json": metrics, "results/drift/table.md": "| kind |"}
+    return [{"writes": writes, "code": DRIFTED if alarm else 0}]
+
+
+async def test_drift_is_told_once_for_each_policy(project):
+    states = []
+    for policy, alarm in (
+        ("p1", None),
+        ("p1", {"measure": "kind", "at": 1.0}),
+        ("p1", {"measure": "kind", "at": 1.0}),
+        ("p2", {"measure": "words", "at": 9.0}),
+    ):
+        project.tell({"dragoman drift": drifted(policy, alarm)})
+        (project.folder / "calls.jsonl").unlink(missing_ok=True)
+        states.append(await drift(return_state=True))
+    assert [state.name for state in states] == ["Steady", "Drifted", "Unchanged", "Drifted"]
+    assert states[3].message == "policy p2: first in words" and await artifact("drift") == "| kind |"
+
+
+def test_a_state_of_the_flow_drift_starts_the_nightly_run():
+    """Prefect calls the event of a state `prefect.flow-run.NAME`."""
+    from prefect.events import DeploymentEventTrigger
+
+    nightly = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"][0]
+    (trigger,) = map(DeploymentEventTrigger.model_validate, nightly["triggers"])
+    assert nightly["entrypoint"] == "flows/retrain.py:retrain" and trigger.enabled
+    assert trigger.expect == {"prefect.flow-run.Drifted"} and trigger.threshold == 1
 
 
 async def test_a_place_that_nobody_gives_back_ends_the_wait_and_says_what_to_do(project, monkeypatch):

@@ -84,7 +84,7 @@ def test_from_up_to_a_finished_run_to_down(project):
         assert api.patch(limit, json={"active_slots": 1}).status_code in (200, 204)  # as a dead run leaves it
         assert services("up").returncode == 0 and api.get(limit).json()["active_slots"] == 0
         deployments = {d["name"]: d for d in api.post("/deployments/filter", json={}).json()}
-        assert set(deployments) == {"nightly", "weekly", "train", "chain", "synthesize", "rollout"}
+        assert set(deployments) == {"nightly", "drift", "weekly", "train", "chain", "synthesize", "rollout"}
         nightly = deployments["nightly"]
         assert nightly["schedules"][0]["schedule"] == {
             "cron": "0 2 * * *", "timezone": "Europe/Zurich", "day_or": True,

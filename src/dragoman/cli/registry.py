@@ -10,6 +10,7 @@ import typer
 from dragoman.cli.command import app, command
 from dragoman.cli.evaluation import show
 from dragoman.pipeline import compare as compare_stage
+from dragoman.pipeline import drift as drift_stage
 from dragoman.pipeline import promote as promote_stage
 from dragoman.pipeline import register as register_stage
 from dragoman.pipeline.project import Project
@@ -17,6 +18,8 @@ from dragoman.registry.version import describe
 
 REFUSED = 3
 """The exit code of `promote` for a challenger that is not good enough."""
+DRIFTED = 4
+"""That of `drift` for traffic that is not what it was."""
 
 
 @command()
@@ -48,6 +51,20 @@ async def promote(project: Project, options: promote_stage.Options) -> None:
     if not decision["promoted"]:
         print("refused: " + "; ".join(decision["reasons"]), file=sys.stderr)
         raise typer.Exit(REFUSED)
+
+
+@command()
+async def drift(project: Project, options: drift_stage.Options) -> None:
+    """Show whether the endpoint's traffic is still what it was when the champion was promoted. Exit code 4 when it is not.
+
+    Example: dragoman drift
+    Example: dragoman drift --episodes kept --out results/drift
+    """
+    found, out = await drift_stage.run(project, options), options.folder(project)
+    print((out / drift_stage.TABLE).read_text(encoding="utf-8"), end="")
+    print(f"\n{out}/{drift_stage.TABLE}, metrics.json")
+    if found["alarm"]:
+        raise typer.Exit(DRIFTED)
 
 
 @app.command()

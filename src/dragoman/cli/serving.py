@@ -153,8 +153,11 @@ async def serve(
     _check_host(host, port, keys, insecure, "serve.keys")
     registry = project.registry
     followed = StageChampion(champion, registry.results) if champion else RegistryChampion(registry)
+    trained_on = project.dataset() / "train.jsonl"
     searched = index or str(project.index(dataset))
-    await run_server(project.params, settings, searched, followed, keys, registry, host=host, port=port)
+    await run_server(
+        project.params, settings, searched, followed, keys, registry, trained_on=trained_on, host=host, port=port
+    )
 
 
 def _check_host(host: str, port: int, keys: object | None, insecure: bool, setting: str) -> None:

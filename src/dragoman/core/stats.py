@@ -82,3 +82,27 @@ def smallest_detectable(values: Sequence[float]) -> float:
         values: at least two.
     """
     return (NormalDist().inv_cdf(0.975) + NormalDist().inv_cdf(0.8)) * stdev(values) / math.sqrt(len(values))
+
+
+def smallest_window(reference: int, distance: float, level: float) -> int | None:
+    """The fewest values that show a difference from a reference four times out of five; None where no number of them does.
+
+    A two-sample Kolmogorov-Smirnov test finds distances above sqrt(-ln(level / 2) / 2) * sqrt(1/n + 1/m). Of a true distance,
+    what is found scatters by at most sqrt(1/n + 1/m) / 2, of which 0.84 are added.
+
+    Args:
+        reference: m, the values of the reference.
+        distance: the largest one of the two distribution functions, from 0 to 1.
+        level: of the test.
+    """
+    rest = (distance / _factor(level)) ** 2 - 1 / reference
+    return math.ceil(1 / rest) if rest > 0 else None
+
+
+def detectable_distance(reference: int, window: int, level: float) -> float:
+    """The smallest distance that so many values show four times out of five; see `smallest_window`."""
+    return min(1.0, _factor(level) * math.sqrt(1 / reference + 1 / window))
+
+
+def _factor(level: float) -> float:
+    return math.sqrt(-math.log(level / 2) / 2) + NormalDist().inv_cdf(0.8) / 2

@@ -56,17 +56,24 @@ def write_report(metrics: dict[str, Any], out: Path) -> None:
 
 
 def write_joint_report(
-    by_dataset: dict[str, dict[str, Any]], out: Path, *, sources: dict[str, dict[str, Any]] | None = None
+    by_dataset: dict[str, dict[str, Any]],
+    out: Path,
+    *,
+    sources: dict[str, dict[str, Any]] | None = None,
+    served: str | None = None,
 ) -> None:
     """The same for several datasets: their metrics by name, and one table after the other.
 
     Args:
         sources: figures of stage `seeds` for each source of training questions. Several make one more table.
+        served: what command `drift` last said of served traffic, as Markdown.
     """
     files.write_json(out / "metrics.json", by_dataset)
     tables = [markdown(m) for m in by_dataset.values()]
     if sources and len(sources) > 1:
         tables.append(_sources_table(sources))
+    if served is not None:
+        tables.append(f"Served traffic, {served}")
     files.write_text(out / "table.md", "\n".join(tables))
     write_plots(list(by_dataset.values()), out / "plots")
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from dragoman.core.settings import Section
+from dragoman.core.stats import smallest_window
 from dragoman.corpus.settings import Source
 from dragoman.engines.settings import EngineParams
 from dragoman.rewards.settings import RewardSetting
@@ -82,3 +83,42 @@ class PromoteParams(Section):
     """Calls, tokens and seconds a question, each as a multiple of the champion's."""
     max_cost: CostParams = CostParams()
     """The same in absolute numbers, which hold for the first challenger too."""
+
+
+Measure = Literal["kind", "words", "unseen", "strategy", "passages", "answer_words", "seconds", "rating", "recall"]
+"""What drift is looked for in; docs/operations.md says what each one is."""
+
+
+class DriftParams(Section):
+    """When traffic counts as different from what it was when the champion was promoted."""
+
+    reference: int = Field(500, ge=30)
+    """The first so many values of a measure under a policy: what the following ones are compared with."""
+    difference: float = Field(0.25, gt=0, le=1)
+    """A difference of two distributions that has to be seen: as large as the share of values that would have to change."""
+    false_alarms: float = Field(0.02, gt=0, le=0.2)
+    """The most that a window may give an alarm, in whichever measure, where nothing has changed."""
+    measures: tuple[Measure, ...] = get_args(Measure)
+    """Those that are compared. Leave `seconds` out where they follow the load."""
+
+    @property
+    def level(self) -> float:
+        """Of the test of one measure."""
+        return self.false_alarms / len(self.measures)
+
+    @property
+    def window(self) -> int:
+        """The fewest values that show the difference four times out of five."""
+        found = smallest_window(self.reference, self.difference, self.level)
+        assert found is not None, "checked"
+        return found
+
+    @model_validator(mode="after")
+    def _can_tell(self) -> DriftParams:
+        if not self.measures:
+            raise ValueError("measures: name at least one, such as kind")
+        if smallest_window(self.reference, self.difference, self.level) is None:
+            raise ValueError(
+                f"no window shows a difference of {self.difference:g} from {self.reference} values; take more"
+            )
+        return self

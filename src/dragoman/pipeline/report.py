@@ -45,5 +45,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     if options.out is not None:
         seeds = project.results("seeds") / "metrics.json"
         sources = json.loads(seeds.read_text(encoding="utf-8")).get("sources") if seeds.is_file() else None
-        write_joint_report(metrics, options.out, sources=sources)
+        drift = project.results("drift") / "table.md"
+        served = drift.read_text(encoding="utf-8") if drift.is_file() else None
+        write_joint_report(metrics, options.out, sources=sources, served=served)
     return metrics

@@ -47,6 +47,21 @@ class Metrics:
         )
         self.feedback = Counter("dragoman_feedback", "Feedback taken, by its rating", ["rating"], registry=registry)
         self.swaps = Counter("dragoman_champion_changes", "Changes of the champion", ["outcome"], registry=registry)
+        self.drift_psi = Gauge(
+            "dragoman_drift_psi", "Population Stability Index of the latest window", ["measure"], registry=registry
+        )
+        self.drift_p = Gauge(
+            "dragoman_drift_p",
+            "How likely so large a difference is in traffic that has not changed",
+            ["measure"],
+            registry=registry,
+        )
+        self.drift_windows = Counter(
+            "dragoman_drift_windows",
+            "Windows of the champion's traffic, by whether they gave an alarm",
+            ["measure", "outcome"],
+            registry=registry,
+        )
 
     def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
         """A gauge that is read when it is asked for."""

@@ -13,6 +13,8 @@ import uvicorn
 
 from dragoman.core.keys import Keys
 from dragoman.core.listening import uvicorn_options
+from dragoman.corpus.loaders import load_questions
+from dragoman.evaluation.drift import words_of
 from dragoman.registry.versions import Registry
 from dragoman.retrieval.following import FollowingRetriever
 from dragoman.retrieval.health import check_health
@@ -20,6 +22,7 @@ from dragoman.rollout.feedback import Feedback
 from dragoman.rollout.record import Episode
 from dragoman.runtime import RuntimeParams
 from dragoman.serving.champion import Champion
+from dragoman.serving.drift import drift_watcher
 from dragoman.serving.episodes import episode_writer
 from dragoman.serving.feedback import FeedbackBook
 from dragoman.serving.metrics import Metrics
@@ -39,8 +42,12 @@ async def open_service(
     index: str,
     champion: Champion | None,
     registry: Registry = Registry(),
+    trained_on: Path | None = None,
 ) -> AsyncIterator[Service]:
     """The service that settings describe, with its models open.
+
+    Args:
+        trained_on: the training questions, for the share of words in a question that none of them has.
 
     Raises:
         UserError: the index or a model cannot be used.
@@ -58,7 +65,7 @@ async def open_service(
             report=lambda outcome: metrics.swaps.labels(outcome).inc(),
         )
         with ExitStack() as kept:
-            writers, book = _keepers(settings, registry, kept)
+            writers, book = _keepers(settings, registry, metrics, trained_on, kept)
 
             def keep(episode: Episode) -> None:
                 for write in writers:
@@ -75,19 +82,31 @@ async def open_service(
 
 
 def _keepers(
-    settings: ServeParams, registry: Registry, kept: ExitStack
+    settings: ServeParams, registry: Registry, metrics: Metrics, trained_on: Path | None, kept: ExitStack
 ) -> tuple[list[Callable[[Episode], None]], FeedbackBook | None]:
     """What keeps episodes, and what takes feedback, as settings say; open until `kept` ends."""
     writers: list[Callable[[Episode], None]] = []
-    show: Callable[[Feedback], None] = lambda feedback: None  # noqa: E731
+    shows: list[Callable[[Feedback], None]] = []
     if settings.traces:
         trace = kept.enter_context(trace_writer(registry.store))
         writers.append(trace)
-        show = trace
+        shows.append(trace)
     if settings.episodes is None:
         return writers, None
     folder, most_bytes = Path(settings.episodes), settings.episodes_max_mib << 20
     writers.append(kept.enter_context(episode_writer(folder, most_bytes)))
+    if settings.champion is not None:
+        known = None
+        if trained_on is not None and trained_on.is_file():
+            known = words_of(question.question for question in load_questions(trained_on))
+        watch = kept.enter_context(drift_watcher(folder, settings.champion, settings.drift, known, metrics))
+        writers.append(watch)
+        shows.append(watch)
+
+    def show(feedback: Feedback) -> None:
+        for each in shows:
+            each(feedback)
+
     return writers, kept.enter_context(closing(FeedbackBook(folder, most_bytes, show=show)))
 
 
@@ -99,11 +118,12 @@ async def run_server(
     keys: Keys | None,
     registry: Registry = Registry(),
     *,
+    trained_on: Path | None = None,
     host: str,
     port: int,
 ) -> None:
     """Serve until SIGINT or SIGTERM; requests under way have their deadline to finish."""
-    async with open_service(params, settings, index, champion, registry) as service:
+    async with open_service(params, settings, index, champion, registry, trained_on) as service:
         config = uvicorn.Config(
             create_app(service, keys=keys),
             host=host,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field, model_validator
 
 from dragoman.core.settings import Section
+from dragoman.evaluation.settings import DriftParams
 
 
 class ServeParams(Section):
@@ -44,6 +45,8 @@ class ServeParams(Section):
     """Also record every episode as a trace in MLflow, where the feedback on it is shown."""
     page: bool = True
     """Offer a page at `/` where people can ask, watch the steps and give feedback. What it asks needs a key as any request does."""
+    drift: DriftParams = DriftParams()
+    """Where `episodes` names a folder, the champion's traffic is compared with what it was at first."""
     champion_poll_s: float = Field(1.0, gt=0)
     """How often to ask who is the champion."""
 
@@ -51,6 +54,11 @@ class ServeParams(Section):
     def most_per_key(self) -> int:
         """How many requests of one key may be under way or wait."""
         return max(1, int((self.concurrency + self.queue) * self.key_share))
+
+    @property
+    def champion(self) -> str | None:
+        """The first model that follows the champion; None where none does."""
+        return next((name for name in self.models if name.endswith("@champion")), None)
 
     @model_validator(mode="after")
     def _something_is_offered(self) -> ServeParams:
