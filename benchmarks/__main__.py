@@ -1,6 +1,7 @@
 """`make bench`: all of them, after `make pipeline`."""
 
 import benchmarks.capacity
+import benchmarks.drift
 import benchmarks.engines
 import benchmarks.harvest
 import benchmarks.inference
@@ -16,3 +17,4 @@ benchmarks.inference.main([])
 benchmarks.serving.main([])
 benchmarks.capacity.main(["measure"])
 benchmarks.harvest.main([])
+benchmarks.drift.main([])

@@ -90,9 +90,9 @@ def test_psi_is_symmetric_and_never_negative(counts):
 
 
 def test_the_smallest_window_by_hand_and_back():
-    # (sqrt(-ln(0.005) / 2) + 0.8416 / 2) ** 2 = 4.263; 1/n = 0.09 / 4.263 - 1/300
-    assert smallest_window(300, 0.3, 0.01) == 57
-    assert detectable_distance(300, 57, 0.01) <= 0.3 < detectable_distance(300, 56, 0.01)
+    # (sqrt(-ln(0.005) / 2) + 0.8416 / 2) ** 2 = 4.196; 1/n = 0.09 / 4.196 - 1/300 = 1/55.2
+    assert smallest_window(300, 0.3, 0.01) == 56
+    assert detectable_distance(300, 56, 0.01) <= 0.3 < detectable_distance(300, 55, 0.01)
     assert smallest_window(10, 0.3, 0.01) is None
 
 

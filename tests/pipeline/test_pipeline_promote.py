@@ -98,6 +98,22 @@ async def test_a_better_challenger_becomes_champion_and_leaves_a_record(project)
     assert {"decision.json", "table.md", "plots"} <= {a.path for a in client.list_artifacts(runs[0].info.run_id)}
 
 
+@pytest.mark.parametrize("taken_back", ["", "latency"])
+async def test_what_a_canary_has_shown_is_in_the_record_and_one_that_was_taken_back_is_refused(project, taken_back):
+    arm = {"answers": 40, "failed": 1, "seconds": 0.5, "up": 3, "down": 2}
+    shown = {"since": "today", "share": 0.05, "rolled_back": taken_back, "champion": arm, "challenger": arm}
+    registry.tried(registry.find("v1"), "canary", shown)
+    decision = await gate(1, ScriptedRuntime({"standard": 10, "c3po@v1": 30}))
+    assert decision.promoted is not bool(taken_back)
+    assert decision.reasons == (("canary: taken back: latency, and not served to its end",) if taken_back else ())
+    assert json.loads(Path("results/promote/decision.json").read_text())["trials"] == {"canary": shown}
+    table = Path("results/promote/table.md").read_text()
+    assert (
+        "canary: since today, 5% of the questions; champion 40 answers, 1 failed, 0.5 s, 3 up, 2 down; challenger"
+        in table
+    )
+
+
 @pytest.mark.parametrize(
     ("right", "broken", "settings", "reason"),
     [

@@ -28,6 +28,7 @@ from dragoman.serving.models import Models, Opened
 from dragoman.serving.server import create_app
 from dragoman.serving.service import Service
 from dragoman.serving.settings import ServeParams
+from dragoman.serving.trial import Trial
 from dragoman.systems import build
 
 PASSAGES = [
@@ -114,6 +115,10 @@ class Parts:
     service: Service = field(init=False)
     episodes: list[Episode] = field(default_factory=list)
     poll_s: float = 0.01
+    trial: dict[str, Any] = field(default_factory=dict)
+    """Fields of the trial of c3po@v7 beside c3po@champion; without any there is none."""
+    shown: list[dict[str, Any]] = field(default_factory=list)
+    """What the trial has written down."""
     feedback: Path | None = None
     """The folder where feedback is kept; None takes none."""
 
@@ -134,9 +139,22 @@ class Parts:
         metrics = Metrics()
         settings = ServeParams(**{"models": self.models, "deadline_s": 5, **self.settings})
         report = lambda outcome: metrics.swaps.labels(outcome).inc()  # noqa: E731
-        async with Models(self.models, self.open, self.champion, poll_s=self.poll_s, report=report) as models:
+        trial = None
+        if self.trial:
+            named = {
+                "champion": "c3po@champion",
+                "challenger": "c3po@v7",
+                "share": 1.0,
+                "once_in": 10_000,
+                **self.trial,
+            }
+            trial = Trial(**named, metrics=metrics, record=self.shown.append)
+        beside = (trial.challenger,) if trial else ()
+        async with Models(
+            self.models, self.open, self.champion, beside=beside, poll_s=self.poll_s, report=report
+        ) as models:
             book = FeedbackBook(self.feedback, 1 << 20) if self.feedback else None
-            self.service = Service(models, settings, metrics, keep=self.episodes.append, feedback=book)
+            self.service = Service(models, settings, metrics, keep=self.episodes.append, feedback=book, trial=trial)
             yield create_app(self.service, keys=self.keys)
             await self.service.close()
             if book is not None:

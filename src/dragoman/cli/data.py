@@ -12,6 +12,7 @@ from dragoman.pipeline import corpus as corpus_stage
 from dragoman.pipeline import harvest as harvest_stage
 from dragoman.pipeline import index as index_stage
 from dragoman.pipeline import model as model_stage
+from dragoman.pipeline import review as review_stage
 from dragoman.pipeline import synthesize as synthesize_stage
 from dragoman.pipeline import validate as validate_stage
 from dragoman.pipeline.project import Project
@@ -117,6 +118,20 @@ async def harvest(project: Project, options: harvest_stage.Options) -> None:
         print(f"{metrics['passages_gone']} gold passages were named that the corpus lacks")
     splits = "".join(f", {split}.jsonl (+{n})" for split, n in metrics["questions"].items() if n)
     print(f"{out}/corpus.jsonl{splits}; {project.results('harvest') / out.name}/metrics.json")
+
+
+@command()
+async def review(project: Project, options: review_stage.Options) -> None:
+    """Put answers that a person should look at into MLflow's review queue, and list those that wait there.
+
+    Example: dragoman review
+    Example: dragoman review --episodes kept --most 20
+    """
+    done = await review_stage.run(project, options)
+    for one in done["pending"]:
+        print(f"{one.trace}  {one.question}\n     {one.why}")
+    left = f"; {done['left']} more, for which --most has no room" if done["left"] else ""
+    print(f"{len(done['pending'])} wait in the queue, {done['added']} of them new{left}")
 
 
 @command(PLAN, arguments=("paths",), track=True)

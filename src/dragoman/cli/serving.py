@@ -114,6 +114,9 @@ def serve_retriever(
         "What to offer, separated by commas: c3po@champion,c3po@rl,standard.",
         several=True,
     ),
+    Alias("--shadow", "serve.shadow", "A version that is asked the same questions in the background: v7."),
+    Alias("--canary", "serve.canary", "A version that answers a share of them, until it does worse: v7."),
+    Alias("--share", "serve.share", "The share of questions for either.", float),
     *LLM,
     ALLOW_MISMATCH,
 )
@@ -136,6 +139,7 @@ async def serve(
     """Answer questions over HTTP, for any OpenAI client; docs/serving.md describes the routes.
 
     Example: dragoman serve --models c3po@rl,standard --port 8200
+    Example: dragoman serve --canary v7 --share 0.05
     """
     from dragoman.core.keys import Keys, make_key
     from dragoman.serving.champion import RegistryChampion, StageChampion

@@ -67,8 +67,8 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     gold = {split: load_questions(base / f"{split}.jsonl") for split in SPLITS if (base / f"{split}.jsonl").is_file()}
     limits = params.validation
     done = harvest(
-        _episodes(folders),
-        _feedback(folders),
+        kept_episodes(folders),
+        kept_feedback(folders),
         settings,
         words=(limits.min_question_words, limits.max_question_words),
         passages=read_corpus(base / CORPUS).ids,
@@ -108,7 +108,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     return metrics
 
 
-def _episodes(folders: Sequence[Path]) -> Iterator[Episode]:
+def kept_episodes(folders: Sequence[Path]) -> Iterator[Episode]:
     """Those of all folders, one after the other; large ones do not fit into memory together.
 
     Raises:
@@ -135,7 +135,8 @@ def _lines(path: Path) -> int:
         return sum(1 for _ in lines)
 
 
-def _feedback(folders: Iterable[Path]) -> dict[str, Feedback]:
+def kept_feedback(folders: Iterable[Path]) -> dict[str, Feedback]:
+    """The feedback that counts, of all folders, by the key of its episode."""
     return {key: feedback for folder in folders for key, feedback in read_feedback(folder).items()}
 
 

@@ -120,6 +120,8 @@ class Decision:
     judge: str
     """Fingerprints: equal for both. Of the judge it is empty where nothing was judged."""
     seed: int
+    trials: Mapping[str, Any]
+    """What the challenger has shown on real questions, by kind (`shadow`, `canary`); empty where it was not tried."""
     settings: Mapping[str, Any]
     revision: str
     at: str
@@ -233,6 +235,11 @@ async def promote(
             track=registry.store,
         )
         made = checks(metrics, name, against, settings, champion=champion is not None, validation=validation)
+        trials = {kind: json.loads(shown) for kind, shown in challenger.trials.items()}
+        if canary := trials.get("canary"):
+            taken_back = canary["rolled_back"]
+            found = f"taken back: {taken_back}" if taken_back else "served"
+            made = (*made, Check("canary", found, "served to its end", not taken_back))
         if all(check.met for check in made):
             try:
                 registry.promote(challenger, champion)
@@ -253,6 +260,7 @@ async def promote(
             retriever=backends.retriever.fingerprint,
             judge=backends.judge.fingerprint if evaluation.judge else "",
             seed=seed,
+            trials=trials,
             settings=settings.model_dump(),
             revision=tracking.git_revision(),
             at=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -271,8 +279,19 @@ def table(decision: Decision, metrics: Mapping[str, Any]) -> str:
         "|---|---|---|---|",
         *(f"| {c.name} | {c.found} | {c.limit} | {'yes' if c.met else '**no**'} |" for c in decision.checks),
         "",
+        *(f"{kind}: {_said(shown)}\n" for kind, shown in decision.trials.items()),
     ]
     return "\n".join(lines) + "\n" + markdown(dict(metrics))
+
+
+def _said(trial: Mapping[str, Any]) -> str:
+    """What a trial has shown, in one line."""
+    arms = [
+        f"{arm} {(of := trial[arm])['answers']} answers, {of['failed']} failed, {of['seconds']} s, {of['up']} up, {of['down']} down"
+        for arm in ("champion", "challenger")
+    ]
+    agreed = [f"{trial['agreed']} of {trial['compared']} answers agree"] if "agreed" in trial else []
+    return "; ".join([f"since {trial['since']}, {trial['share']:.0%} of the questions", *arms, *agreed])
 
 
 def rollback(registry: Registry) -> tuple[Version, Version]:

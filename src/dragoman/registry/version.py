@@ -50,6 +50,8 @@ class Version:
     """Unix time, in seconds."""
     decision: str
     """What became of it: promoted, refused (why), rolled back."""
+    trials: Mapping[str, str]
+    """What it has shown beside the champion, as JSON by the kind of the trial: `shadow`, `canary`."""
 
     @property
     def name(self) -> str:
@@ -102,6 +104,7 @@ def from_tags(stored: tracking.StoredVersion) -> Version:
         aliases=stored.aliases,
         created=stored.created,
         decision=tags.get("decision", ""),
+        trials=group("trial"),
     )
 
 
@@ -113,6 +116,7 @@ def describe(version: Version) -> list[str]:
     ]
     for title, group in (("role", version.roles), ("data", version.data), ("metric", version.metrics)):
         lines += [f"  {title} {key}: {value}" for key, value in group.items()]
+    lines += [f"  {kind}: {shown}" for kind, shown in version.trials.items()]
     if version.decision:
         lines.append(f"  {version.decision}")
     return lines

@@ -20,10 +20,11 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -200,6 +201,10 @@ class Registry:
     def decided(self, version: Version, decision: str) -> None:
         """Write down what became of a version."""
         tracking.tag_version(MODEL, version.number, {"decision": decision}, self.store)
+
+    def tried(self, version: Version, kind: str, shown: Mapping[str, Any]) -> None:
+        """Write down what a version has shown beside the champion, in place of an earlier trial of that kind."""
+        tracking.tag_version(MODEL, version.number, {f"trial.{kind}": files.dumps(dict(shown))}, self.store)
 
     def lineage(self, name: str) -> list[Version]:
         """A version and those that it was trained from, as far as they are versions too.

@@ -63,6 +63,35 @@ class Metrics:
             registry=registry,
         )
 
+        self.trial_answers = Counter(
+            "dragoman_trial_answers",
+            "Answers of champion and challenger in a trial, by whether their proxy served",
+            ["arm", "outcome"],
+            registry=registry,
+        )
+        self.trial_seconds = Histogram(
+            "dragoman_trial_seconds",
+            "Seconds of these answers, without the queue",
+            ["arm"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.trial_agreement = Counter(
+            "dragoman_trial_agreement",
+            "Whether a challenger in the shadow said what the champion said",
+            ["agrees"],
+            registry=registry,
+        )
+        self.trial_skipped = Counter(
+            "dragoman_trial_skipped", "Questions that no shadow was free for", registry=registry
+        )
+        self.trial_feedback = Counter(
+            "dragoman_trial_feedback", "Feedback in a trial, by whom it concerns", ["arm", "rating"], registry=registry
+        )
+        self.trial_rollbacks = Counter(
+            "dragoman_canary_rollbacks", "Canaries that were taken back", ["reason"], registry=registry
+        )
+
     def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
         """A gauge that is read when it is asked for."""
         Gauge(name, text, registry=self.registry).set_function(value)

@@ -91,6 +91,7 @@ class Models:
         names: the models that are offered; `system@champion` follows `champion`.
         open: opens one; it runs in a thread.
         champion: None for no registry: then nothing is ever the champion.
+        beside: models that are not offered, and can be lent.
         poll_s: how often to ask who is the champion.
         report: told how each change of champion went: "swapped" or "failed".
     """
@@ -101,11 +102,12 @@ class Models:
         open: Opener,
         champion: Champion | None,
         *,
+        beside: tuple[str, ...] = (),
         poll_s: float = 1.0,
         report: Callable[[str], None] = lambda outcome: None,
     ) -> None:
         self._names, self._open, self._champion = names, open, champion
-        self._poll_s, self._report = poll_s, report
+        self._poll_s, self._report, self._beside = poll_s, report, beside
         self._models: dict[str, Model] = {}
         self._followers = [name for name in names if split_name(name)[1] == CHAMPION]
         self._folder: str | None = None  # of the champion that is served
@@ -119,7 +121,7 @@ class Models:
 
     async def __aenter__(self) -> Models:
         try:
-            for name in dict.fromkeys((STANDARD, *self._names)):
+            for name in dict.fromkeys((STANDARD, *self._names, *self._beside)):
                 following = name in self._followers
                 self._models[name] = Model(name, None if following else await asyncio.to_thread(self._open, name))
         except BaseException:
@@ -148,6 +150,10 @@ class Models:
         assert opened is not None, f"{STANDARD} is closed last"
         return opened
 
+    def version(self, name: str) -> str | None:
+        """The version of the policy that a name stands for now."""
+        return self._models[name].version
+
     @contextmanager
     def lease(self, name: str) -> Iterator[Model]:
         """The model for the time of one request.
@@ -155,7 +161,7 @@ class Models:
         Raises:
             KeyError: it is not offered.
         """
-        if name not in self._names:
+        if name not in (*self._names, *self._beside):
             raise KeyError(name)
         model = self._models[name]
         model.users += 1

@@ -8,6 +8,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from pathlib import Path
+from typing import Any, Literal
 
 import uvicorn
 
@@ -15,22 +16,25 @@ from dragoman.core.keys import Keys
 from dragoman.core.listening import uvicorn_options
 from dragoman.corpus.loaders import load_questions
 from dragoman.evaluation.drift import words_of
+from dragoman.registry.version import Version
 from dragoman.registry.versions import Registry
 from dragoman.retrieval.following import FollowingRetriever
 from dragoman.retrieval.health import check_health
 from dragoman.rollout.feedback import Feedback
 from dragoman.rollout.record import Episode
-from dragoman.runtime import RuntimeParams
+from dragoman.runtime import RuntimeParams, split_name
 from dragoman.serving.champion import Champion
 from dragoman.serving.drift import drift_watcher
 from dragoman.serving.episodes import episode_writer
 from dragoman.serving.feedback import FeedbackBook
+from dragoman.serving.kept import in_the_background
 from dragoman.serving.metrics import Metrics
 from dragoman.serving.models import Models, opener
 from dragoman.serving.server import create_app
 from dragoman.serving.service import Service
 from dragoman.serving.settings import ServeParams
-from dragoman.serving.traces import trace_writer
+from dragoman.serving.traces import PATIENCE_S, trace_writer
+from dragoman.serving.trial import Trial
 
 log = logging.getLogger(__name__)
 
@@ -57,14 +61,18 @@ async def open_service(
     try:
         await check_health(retriever, None)
         metrics.watch_cache(lambda: (retriever.hits, retriever.misses))
+        trial, version = await asyncio.to_thread(_trial, settings, registry, metrics)
         models = Models(
             settings.models,
             opener(params, retriever, registry),
             champion,
+            beside=(trial.challenger,) if trial else (),
             poll_s=settings.champion_poll_s,
             report=lambda outcome: metrics.swaps.labels(outcome).inc(),
         )
         with ExitStack() as kept:
+            if trial and version:
+                trial.record = kept.enter_context(_recorder(registry, version, trial.kind))
             writers, book = _keepers(settings, registry, metrics, trained_on, kept)
 
             def keep(episode: Episode) -> None:
@@ -72,13 +80,39 @@ async def open_service(
                     write(episode)
 
             async with models:
-                service = Service(models, settings, metrics, keep=keep, feedback=book)
+                service = Service(models, settings, metrics, keep=keep, feedback=book, trial=trial)
                 try:
                     yield service
                 finally:
                     await service.close()
     finally:
         await retriever.close()
+
+
+def _trial(settings: ServeParams, registry: Registry, metrics: Metrics) -> tuple[Trial | None, Version | None]:
+    """The trial that settings ask for, with the version that is on trial.
+
+    Raises:
+        UserError: there is no such version.
+    """
+    named = settings.shadow or settings.canary
+    if named is None or settings.champion is None:
+        return None, None
+    version = registry.find(named)
+    challenger = f"{split_name(settings.champion)[0]}@{version.name}"
+    kind: Literal["shadow", "canary"] = "shadow" if settings.shadow else "canary"
+    log.info("%s is asked %.0f%% of the questions, as a %s", challenger, 100 * settings.share, kind)
+    trial = Trial(kind, settings.champion, challenger, settings.share, settings.rollback_once_in, metrics)
+    return trial, version
+
+
+@contextmanager
+def _recorder(registry: Registry, version: Version, kind: str) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """What writes down on a version what a trial has shown, in a thread: the store may be slow, or away."""
+    with in_the_background(
+        f"trial of {version.name}", lambda shown: registry.tried(version, kind, shown), patience_s=PATIENCE_S
+    ) as write:
+        yield write
 
 
 def _keepers(

@@ -108,7 +108,7 @@ def create_app(service: Service, *, keys: Keys | None = None) -> FastAPI:
             max_question_chars=service.settings.max_question_chars,
             max_history_chars=service.settings.max_history_chars,
         )
-        served = ServedRequest(request.state.trace_id, body.model, conversation, request.state.owner)
+        served = ServedRequest(request.state.trace_id, body.model, conversation, request.state.owner, user=body.user)
         if not body.stream:
             return _completion(body, served, await _while_connected(request, service.answer(served)))
         events = _events(service, served, trace=body.dragoman.trace)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from dragoman.core.errors import EngineFault, PromptTooLong
@@ -14,7 +15,7 @@ from dragoman.engines.base import Request, control_marks
 from dragoman.retrieval.base import well_formed
 from dragoman.retrieval.health import probe
 from dragoman.rollout.feedback import Feedback
-from dragoman.rollout.record import Call, Episode, Node
+from dragoman.rollout.record import Call, Episode, Node, Trajectory
 from dragoman.rollout.tree import Tree
 from dragoman.serving.conversation import Conversation
 from dragoman.serving.errors import ApiError
@@ -25,6 +26,7 @@ from dragoman.serving.health import Part, WatchedEngine, WatchedRetriever
 from dragoman.serving.metrics import Metrics, phase_of
 from dragoman.serving.models import STANDARD, Model, Models, Opened
 from dragoman.serving.settings import ServeParams
+from dragoman.serving.trial import CHALLENGER, CHAMPION, Trial, Watched
 from dragoman.serving.wire import FeedbackRequest
 from dragoman.systems.base import StopReason
 
@@ -45,9 +47,18 @@ class ServedRequest:
     conversation: Conversation
     owner: str | None = None
     """The name of the key that asked."""
+    user: str | None = None
+    """Who asked, as the client says."""
     observe: Callable[[Node | Call], None] = lambda step: None
     steps: list[Node | Call] = field(default_factory=list)
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    @property
+    def who(self) -> str:
+        """By whom a trial knows it: its user, its key, or the question itself where neither is known."""
+        if self.user:
+            return f"{self.owner} {self.user}"
+        return self.owner or self.conversation.question
 
 
 @dataclass(frozen=True)
@@ -71,12 +82,23 @@ class _SystemResult:
     error: str | None
 
 
+@dataclass(frozen=True)
+class _Grown:
+    """What became of a question in a system."""
+
+    episode: Episode
+    end: Trajectory
+    passages: tuple[Passage, ...]
+    llm_failed: bool
+
+
 class Service:
     """Answers questions with the models it is given, which stay the caller's to open and close.
 
     Args:
         keep: told of each episode, for those who want to keep them.
         feedback: takes what users say of their answers; None takes nothing.
+        trial: of a challenger, whose model is open beside the offered ones.
     """
 
     def __init__(
@@ -87,9 +109,11 @@ class Service:
         *,
         keep: Callable[[Episode], None] = lambda episode: None,
         feedback: FeedbackBook | None = None,
+        trial: Trial | None = None,
     ) -> None:
         self.models, self.settings, self.metrics, self.keep = models, settings, metrics, keep
-        self.feedback = feedback
+        self.feedback, self.trial = feedback, trial
+        self._shadows: set[asyncio.Task[None]] = set()
         self.gate = Gate(settings.concurrency, settings.queue)
         metrics.watch("dragoman_running", "Questions under way", lambda: self.gate.running)
         metrics.watch("dragoman_waiting", "Questions in the queue", lambda: self.gate.waiting)
@@ -122,11 +146,13 @@ class Service:
         """
         self.check(request.model)
         started = _now()
+        name = self._routed(request)
         try:
             async with asyncio.timeout(self.settings.deadline_s), self.gate.enter():
                 request.seconds["queue"] = _now() - started
-                with self.models.lease(request.model) as model:
+                with self.models.lease(name) as model, self._watched(name) as watched:
                     answer = await self._answer(request, model, patience=started + self._proxy_s)
+                    watched.failed = answer.degraded not in (None, "unavailable")
         except TimeoutError:
             raise ApiError(504, "deadline_exceeded", f"no answer within {self.settings.deadline_s:g} s") from None
         except ApiError:
@@ -136,6 +162,7 @@ class Service:
             raise ApiError(500, "internal_error", f"an error in the server; its log knows {request.trace_id}") from None
         request.seconds["total"] = _now() - started
         self._count(request, answer)
+        self._try_out(request, name, answer)
         return answer
 
     async def take_feedback(self, given: FeedbackRequest, by: str | None) -> Feedback:
@@ -148,6 +175,8 @@ class Service:
             raise ApiError(404, "feedback_not_taken", "this endpoint keeps no episodes, so it takes no feedback")
         feedback = await self.feedback.take(given, by, self.models.fallback.backends.retriever)
         self.metrics.feedback.labels(feedback.rating or "none").inc()
+        if self.trial is not None:
+            self.trial.said(feedback)
         return feedback
 
     async def ready(self) -> bool:
@@ -155,8 +184,62 @@ class Service:
         return all(await asyncio.gather(self.llm.check(), self.retriever.check()))
 
     async def close(self) -> None:
-        """End the probes that are under way."""
+        """End the probes and the shadows that are under way."""
+        for shadow in self._shadows:
+            shadow.cancel()
+        await asyncio.gather(*self._shadows, return_exceptions=True)
         await asyncio.gather(self.llm.close(), self.retriever.close())
+        if self.trial is not None:
+            self.trial.write_down()
+
+    def _routed(self, request: ServedRequest) -> str:
+        """The model that answers: the one asked for, or the canary in its place."""
+        trial = self.trial
+        if trial is None or trial.kind != "canary" or trial.ended or not self._on_trial(trial, request):
+            return request.model
+        return trial.challenger
+
+    def _on_trial(self, trial: Trial, request: ServedRequest) -> bool:
+        if request.model != trial.champion or not trial.chooses(request.who):
+            return False
+        return self.models.version(trial.champion) != self.models.version(trial.challenger)  # it was promoted meanwhile
+
+    def _watched(self, name: str) -> AbstractContextManager[Watched]:
+        return self.trial.watch(name) if self.trial is not None else nullcontext(Watched())
+
+    def _try_out(self, request: ServedRequest, name: str, answer: Answer) -> None:
+        """What a trial makes of an answer. It takes no time of it."""
+        trial = self.trial
+        if trial is None or request.model != trial.champion or answer.degraded:
+            return
+        if trial.kind == "canary":
+            trial.remember(request.trace_id, {CHALLENGER if name == trial.challenger else CHAMPION: answer.text})
+        elif self._on_trial(trial, request):
+            if self.gate.waiting or len(self._shadows) >= self.settings.shadows:
+                trial.skip()
+                return
+            task = asyncio.create_task(self._shadow(trial, request, answer))
+            self._shadows.add(task)
+            task.add_done_callback(self._shadows.discard)
+
+    async def _shadow(self, trial: Trial, request: ServedRequest, answer: Answer) -> None:
+        """Ask the challenger what the champion has answered. Whatever happens is the trial's alone."""
+        answers, started, failed = {CHAMPION: answer.text}, _now(), True
+        try:
+            async with asyncio.timeout(self._proxy_s):
+                with self.models.lease(trial.challenger) as model:
+                    assert model.opened is not None, "it is open as long as the models are"
+                    grown = await self._grow(request, model.opened, answer.question, model.name)
+            self._keep(request, grown.episode, f"{request.trace_id}/{model.name}")
+            if grown.llm_failed or grown.end.stop is StopReason.RETRIEVER_FAULT:
+                return  # not its fault
+            failed = not _is_served(grown.end.stop)
+            answers[CHALLENGER] = well_formed(grown.end.answer or "")
+        except TimeoutError:
+            log.info("%s: the shadow %s was too slow", request.trace_id, trial.challenger)
+        except Exception:
+            log.exception("%s: the shadow %s failed", request.trace_id, trial.challenger)
+        trial.shadowed(request.trace_id, answers, _now() - started, failed=failed)
 
     @property
     def _proxy_s(self) -> float:
@@ -169,18 +252,16 @@ class Service:
         if model.opened is None:
             degraded = "unavailable"
         elif not model.opened.system.roles:
-            result = await self._run_system(request, model.opened, question, request.model)
+            result = await self._run_system(request, model.opened, question, model.name)
         else:
             try:
                 async with asyncio.timeout_at(patience):
-                    result = await self._run_system(request, model.opened, question, request.model)
+                    result = await self._run_system(request, model.opened, question, model.name)
             except TimeoutError:
                 degraded = "slow"
             else:
                 if not _is_served(result.stop):
-                    log.warning(
-                        "%s: %s: %s", request.trace_id, request.model, result.stop
-                    )  # its error may quote the user
+                    log.warning("%s: %s: %s", request.trace_id, model.name, result.stop)  # its error may quote the user
                     degraded, result = str(result.stop), None
         if result is None:
             result = await self._run_system(request, self.models.fallback, question, STANDARD)
@@ -211,32 +292,42 @@ class Service:
         Raises:
             ApiError: 503, when it was not the system that failed but the LLM or the retriever.
         """
+        grown = await self._grow(request, opened, question, name, observe=lambda step: self._observe(request, step))
+        end = grown.end
+        served = _is_served(end.stop)
+        self._keep(request, grown.episode, request.trace_id if served else f"{request.trace_id}/{name}")
+        if served and self.feedback is not None:
+            self.feedback.answered(request.trace_id, request.owner)
+        if grown.llm_failed and end.stop is StopReason.ENGINE_FAULT:
+            raise self._llm_unavailable(request, end.error)
+        if end.stop is StopReason.RETRIEVER_FAULT:
+            log.warning("%s: the retriever failed: %s", request.trace_id, end.error)
+            raise ApiError(503, "retriever_unavailable", "the search engine does not answer", retry_after=5)
+        return _SystemResult(end.stop, well_formed(end.answer or ""), grown.passages, end.error)
+
+    async def _grow(
+        self,
+        request: ServedRequest,
+        opened: Opened,
+        question: str,
+        name: str,
+        *,
+        observe: Callable[[Node | Call], None] = lambda step: None,
+    ) -> _Grown:
+        """The episode of a system for a question, whatever comes of it."""
         llm = WatchedEngine(opened.backends.llm, self.llm)
         b = opened.backends
         marks = frozenset().union(*map(control_marks, (b.llm, b.proxy, *b.engines.values())))
         backends = replace(b, llm=llm, retriever=PlainRetriever(WatchedRetriever(b.retriever, self.retriever), marks))
         system = FencedSystem(opened.system) if self.settings.fence else opened.system
-        tree = Tree(
-            Question(request.trace_id, plain(question, marks)),
-            system,
-            backends,
-            observe=lambda step: self._observe(request, step),
-        )
+        tree = Tree(Question(request.trace_id, plain(question, marks)), system, backends, observe=observe)
         config = {"policy": opened.version, "llm": b.llm.fingerprint, "retriever": b.retriever.fingerprint}
         episode = await tree.grow(key=request.trace_id, system_name=name, config=config)
         (end,) = episode.trajectories
-        served = _is_served(end.stop)
-        key = request.trace_id if served else f"{request.trace_id}/{name}"
+        return _Grown(episode, end, tuple(tree.passages[id] for id in end.passages), llm.failed)
+
+    def _keep(self, request: ServedRequest, episode: Episode, key: str) -> None:
         self.keep(episode.model_copy(update={"key": key, "asked_by": request.owner}))
-        if served and self.feedback is not None:
-            self.feedback.answered(request.trace_id, request.owner)
-        if llm.failed and end.stop is StopReason.ENGINE_FAULT:
-            raise self._llm_unavailable(request, end.error)
-        if end.stop is StopReason.RETRIEVER_FAULT:
-            log.warning("%s: the retriever failed: %s", request.trace_id, end.error)
-            raise ApiError(503, "retriever_unavailable", "the search engine does not answer", retry_after=5)
-        passages = tuple(tree.passages[id] for id in end.passages)
-        return _SystemResult(end.stop, well_formed(end.answer or ""), passages, end.error)
 
     @property
     def _too_long(self) -> ApiError:

@@ -45,6 +45,16 @@ class ServeParams(Section):
     """Also record every episode as a trace in MLflow, where the feedback on it is shown."""
     page: bool = True
     """Offer a page at `/` where people can ask, watch the steps and give feedback. What it asks needs a key as any request does."""
+    shadow: str | None = None
+    """A version (v7, challenger) that is asked what the champion was asked, in the background. Nobody sees its answers."""
+    canary: str | None = None
+    """A version that answers a share of the questions in the champion's place, until it fails more often or is slower."""
+    share: float = Field(0.1, gt=0, le=1)
+    """Of the questions that either is asked. The same user gets answers of the same one."""
+    shadows: int = Field(2, ge=1)
+    """Questions that the version in the shadow is asked at once; it is asked no other meanwhile."""
+    rollback_once_in: int = Field(10_000, ge=100)
+    """A canary that is no worse is taken back at most once in so many of its answers, on average."""
     drift: DriftParams = DriftParams()
     """Where `episodes` names a folder, the champion's traffic is compared with what it was at first."""
     champion_poll_s: float = Field(1.0, gt=0)
@@ -64,4 +74,12 @@ class ServeParams(Section):
     def _something_is_offered(self) -> ServeParams:
         if not self.models:
             raise ValueError("models: name at least one, such as standard")
+        if self.shadow and self.canary:
+            raise ValueError("shadow, canary: one trial at a time; name a version under one of them")
+        if (self.shadow or self.canary) and self.champion is None:
+            raise ValueError("shadow, canary: models names no system@champion to compare the version with")
+        if self.canary and self.share > 0.5:
+            raise ValueError(
+                "share: at most 0.5 for a canary, or there is too little of the champion to compare it with"
+            )
         return self

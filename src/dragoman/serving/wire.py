@@ -53,6 +53,8 @@ class ChatRequest(BaseModel):
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     n: Literal[1] | None = 1
+    user: str | None = None
+    """Whose question it is, in the client's words. The same user stays with the champion, or with the canary."""
     dragoman: RequestExtension = RequestExtension()
 
 

@@ -1,0 +1,105 @@
+"""Which answers a person should look at, and that they wait in MLflow's review queue until somebody has."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dragoman.config import Params
+from dragoman.core import files
+from dragoman.core.errors import UserError
+from dragoman.pipeline import review
+from dragoman.pipeline.project import Project
+from dragoman.pipeline.review import to_review
+from dragoman.rollout.feedback import Feedback
+from dragoman.rollout.record import Episode, Trajectory
+from dragoman.systems.base import StopReason
+
+QUESTION = "What is the capital of Brisa?"
+
+
+def episode(key: str, *answers: str | None, question: str = QUESTION, by: str | None = None) -> Episode:
+    system = key.partition("/")[2] or "c3po@champion"
+    given = [
+        Trajectory(nodes=[], steps=[], answer=a, passages=[], stop=StopReason.ANSWERED if a else StopReason.ENGINE_FAULT)
+        for a in answers
+    ]  # fmt: skip
+    return Episode(
+        key=key, asked_by=by, question={"id": key, "question": question}, system=system, config={}, nodes=[], calls=[],
+        trajectories=given, started=0, seconds=0,
+    )  # fmt: skip
+
+
+def said(key: str, **what: str) -> dict[str, Feedback]:
+    return {key: Feedback(id=key, at=0.0, **what)}
+
+
+def test_a_shadow_that_disagrees_is_for_a_person_and_one_that_agrees_is_not():
+    differs = [episode("k", "Port Salt"), episode("k/c3po@v7", "Woolton is its capital")]
+    assert to_review(differs, {}) == {"k": "a shadow of c3po@v7 says: Woolton is its capital"}
+    assert to_review([episode("k", "Port Salt"), episode("k/c3po@v7", "the port salt.")], {}) == {}
+    assert to_review([differs[1], differs[0]], {}) == {"k": "a shadow of c3po@v7 says: Woolton is its capital"}
+
+
+def test_a_proxy_that_failed_before_standard_rag_answered_does_not_disagree():
+    assert to_review([episode("k/c3po@champion", None), episode("k", "Port Salt")], {}) == {}
+
+
+def test_draws_that_disagree_are_one_question_for_a_person():
+    asked_again = [episode("a", "Port Salt"), episode("b", "Woolton", question="what is the capital of brisa")]
+    assert to_review(asked_again, {}) == {"a": "a draw of c3po@champion says: Woolton"}
+    assert to_review([episode("a", "Port Salt", "Woolton")], {}) == {"a": "a draw of c3po@champion says: Woolton"}
+
+
+def test_what_was_rejected_is_for_a_person_until_somebody_says_what_is_right():
+    episodes = [episode("a", "Port Salt"), episode("b", "Port Salt")]
+    assert to_review(episodes, said("b", rating="down")) == {"b": "thumbs down"}
+    assert to_review(episodes, said("b", rating="down", answer="Woolton")) == {}
+    assert to_review(episodes, said("a", rating="up") | said("b", rating="down")) == {}
+
+
+def test_questions_of_a_forbidden_key_stay_out():
+    episodes = [episode("a", "Port Salt", by="alice"), episode("b", "Port Salt")]
+    assert to_review(episodes, said("a", rating="down"), ["alice"]) == {}
+
+
+async def test_it_waits_in_the_queue_once_until_it_was_reviewed(tmp_path, empty_store):
+    from mlflow.genai import review_queues
+
+    shutil.copytree(empty_store, tmp_path / "mlruns")
+    kept = tmp_path / "kept"
+    rows = [
+        episode("k", "Port Salt"),
+        episode("k/c3po@v7", "Woolton"),
+        episode("j", "the Merin", question="Which river?"),
+    ]
+    files.write(kept / "episodes.jsonl", (one.model_dump(mode="json") for one in rows))
+    project = Project(tmp_path, Params().changed({"serve.episodes": str(kept)}, origin="test"))
+    first = await review.run(project, review.Options())
+    (one,) = first["pending"]
+    assert (first["added"], one.question, one.why) == (1, QUESTION, "a shadow of c3po@v7 says: Woolton")
+    again = await review.run(project, review.Options())
+    assert again["added"] == 0 and again["pending"] == [one]
+    queue = review_queues.list_review_queues()[0]
+    assert queue.name == "dragoman" and len(queue.schema_ids) == 2
+    review_queues.set_review_queue_item_status(
+        queue.queue_id, item_id=one.trace, status="complete", completed_by="alice"
+    )
+    assert await review.run(project, review.Options()) == {"added": 0, "left": 0, "pending": []}
+
+
+async def test_the_latest_ones_are_taken_first(tmp_path, monkeypatch):
+    rows = [episode(f"k{n}", "Port Salt", "Woolton", question=f"What is number {n}?") for n in range(3)]
+    files.write(tmp_path / "episodes.jsonl", (one.model_dump(mode="json") for one in rows))
+    taken: list[str] = []
+    monkeypatch.setattr(review, "queue_for_review", lambda wanted, store: taken.extend(wanted) or len(wanted))
+    monkeypatch.setattr(review, "pending_reviews", lambda store: [])
+    done = await review.run(Project(tmp_path), review.Options(episodes=(Path(tmp_path),), most=2))
+    assert taken == ["k1", "k2"] and done["left"] == 1
+
+
+async def test_an_endpoint_that_keeps_nothing_is_named(tmp_path):
+    with pytest.raises(UserError, match="names no folder; name some with --episodes"):
+        await review.run(Project(tmp_path), review.Options())

@@ -1,0 +1,218 @@
+"""A challenger on trial: who is asked what, what nobody must notice, and when a canary is taken back."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+
+import httpx
+import pytest
+from serving_parts import QUESTION, Model, Parts, Registry, answering, ask, eventually, searching
+
+from dragoman.core.errors import EngineFault, UserError
+from dragoman.core.settings import parse_section
+from dragoman.rollout.feedback import Feedback
+from dragoman.serving.metrics import Metrics
+from dragoman.serving.settings import ServeParams
+from dragoman.serving.trial import RECENT, Trial, Watched
+
+MODEL = "c3po@champion"
+
+
+def parts_with(kind: str, challenger: Model, *, share: float = 1.0, champion: Model | None = None, **more) -> Parts:
+    proxies = {"v1": champion or Model(searching), "v7": challenger}
+    trial = {"kind": kind, "share": share}
+    return Parts(proxies=proxies, champion=Registry("v1"), models=(MODEL, "standard"), trial=trial, **more)
+
+
+def searching_for(query: str):
+    """A proxy that keeps what another query finds."""
+    return lambda prompt, random: "Action: [1]" if "Write Action:" in prompt else f"[Retrieval] {query}"
+
+
+def reading(prompt: str, random) -> str:
+    """An LLM that says what the passage says."""
+    return "Woolton" if "capital of Jorvik" in prompt else answering(prompt, random)
+
+
+async def say(client: httpx.AsyncClient, id: str, **said) -> None:
+    assert (await client.post("/v1/feedback", json={"id": id, **said})).status_code == 200
+
+
+async def policy(client: httpx.AsyncClient, question: str = QUESTION, **more) -> str | None:
+    response = await ask(client, question, MODEL, **more)
+    assert response.status_code == 200
+    return response.json()["dragoman"]["policy"]
+
+
+def trial(kind: str = "canary", **more) -> Trial:
+    fields = {"champion": MODEL, "challenger": "c3po@v7", "share": 0.1, "once_in": 10_000, "metrics": Metrics(), **more}
+    return Trial(kind, **fields)
+
+
+async def test_the_champion_answers_and_its_shadow_is_asked_the_same():
+    parts = parts_with("shadow", Model(searching_for("capital of Jorvik")), llm=Model(reading))
+    async with parts.client() as client:
+        assert await policy(client) == "v1"
+        await eventually(lambda: parts.service.trial.arms["challenger"].answers == 1)
+        assert "v7" not in (await client.get("/v1/models")).text
+        text = (await client.get("/metrics")).text
+    first, second = parts.episodes
+    assert (second.key, second.system) == (f"{first.key}/c3po@v7", "c3po@v7")
+    assert second.question["question"] == QUESTION and second.config["policy"] == "v7"
+    assert 'dragoman_trial_agreement_total{agrees="no"} 1.0' in text
+    assert 'dragoman_trial_answers_total{arm="challenger",outcome="served"} 1.0' in text
+    shown = parts.shown[-1]
+    assert (shown["compared"], shown["agreed"], shown["rolled_back"]) == (1, 0, "")
+    assert parts.proxies["v7"].closed == 1
+
+
+@pytest.mark.parametrize("broken", [Model(lambda *_: EngineFault("gone")), Model(searching, seconds=60)])
+async def test_a_shadow_that_fails_or_hangs_is_noticed_by_nobody(broken):
+    parts = parts_with("shadow", broken, settings={"deadline_s": 2, "shadows": 1})
+    async with parts.client() as client:
+        started = time.monotonic()
+        for _ in range(2):
+            assert await policy(client) == "v1"
+        assert time.monotonic() - started < 1.2, "nobody waits for as long as a shadow may take"
+        await eventually(lambda: parts.service.trial.arms["challenger"].failed >= 1)
+        assert (await client.get("/readyz")).status_code == 200
+        assert parts.service.trial.arms["champion"].failed == 0
+    assert not broken.running
+
+
+async def test_shadows_are_bounded_and_end_with_the_service():
+    slow = Model(searching, seconds=60)
+    parts = parts_with("shadow", slow, settings={"shadows": 2, "deadline_s": 30})
+    async with parts.client() as client:
+        for _ in range(5):
+            await ask(client, model=MODEL)
+        await eventually(lambda: slow.running == 2)
+        assert parts.service.trial.skipped == 3 == parts.metric("dragoman_trial_skipped_total")
+    assert slow.abandoned == 2 and slow.closed == 1
+    assert parts.shown[-1]["skipped"] == 3
+
+
+async def test_feedback_on_the_champion_is_feedback_on_its_shadow_where_it_says_what_is_right(tmp_path):
+    parts = parts_with("shadow", Model(searching_for("capital of Jorvik")), llm=Model(reading), feedback=tmp_path)
+    async with parts.client() as client:
+        for said in ({"rating": "up"}, {"rating": "down"}, {"rating": "down", "answer": "Woolton"}, {"comment": "?"}):
+            before = parts.service.trial.compared
+            id = (await ask(client, model=MODEL)).json()["id"]
+            await eventually(lambda before=before: parts.service.trial.compared > before)
+            await say(client, id, **said)
+    arms = parts.service.trial.arms
+    assert (arms["champion"].up, arms["champion"].down) == (1, 2)
+    assert (arms["challenger"].up, arms["challenger"].down) == (1, 1)  # of one that was wrong alone, nothing is known
+
+
+async def test_a_canary_answers_its_share_and_a_user_stays_with_it():
+    parts = parts_with("canary", Model(searching), share=0.3)
+    async with parts.client() as client:
+        of = {name: {await policy(client, user=name) for _ in range(2)} for name in map(str, range(60))}
+        assert all(len(policies) == 1 for policies in of.values())
+        assert 8 <= sum(policies == {"v7"} for policies in of.values()) <= 28
+        assert parts.metric("dragoman_canary_share") == 0.3
+        assert (await ask(client, model="standard")).json()["dragoman"]["policy"] is None
+    assert {episode.system for episode in parts.episodes} == {MODEL, "c3po@v7", "standard"}
+
+
+async def test_a_canary_that_fails_is_taken_back_at_once_and_no_request_fails():
+    parts = parts_with("canary", Model(lambda *_: EngineFault("gone")), share=0.5)
+    async with parts.client() as client:
+        started = time.monotonic()
+        for number in range(40):
+            assert (await ask(client, f"What is number {number}?", MODEL)).status_code == 200
+        assert parts.service.trial.ended == "errors" and time.monotonic() - started < 10
+        failed = parts.service.trial.arms["challenger"].failed
+        assert 3 <= failed <= 6
+        assert {await policy(client, f"What is number {number}?") for number in range(40)} == {"v1"}
+        assert parts.service.trial.arms["challenger"].answers == failed, "it is not asked again"
+    assert parts.metric("dragoman_canary_rollbacks_total", reason="errors") == 1
+    assert parts.metric("dragoman_canary_share") == 0
+    assert parts.shown[0]["rolled_back"] == "errors", "it is written down when it happens"
+
+
+async def test_a_canary_that_hangs_is_taken_back_before_its_answers_have_ended():
+    parts = parts_with("canary", Model(searching, seconds=60), share=0.5, settings={"deadline_s": 20})
+    async with parts.client() as client:
+        for _ in range(RECENT):
+            parts.service.trial._answered("champion", Watched(), 0.02, None)
+        started = time.monotonic()
+        asked = [asyncio.create_task(ask(client, f"What is number {n}?", MODEL)) for n in range(30)]
+        await eventually(lambda: parts.service.trial.ended == "latency")
+        assert time.monotonic() - started < 3
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+
+
+async def test_what_fails_for_both_takes_no_canary_back():
+    parts = parts_with("canary", Model(searching), share=0.5, llm=Model(lambda *_: EngineFault("no LLM")))
+    async with parts.client() as client:
+        for number in range(40):
+            assert (await ask(client, f"What is number {number}?", MODEL)).status_code == 503
+        assert parts.service.trial.ended == ""
+
+
+async def test_a_canary_that_is_promoted_is_no_canary_any_more():
+    parts = parts_with("canary", Model(searching))
+    parts.champion.folder = "v7"
+    async with parts.client() as client:
+        assert await policy(client) == "v7"
+    assert parts.episodes[0].system == MODEL
+
+
+def drawn(seed: int, answers: int, *, failing: float, slower: float) -> int | None:
+    """After how many answers of a canary it is taken back, where the champion fails in 2% and answers in 1 s or so."""
+    rng, one = random.Random(seed), trial()
+
+    def answer(arm: str, failing: float, slower: float) -> None:
+        watched, seconds = Watched(), slower * rng.lognormvariate(0, 0.5)
+        watched.failed = rng.random() < failing
+        one._answered(arm, watched, seconds, one.limit)
+
+    for _ in range(100):
+        answer("champion", 0.02, 1.0)
+    for count in range(1, answers + 1):
+        for _ in range(9):
+            answer("champion", 0.02, 1.0)
+        answer("challenger", failing, slower)
+        if one.ended:
+            return count
+    return None
+
+
+def test_a_canary_as_good_as_the_champion_stays_and_a_worse_one_is_found_soon():
+    same = [drawn(seed, 300, failing=0.02, slower=1.0) for seed in range(20)]
+    assert same.count(None) >= 19
+    failing = [drawn(seed, 100, failing=0.5, slower=1.0) for seed in range(10)]
+    slow = [drawn(seed, 100, failing=0.02, slower=3.0) for seed in range(10)]
+    assert all(found is not None and found <= 40 for found in failing + slow)
+
+
+def test_the_share_is_that_of_the_hash():
+    chosen = sum(trial(share=0.05).chooses(f"user {number}") for number in range(4000))
+    assert 150 <= chosen <= 250
+
+
+def test_feedback_counts_once_and_only_on_what_was_tried():
+    one = trial()
+    one.remember("k", {"challenger": "Port Salt"})
+    for id in ("k", "k", "other"):
+        one.said(Feedback(id=id, rating="down", at=0.0))
+    assert (one.arms["challenger"].down, one.arms["champion"].down) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"shadow": "v7", "canary": "v8"}, "one trial at a time"),
+        ({"shadow": "v7", "models": ["standard"]}, "names no system@champion"),
+        ({"canary": "v7", "share": 0.6}, r"at most 0\.5 for a canary"),
+    ],
+)
+def test_trials_that_make_no_sense_are_refused(settings, reason):
+    with pytest.raises(UserError, match=reason):
+        parse_section(ServeParams, settings, origin="test")
