@@ -68,4 +68,7 @@ def drift_watcher(
         with in_the_background("drift", watch) as give:
             yield give
     finally:
-        files.write_json(path, monitor.state.model_dump(mode="json"))
+        try:
+            files.write_json(path, monitor.state.model_dump(mode="json"))
+        except OSError as e:
+            log.error("%s: cannot write (%s); what came after the last window is forgotten", path, e.strerror)

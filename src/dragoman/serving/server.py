@@ -25,7 +25,8 @@ from dragoman.serving.metrics import Metrics
 from dragoman.serving.middleware import RequestMiddleware
 from dragoman.serving.models import STANDARD, Model
 from dragoman.serving.page import add_page
-from dragoman.serving.service import Answer, ServedRequest, Service, strategy_of
+from dragoman.serving.request import Answer, ServedRequest
+from dragoman.serving.service import Service, strategy_of
 
 T = TypeVar("T")
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from dragoman.core.errors import EngineFault, PromptTooLong
 from dragoman.core.types import Passage, Question
@@ -17,7 +16,6 @@ from dragoman.retrieval.health import probe
 from dragoman.rollout.feedback import Feedback
 from dragoman.rollout.record import Call, Episode, Node, Trajectory
 from dragoman.rollout.tree import Tree
-from dragoman.serving.conversation import Conversation
 from dragoman.serving.errors import ApiError
 from dragoman.serving.feedback import FeedbackBook
 from dragoman.serving.gate import Gate
@@ -25,6 +23,7 @@ from dragoman.serving.guard import FencedSystem, PlainRetriever, plain
 from dragoman.serving.health import Part, WatchedEngine, WatchedRetriever
 from dragoman.serving.metrics import Metrics, phase_of
 from dragoman.serving.models import STANDARD, Model, Models, Opened
+from dragoman.serving.request import Answer, ServedRequest
 from dragoman.serving.settings import ServeParams
 from dragoman.serving.trial import CHALLENGER, CHAMPION, Trial, Watched
 from dragoman.serving.wire import FeedbackRequest
@@ -36,40 +35,6 @@ log = logging.getLogger(__name__)
 def _is_served(stop: StopReason) -> bool:
     """An LLM that says nothing has been asked, and that is what it says."""
     return stop.is_answered or stop is StopReason.EMPTY_ANSWER
-
-
-@dataclass
-class ServedRequest:
-    """One request for an answer, and what has been done for it so far."""
-
-    trace_id: str
-    model: str
-    conversation: Conversation
-    owner: str | None = None
-    """The name of the key that asked."""
-    user: str | None = None
-    """Who asked, as the client says."""
-    observe: Callable[[Node | Call], None] = lambda step: None
-    steps: list[Node | Call] = field(default_factory=list)
-    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-
-    @property
-    def who(self) -> str:
-        """By whom a trial knows it: its user, its key, or the question itself where neither is known."""
-        if self.user:
-            return f"{self.owner} {self.user}"
-        return self.owner or self.conversation.question
-
-
-@dataclass(frozen=True)
-class Answer:
-    text: str
-    question: str
-    passages: tuple[Passage, ...]
-    stop: StopReason
-    policy: str | None
-    degraded: str | None
-    """Why standard RAG answered in the proxy's place; None when it did not."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,46 @@
+"""A question on its way through the endpoint, and the answer."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from dragoman.core.types import Passage
+from dragoman.rollout.record import Call, Node
+from dragoman.serving.conversation import Conversation
+from dragoman.systems.base import StopReason
+
+
+@dataclass
+class ServedRequest:
+    """One request for an answer, and what has been done for it so far."""
+
+    trace_id: str
+    model: str
+    conversation: Conversation
+    owner: str | None = None
+    """The name of the key that asked."""
+    user: str | None = None
+    """Who asked, as the client says."""
+    observe: Callable[[Node | Call], None] = lambda step: None
+    steps: list[Node | Call] = field(default_factory=list)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    @property
+    def who(self) -> str:
+        """By whom a trial knows it: its user, its key, or the question itself where neither is known."""
+        if self.user:
+            return f"{self.owner} {self.user}"
+        return self.owner or self.conversation.question
+
+
+@dataclass(frozen=True)
+class Answer:
+    text: str
+    question: str
+    passages: tuple[Passage, ...]
+    stop: StopReason
+    policy: str | None
+    degraded: str | None
+    """Why standard RAG answered in the proxy's place; None when it did not."""
