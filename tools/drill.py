@@ -1,6 +1,6 @@
 """Kill -9 what the system rests on, in the midst of its work, or attack it, and see that nothing is lost and no one let in.
 
-    python -m tools.drill all                  # or: worker mlflow llm api, and the faults of tools/faults.py
+    python -m tools.drill all                  # or: worker mlflow llm api, and those of tools/faults.py and versions.py
     python -m tools.drill endurance            # ten minutes, and not among all
     python -m tools.drill llm --keep           # leaves the folder to look at
 
@@ -9,8 +9,8 @@ protocol that takes its time and notes what it has answered, so that a question 
 exit code is 1 when one fails.
 
 Other deaths are the business of tests, which run with the suite: of a rollout (`tests/rollout/test_rollout_scheduler.py`), of
-`dvc repro` (`tests/e2e/test_repro.py`), of a synthesis (`tests/synthesis/test_synthesis_synthesize.py`), of a promotion
-(`tests/pipeline/test_pipeline_promote.py`).
+`dvc repro` (`tests/e2e/test_repro.py`), of a synthesis (`tests/synthesis/test_synthesis_synthesize.py`), of a promotion while it
+judges (`tests/pipeline/test_pipeline_promote.py`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import argparse
 import base64
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -85,7 +86,7 @@ class Drill:
     def configure(self, **changes: dict[str, Any]) -> None:
         """Write the settings, some of them changed."""
         for section, values in changes.items():
-            self.params[section] = self.params[section] | values
+            self.params[section] = self.params.get(section, {}) | values
         (self.folder / "params.yaml").write_text(json.dumps(self.params))  # JSON is YAML
 
     @staticmethod
@@ -106,8 +107,13 @@ class Drill:
         self.stack.callback(kill, process)
         return process
 
-    def dragoman(self, *arguments: str, **more: str) -> subprocess.Popen[str]:
-        return self.start(sys.executable, "-c", "from dragoman.cli import main; main()", *arguments, **more)
+    def dragoman(self, *arguments: str, before: str = "", **more: str) -> subprocess.Popen[str]:
+        """The command line, after the lines of Python `before`."""
+        return self.start(sys.executable, "-c", f"{before}\nfrom dragoman.cli import main; main()", *arguments, **more)
+
+    def python(self, code: str, *arguments: str) -> None:
+        """Run lines of Python to their end."""
+        self.ended(self.start(sys.executable, "-c", code, *arguments))
 
     def command(self, *arguments: str, expected: int | None = 0, **more: str) -> str:
         """Run a command to its end. Returns what it has said."""
@@ -180,29 +186,30 @@ class Endpoint:
 
     Args:
         options: of `dragoman serve`.
+        before: lines of Python that its process runs first.
         settings: of section `serve`.
     """
 
-    def __init__(self, drill: Drill, *options: str, **settings: Any) -> None:
+    def __init__(self, drill: Drill, *options: str, before: str = "", **settings: Any) -> None:
         self.drill, self.port = drill, free_port()
         self.url = f"http://{HOST}:{self.port}"
         drill.configure(serve={"deadline_s": DEADLINE, "body_s": BODY, **settings})
-        self.start(*options)
+        self.start(*options, before=before)
 
-    def start(self, *options: str) -> None:
+    def start(self, *options: str, before: str = "") -> None:
         """Start it, or start it again where it has died."""
-        self.process = self.drill.dragoman("serve", "--port", str(self.port), *options)
+        self.process = self.drill.dragoman("serve", "--port", str(self.port), *options, before=before)
         until(lambda: answers(f"{self.url}/readyz"), "the endpoint is ready")
 
-    def ask(self, question: str = TOWN) -> dict[str, Any]:
+    def ask(self, question: str = TOWN, model: str = "standard") -> dict[str, Any]:
         """The answer. An error of the server is raised."""
-        body = {"model": "standard", "messages": [{"role": "user", "content": question}]}
+        body = {"model": model, "messages": [{"role": "user", "content": question}]}
         answer: dict[str, Any] = call(f"{self.url}/v1/chat/completions", body, tries=0)
         return answer
 
-    def status(self, question: str = TOWN) -> int:
+    def status(self, question: str = TOWN, model: str = "standard") -> int:
         try:
-            self.ask(question)
+            self.ask(question, model)
         except urllib.error.HTTPError as e:
             return e.code
         return 200
@@ -353,7 +360,7 @@ def call(
 
 
 class LLM(BaseHTTPRequestHandler):
-    """A model that reads the town's name in the question, slowly."""
+    """A model that reads the town's river in the passages, slowly. Without a passage it does not know."""
 
     answered: Path
     root = "the drill's"
@@ -367,7 +374,10 @@ class LLM(BaseHTTPRequestHandler):
             self._send({"error": {"message": "This model's maximum context length is exceeded"}}, 400)
             return
         time.sleep(SECONDS)
-        message = {"role": "assistant", "content": "the water"}
+        asked = re.findall(r"river of (town\w)\?", body["messages"][-1]["content"])
+        river = f"{asked[-1]}water" if asked else ""
+        known = river if f"the {river}." in json.dumps(body["messages"]) else "water"
+        message = {"role": "assistant", "content": f"the {known}"}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         self._send({"choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 2}})
         with self.answered.open("a") as file:  # one short write, which threads do not tear
@@ -407,9 +417,9 @@ def main() -> None:
     if sys.argv[1:2] == ["--llm"]:
         LLM.answered, LLM.root = Path(sys.argv[3]), sys.argv[4]
         ThreadingHTTPServer((HOST, int(sys.argv[2])), LLM).serve_forever()
-    from tools import faults
+    from tools import faults, versions
 
-    drills = DRILLS | faults.FAULTS
+    drills = DRILLS | faults.FAULTS | versions.VERSIONS
     alone = {"endurance": faults.endurance}
     parser = argparse.ArgumentParser(
         description="Kill or attack a part of the system at work, and see what comes of it."

@@ -10,8 +10,8 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -30,11 +30,15 @@ from tools.drill import (
     TOWN,
     Drill,
     Endpoint,
+    call,
     free_port,
     must,
     until,
 )
 from tools.services import answers
+
+AWAKE = 2.0
+"""Seconds in which an endpoint says that it lives, whatever it computes."""
 
 
 def swap(drill: Drill) -> str:
@@ -169,31 +173,45 @@ def poison(drill: Drill) -> str:
     return "the question was answered, and the number refused by file and line"
 
 
-def tags(drill: Drill) -> str:
-    """Whoever may write into MLflow names a folder of this machine. It is not opened, and not removed."""
-    precious = drill.folder / "data" / "precious"
-    precious.mkdir()
-    (precious / "letters").write_text("mine")
-    code = """
-from pathlib import Path
-from dragoman import tracking
-from dragoman.registry.policy import publish
-from dragoman.registry.versions import MODEL, Registry
-made = Path("made"); made.mkdir()
-(made / "model.safetensors").write_bytes(b"weights"); (made / "config.json").write_text("{}")
-registry = Registry()
-registry.promote(registry.register(publish(made, Path("results/rl"), {"stage": "rl", "system": "c3po"})), None)
-tracking.tag_version(MODEL, 1, {"policy": "../../data/precious", "folder": "data/precious", "run": "../../data/precious"})
-tracking.tag_version(MODEL, 1, {"content": "../../data/precious"})
-"""
-    drill.ended(drill.start(sys.executable, "-c", code))
-    said = drill.command("lineage", "champion", expected=2)
-    must("no SHA-256" in said, f"it was not refused by name: {said[-300:]}")
-    must((precious / "letters").read_text() == "mine", "the folder has been touched")
-    subprocess.run(["make", "--file", ROOT / "Makefile", "clean"], cwd=drill.folder, check=True, capture_output=True)
-    kept = list((drill.folder / "mlruns/policies").glob("*/policy.json"))
-    must(len(kept) == 1, "`make clean` has taken the weights of a version")
-    return "the tag was refused, the folder is intact, and the weights outlive `make clean`"
+def questions(drill: Drill) -> str:
+    """40 long questions at once, each with a grammar of its own. The endpoint stays awake, and gives the memory back."""
+    drill.llm()
+    made = "from pathlib import Path; from tiny import make_tiny; make_tiny(Path('data/model'), seed=0)"
+    drill.ended(drill.start(sys.executable, "-c", made, PYTHONPATH=str(ROOT / "tests" / "support")))
+    drill.configure(
+        proxy={"engine": "transformers", "model": "data/model"},
+        systems={
+            "c3po": {"strategy": "Search", "queries": "phrase", "prompts": "brief", "roadmap": False, "max_depth": 2}
+        },
+    )
+    endpoint = Endpoint(drill, models=["c3po"], deadline_s=120, concurrency=40)
+    must(endpoint.status(TOWN, "c3po") == 200, "no answer")
+    process = psutil.Process(endpoint.process.pid)
+    memory, slowest, done = process.memory_info().rss, 0.0, threading.Event()
+
+    def long(number: int) -> str:
+        words = (f"word{number}x{position}" for position in range(150))
+        return f"What is the river of towna? {' '.join(words)}"[:1990]
+
+    def poll() -> float:
+        longest = 0.0
+        while not done.is_set():
+            longest = max(longest, _seconds(lambda: call(f"{endpoint.url}/healthz")))
+            time.sleep(0.05)
+        return longest
+
+    with ThreadPoolExecutor(41) as pool:
+        polling = pool.submit(poll)
+        try:
+            statuses = list(pool.map(lambda number: endpoint.status(long(number), "c3po"), range(40)))
+        finally:
+            done.set()
+        slowest = polling.result()
+    grown = (process.memory_info().rss - memory) >> 20
+    must(set(statuses) == {200}, f"statuses: {sorted(statuses)}")
+    must(slowest < AWAKE, f"/healthz took {slowest:.1f} s")
+    must(grown < 1024, f"memory has grown by {grown} MiB")
+    return f"/healthz took {slowest:.1f} s at most while 40 were answered; memory grew by {grown} MiB"
 
 
 def login(drill: Drill) -> str:
@@ -266,8 +284,8 @@ def endurance(drill: Drill, seconds: float = 600) -> str:
 
 
 FAULTS: dict[str, Callable[[Drill], str]] = {
-    "swap": swap, "hang": hang, "index": index, "storm": storm, "bodies": bodies, "poison": poison, "tags": tags,
-    "login": login, "writers": writers,
+    "swap": swap, "hang": hang, "index": index, "storm": storm, "bodies": bodies, "poison": poison,
+    "questions": questions, "login": login, "writers": writers,
 }  # fmt: skip
 
 

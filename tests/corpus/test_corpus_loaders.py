@@ -139,6 +139,20 @@ def test_saved_datasets(tmp_path):
         load_corpus(tmp_path / "labels")
 
 
+def test_a_data_set_of_the_hub_is_asked_for_at_its_revision(monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    asked = []
+
+    def load(name, config, revision):
+        asked.append((name, config, revision))
+        return datasets.DatasetDict({"test": datasets.Dataset.from_dict({"text": ["x"]})})
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    for address in ("hf:org/towns@0a1b2c3:small:test", "hf:org/towns"):
+        assert load_corpus(address) == [Passage("0", "", "x")]
+    assert asked == [("org/towns", "small", "0a1b2c3"), ("org/towns", None, None)]
+
+
 # --- questions -------------------------------------------------------------------------------------------------------
 
 

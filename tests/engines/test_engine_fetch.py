@@ -116,6 +116,17 @@ def test_an_unknown_source_says_what_to_do(tmp_path: Path, monkeypatch: pytest.M
         fetch_model(source, tmp_path / "model")
 
 
+def test_a_model_of_the_hub_is_asked_for_at_its_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import transformers
+
+    def refuse(name: str, *, revision: str | None, **_: object) -> None:
+        raise OSError(f"asked for {name} at {revision}")
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", refuse)
+    with pytest.raises(UserError, match=r"model org/name@0a1b2c3: .*asked for org/name at 0a1b2c3"):
+        fetch_model("org/name@0a1b2c3", tmp_path / "model")
+
+
 def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="empty"):

@@ -222,13 +222,58 @@ async def test_a_promotion_that_is_killed_leaves_one_champion_and_no_lock(projec
         promoting.join()
     assert promoting.exitcode == -signal.SIGKILL
     assert not Path("results/promote/decision.json").exists()
-    if step == "record":  # the aliases had moved
-        with pytest.raises(UserError, match="v2 is the champion already"):
-            await gate(2, runtime)
-    else:
-        assert registry.find("champion").name == "v1" and registry.find("challenger").name == "v2"
+    assert registry.find("champion").name == ("v2" if step == "record" else "v1")
+    shutil.rmtree("results/promote")  # as `make clean` does
+    if step == "judge":
+        assert promotion.settle(registry) is None
         assert (await gate(2, runtime)).promoted
+    else:
+        assert promotion.settle(registry).promoted
     assert aliases() == {"champion": "v2", "previous": "v1"}
+    assert json.loads(Path("results/promote/decision.json").read_text())["challenger"] == "v2"
+    assert registry.find("v2").decision.startswith("promoted ") and not Path("mlruns", promotion.PENDING).exists()
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.fixture
+def killed_between_the_aliases(project, monkeypatch):
+    """A promotion of v3 over v2, which died after `previous` had moved and before `champion` had."""
+    registry.promote(registry.find("v1"), None)
+    registry.promote(registry.find("v2"), registry.find("v1"))
+    set_alias = tracking.set_alias
+
+    def die(name, alias, *more):
+        if alias == "champion":
+            raise Killed
+        set_alias(name, alias, *more)
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(tracking, "set_alias", die)
+        asyncio.run(gate(3, ScriptedRuntime({"c3po@v2": 20, "c3po@v3": 32})))
+    assert aliases() == {"champion": "v2", "previous": "v2", "challenger": "v3"}
+
+
+def test_a_rollback_after_a_killed_promotion_carries_it_out_first(killed_between_the_aliases):
+    champion, gone = promotion.rollback(registry)
+    assert (champion.name, gone.name) == ("v2", "v3")
+    assert aliases() == {"champion": "v2", "previous": "v3"}
+    assert json.loads(Path("results/promote/decision.json").read_text())["promoted"]
+
+
+async def test_another_promotion_after_a_killed_one_is_compared_with_its_champion(killed_between_the_aliases):
+    decision = await gate(1, ScriptedRuntime({"c3po@v3": 20, "c3po@v1": 32}))
+    assert decision.champion == "v3" and aliases() == {"champion": "v1", "previous": "v3"}
+    assert registry.find("v3").decision.startswith("promoted ")
+
+
+def test_a_decision_that_was_left_is_refused_where_the_champion_has_changed(killed_between_the_aliases):
+    tracking.set_alias(MODEL, "champion", 1)
+    settled = promotion.settle(registry)
+    assert not settled.promoted and settled.reasons[0].startswith("champion: v3 was compared with the champion v2")
+    assert aliases()["champion"] == "v1" and registry.find("v3").decision.startswith("refused ")
 
 
 async def test_the_champion_is_no_challenger(project):

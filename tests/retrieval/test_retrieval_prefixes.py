@@ -9,6 +9,7 @@ import pytest
 
 from dragoman.core.types import Passage
 from dragoman.retrieval.methods.dense import Settings, build
+from dragoman.retrieval.models import load_model
 from dragoman.retrieval.prefixes import known_prefixes
 
 E5 = ("query: ", "passage: ")
@@ -19,6 +20,7 @@ BGE = ("Represent this sentence for searching relevant passages: ", "")
     ("encoder", "prefixes"),
     [
         ("intfloat/e5-base-v2", E5),
+        ("intfloat/e5-base-v2@0a1b2c3", E5),
         ("intfloat/multilingual-e5-small", E5),
         ("models/E5-large-unsupervised/", E5),
         ("BAAI/bge-small-en-v1.5", BGE),
@@ -30,6 +32,18 @@ BGE = ("Represent this sentence for searching relevant passages: ", "")
 )
 def test_prefixes_are_known_by_the_last_part_of_the_name(encoder: str, prefixes: tuple[str | None, str | None]) -> None:
     assert known_prefixes(encoder) == prefixes
+
+
+def test_a_model_of_the_hub_is_asked_for_at_its_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sentence_transformers
+
+    asked: list[tuple[str, object]] = []
+    monkeypatch.setattr(
+        sentence_transformers, "CrossEncoder", lambda name, device, revision: asked.append((name, revision))
+    )
+    for name in ("org/judge@0a1b2c3", "org/judge"):
+        load_model("CrossEncoder", name, what="x", instead="y")
+    assert asked == [("org/judge", "0a1b2c3"), ("org/judge", None)]
 
 
 def test_an_instruction_stands_before_queries_alone() -> None:

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tools import drill, faults
+from tools import drill, faults, versions
 
 ROOT = Path(__file__).parents[2]
+FAULTS = faults.FAULTS | versions.VERSIONS
 
 
 def test_there_is_one_for_each_that_can_die_and_the_guide_names_them():
@@ -33,13 +34,13 @@ def test_the_tests_that_it_leaves_the_rest_to_do_kill():
 
 def test_the_guide_names_each_fault_and_make_runs_them_all():
     guide = (ROOT / "docs" / "operations.md").read_text()
-    assert all(f"| `{name}` |" in guide for name in (*faults.FAULTS, "endurance"))
+    assert all(f"| `{name}` |" in guide for name in (*FAULTS, "endurance"))
     assert "-m tools.drill all" in (ROOT / "Makefile").read_text()
 
 
 @pytest.mark.process
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", [name for name in faults.FAULTS if name != "login"])  # its test is in tests/flows
+@pytest.mark.parametrize("name", [name for name in FAULTS if name != "login"])  # its test is in tests/flows
 def test_a_fault_is_survived(name):
     done = subprocess.run(
         [sys.executable, "-m", "tools.drill", name], cwd=ROOT, capture_output=True, text=True, check=False
@@ -69,6 +70,7 @@ def test_a_drill_that_fails_is_seen_in_the_exit_code(monkeypatch, capsys):
     monkeypatch.setattr(drill.Drill, "__init__", lambda *_: None)
     monkeypatch.setattr(drill, "DRILLS", {"llm": broken, "api": lambda _: "all is well"})
     monkeypatch.setattr(faults, "FAULTS", {})
+    monkeypatch.setattr(versions, "VERSIONS", {})
     monkeypatch.setattr("sys.argv", ["drill", "all"])
     with pytest.raises(SystemExit) as ended:
         drill.main()

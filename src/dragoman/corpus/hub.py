@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from dragoman.core.errors import UserError
+from dragoman.core.hub import split_revision
 from dragoman.core.rows import Row
 from dragoman.corpus.fields import ID_KEYS, TEXT_KEYS, TITLE_KEYS
 
 
 def hub_address(address: str) -> tuple[str, str | None, str | None]:
-    """`hf:NAME[:CONFIG][:SPLIT]` -> name, config, split."""
+    """`hf:NAME[@REVISION][:CONFIG][:SPLIT]` -> name with its revision, config, split."""
     name, *rest = address.removeprefix("hf:").split(":")
     if not name or len(rest) > 2:
         raise UserError(f"{address}: expected hf:NAME, hf:NAME:CONFIG or hf:NAME:CONFIG:SPLIT")
@@ -24,8 +25,12 @@ def dataset_rows(address: str, name: str, config: str | None, split: str | None)
     """The rows of one split, numbered from 0, under the keys `id`, `title` and `text`."""
     import datasets
 
+    whole, revision = split_revision(name)
     try:
-        loaded = datasets.load_from_disk(name) if Path(name).is_dir() else datasets.load_dataset(name, config)
+        if Path(name).is_dir():
+            loaded = datasets.load_from_disk(name)
+        else:
+            loaded = datasets.load_dataset(whole, config, revision=revision)
     except (OSError, ValueError) as e:  # a wrong name, a wrong config, no network, a broken folder
         raise UserError(f"{address}: this data set could not be loaded ({e})") from e
     data = _split_of(address, loaded, split) if isinstance(loaded, datasets.DatasetDict) else loaded

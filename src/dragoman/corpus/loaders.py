@@ -40,8 +40,8 @@ def load_corpus(source: str | Path, *, limit: int | None = None) -> list[Passage
             - a folder of `.txt` and `.md` files, each a passage, whose id is its path below the folder. Its title is the
               first Markdown heading, or a short first line that stands alone, or else the name of the file;
             - a folder that `datasets.save_to_disk` wrote;
-            - `hf:NAME[:CONFIG][:SPLIT]`, where NAME is a data set of the hub or such a folder. Columns without a known
-              name for the id are numbered from 0.
+            - `hf:NAME[@REVISION][:CONFIG][:SPLIT]`, where NAME is a data set of the hub or such a folder. Columns without
+              a known name for the id are numbered from 0.
         limit: read only so many passages, the first ones. Faults behind them are not looked for.
 
     Raises:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.hashing import sha256_of, sha256_of_state
+from dragoman.core.hub import split_revision
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -37,7 +38,8 @@ def fetch_model(source: str, out: Path) -> dict[str, Any]:
     """Write the model of `source` to the folder `out`, all or nothing, and return its manifest.
 
     Args:
-        source: "smollm2" for the built-in model, a local Hugging Face folder, or an id on the Hugging Face hub.
+        source: "smollm2" for the built-in model, a local Hugging Face folder, or an id on the Hugging Face hub,
+            with `@REVISION` behind it or without.
         out: the folder; one that an earlier fetch wrote is replaced.
 
     Returns:
@@ -136,9 +138,10 @@ def _from_hugging_face(source: str) -> tuple[PreTrainedModel, PreTrainedTokenize
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    name, revision = split_revision(source)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.bfloat16)
+        tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
+        model = AutoModelForCausalLM.from_pretrained(name, revision=revision, dtype=torch.bfloat16)
     except (OSError, ValueError) as e:  # ValueError: an architecture or a tokenizer that transformers does not know
         reason = str(e).strip().splitlines()[0]
         raise UserError(

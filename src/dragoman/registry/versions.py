@@ -159,21 +159,24 @@ class Registry:
     def promote(self, version: Version, expected: Version | None) -> None:
         """Make a version the champion, if the champion is still the one that it was compared with (None: there was none).
 
+        A process that was killed in it can do it again.
+
         Raises:
             UserError: it is not. Nothing has moved.
         """
         with self.locked():
             champion = self.get(CHAMPION)
-            if (champion and champion.number) != (expected and expected.number):
-                was, now = (v.name if v else "none" for v in (expected, champion))
-                raise UserError(
-                    f"{version.name} was compared with the champion {was}, and the champion is {now} by now: nothing was "
-                    "moved; run `dragoman promote` again"
-                )
-            if champion is not None:
-                # before the champion: a process that dies between the two leaves a champion that was always there
-                tracking.set_alias(MODEL, PREVIOUS, champion.number, self.store)
-            tracking.set_alias(MODEL, CHAMPION, version.number, self.store)
+            if champion is None or champion.number != version.number:
+                if (champion and champion.number) != (expected and expected.number):
+                    was, now = (v.name if v else "none" for v in (expected, champion))
+                    raise UserError(
+                        f"{version.name} was compared with the champion {was}, and the champion is {now} by now: nothing was "
+                        "moved; run `dragoman promote` again"
+                    )
+                if champion is not None:
+                    # before the champion: a process that dies between the two leaves a champion that was always there
+                    tracking.set_alias(MODEL, PREVIOUS, champion.number, self.store)
+                tracking.set_alias(MODEL, CHAMPION, version.number, self.store)
             if (challenger := self.get(CHALLENGER)) and challenger.number == version.number:
                 tracking.set_alias(MODEL, CHALLENGER, None, self.store)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dragoman.core.errors import UserError
+from dragoman.core.hub import split_revision
 
 if TYPE_CHECKING:
     from torch import nn
@@ -15,7 +16,7 @@ Kind = Literal["SentenceTransformer", "SparseEncoder", "CrossEncoder"]
 
 
 def load_model(kind: Kind, path: str, *, what: str, instead: str, device: str | None = None) -> Any:
-    """The model in a folder, or behind an id of the Hugging Face hub.
+    """The model in a folder, or behind an id of the Hugging Face hub, with `@REVISION` behind it or without.
 
     Args:
         what, instead: how an error begins, and what it says is to be given.
@@ -26,10 +27,11 @@ def load_model(kind: Kind, path: str, *, what: str, instead: str, device: str | 
     import sentence_transformers
     from transformers.utils import logging as transformers_logging
 
+    name, revision = split_revision(path)
     bars = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:
-        return getattr(sentence_transformers, kind)(path, device=device)
+        return getattr(sentence_transformers, kind)(name, device=device, revision=revision)
     except (OSError, ValueError, RuntimeError) as e:
         reason = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
         raise UserError(f"{what} cannot be loaded ({reason}): give {instead}") from None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import PurePath
 
+from dragoman.core.hub import split_revision
+
 _INSTRUCT = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: "
 _KNOWN = (
     # Wang et al. 2022, arXiv 2212.03533; 2024, arXiv 2402.05672 and 2401.00368
@@ -18,5 +20,5 @@ _KNOWN = (
 
 def known_prefixes(encoder: str) -> tuple[str | None, str | None]:
     """What stands before a query and before a passage, by the last part of an id or folder. None: nothing is known."""
-    name = PurePath(encoder).name.casefold()
+    name = PurePath(split_revision(encoder)[0]).name.casefold()
     return next(((query, passage) for pattern, query, passage in _KNOWN if re.fullmatch(pattern, name)), (None, None))
