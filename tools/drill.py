@@ -62,9 +62,15 @@ class Failed(Exception):
 
 
 class Drill:
-    """A project of twelve questions about twelve passages, and the processes of one drill."""
+    """A project of twelve questions about twelve passages, and the processes of one drill.
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
+    Args:
+        folder: where it is made.
+        stack: what ends the processes.
+        built: such a project, of which data and index are taken.
+    """
+
+    def __init__(self, folder: Path, stack: ExitStack, built: Path | None = None) -> None:
         self.folder, self.stack = folder, stack
         self.llm_port, self.prefect_port, self.mlflow_port = free_port(), free_port(), free_port()
         (folder / "conf").mkdir()
@@ -74,6 +80,9 @@ class Drill:
         serve = {"models": ["standard"], "episodes": "kept"}
         self.params = {"llm": llm, "evaluate": {"bootstrap": 100, "traces": 1}, "serve": serve}
         self.configure()
+        if built is not None:
+            shutil.copytree(built / "data", folder / "data")
+            return
         data = folder / "data" / "atlas"
         data.mkdir(parents=True)
         towns = [f"town{chr(ord('a') + i)}" for i in range(QUESTIONS)]
@@ -396,11 +405,11 @@ class LLM(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def prepared(keep: bool) -> Iterator[Drill]:
+def prepared(keep: bool, built: Path | None = None) -> Iterator[Drill]:
     folder = Path(tempfile.mkdtemp(prefix="drill-"))
     try:
         with ExitStack() as stack:
-            yield Drill(folder, stack)
+            yield Drill(folder, stack, built)
     finally:
         if keep:
             say(f"kept: {folder}")
@@ -426,16 +435,18 @@ def main() -> None:
     )
     parser.add_argument("drill", choices=(*drills, *alone, "all"), nargs="+")
     parser.add_argument("--keep", action="store_true", help="leave the folders, with the logs")
+    parser.add_argument("--built", type=Path, help="the folder of an earlier drill, whose data and index are used")
     options = parser.parse_args()
     failures = 0
-    for name in drills if "all" in options.drill else options.drill:
-        started = time.monotonic()
-        try:
-            with prepared(options.keep) as drill:
-                outcome = f"ok      {(drills | alone)[name](drill)}"
-        except (Failed, OSError, subprocess.TimeoutExpired) as e:
-            outcome, failures = f"FAILED  {type(e).__name__}: {e}", failures + 1
-        say(f"{name:<7} {time.monotonic() - started:4.0f} s  {outcome}")
+    with prepared(False, options.built) as first:  # what all of them start from is built once
+        for name in drills if "all" in options.drill else options.drill:
+            started = time.monotonic()
+            try:
+                with prepared(options.keep, first.folder) as drill:
+                    outcome = f"ok      {(drills | alone)[name](drill)}"
+            except (Failed, OSError, subprocess.TimeoutExpired) as e:
+                outcome, failures = f"FAILED  {type(e).__name__}: {e}", failures + 1
+            say(f"{name:<9} {time.monotonic() - started:4.0f} s  {outcome}")
     sys.exit(1 if failures else 0)
 
 

@@ -19,6 +19,7 @@ from dragoman import tracking
 from dragoman.config import parse_params
 from dragoman.core import files
 from dragoman.core.errors import EngineFault, UserError
+from dragoman.core.hashing import sha256_of
 from dragoman.core.types import Passage, Question
 from dragoman.evaluation.settings import CostParams, EvaluateParams, PromoteParams
 from dragoman.pipeline import promote as promotion
@@ -62,11 +63,11 @@ def project(tmp_path, monkeypatch, empty_store):
     return tmp_path
 
 
-async def gate(number: int, runtime, **settings) -> promotion.Decision:
+async def gate(number: int, runtime, data=(), **settings) -> promotion.Decision:
     limits = {"max_cost_ratio": 1000.0} | settings  # of seconds that are real, and nothing on a busy machine
     return await promotion.promote(
         registry.find(f"v{number}"), QUESTIONS, runtime, PromoteParams(**limits), EVALUATION,
-        dataset="d", seed=0, out=Path("results/promote"), validation=Path("results/validate"), registry=registry,
+        dataset="d", seed=0, out=Path("results/promote"), validation=Path("results/validate"), data=data, registry=registry,
     )  # fmt: skip
 
 
@@ -152,6 +153,22 @@ async def test_data_must_have_passed_validation(project, validation, reason):
     assert not decision.promoted and len(decision.reasons) == 1 and reason in decision.reasons[0]
 
 
+async def test_the_data_must_be_what_was_validated(project):
+    runtime = ScriptedRuntime({"standard": 10, "c3po@v1": 30})
+    judged = Path("test.jsonl")
+    judged.write_text("{}\n")
+    hashed = {"failed": 0, "expectations": 5, "sha256": {"elsewhere/test.jsonl": sha256_of([judged])}}
+    files.write_json("results/validate/atlas/metrics.json", hashed)
+    judged.write_text("{ }\n")
+    refused = await gate(1, runtime, data=[judged])
+    assert (
+        len(refused.reasons) == 1
+        and "test.jsonl: is not what was validated; run `dragoman validate`" in refused.reasons[0]
+    )
+    judged.write_text("{}\n")
+    assert (await gate(1, runtime, data=[judged])).promoted
+
+
 async def test_each_part_of_the_data_must_have_passed(project):
     runtime = ScriptedRuntime({"standard": 10, "c3po@v1": 30})
     files.write_json("results/validate/synthetic/metrics.json", {"failed": 1, "expectations": 5})
@@ -223,7 +240,7 @@ async def test_a_promotion_that_is_killed_leaves_one_champion_and_no_lock(projec
     assert promoting.exitcode == -signal.SIGKILL
     assert not Path("results/promote/decision.json").exists()
     assert registry.find("champion").name == ("v2" if step == "record" else "v1")
-    shutil.rmtree("results/promote")  # as `make clean` does
+    shutil.rmtree("results/promote", ignore_errors=True)  # as `make clean` does
     if step == "judge":
         assert promotion.settle(registry) is None
         assert (await gate(2, runtime)).promoted

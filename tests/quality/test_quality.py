@@ -21,6 +21,7 @@ from dragoman import quality
 from dragoman.config import parse_params
 from dragoman.core import files
 from dragoman.core.errors import UserError
+from dragoman.core.hashing import sha256_of
 from dragoman.core.stats import chi_square
 from dragoman.core.types import Passage
 from dragoman.quality import validate
@@ -110,6 +111,7 @@ def test_sound_files_of_each_kind_pass_twice_and_are_only_read(sound, tmp_path, 
     ))  # fmt: skip
     assert not any(f["failed"] or f["unchecked"] for f in report["files"])
     metrics = json.loads((out / "metrics.json").read_text())
+    assert metrics.pop("sha256") == {f["file"]: sha256_of([Path(f["file"])]) for f in report["files"]}
     assert metrics == report["metrics"] and metrics["failed"] == 0 and metrics["expectations"] > 60
     assert json.loads((out / "report.json").read_text()) == report
     assert "data.mine.train.jsonl" in Path(report["docs"]).read_text()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
+from contextlib import ExitStack
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 
@@ -38,13 +39,23 @@ def test_the_guide_names_each_fault_and_make_runs_them_all():
     assert "-m tools.drill all" in (ROOT / "Makefile").read_text()
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A project with its index, which each drill copies."""
+    folder = tmp_path_factory.mktemp("built")
+    with ExitStack() as stack:
+        drill.Drill(folder, stack)
+    return folder
+
+
 @pytest.mark.process
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", [name for name in FAULTS if name != "login"])  # its test is in tests/flows
-def test_a_fault_is_survived(name):
+def test_a_fault_is_survived(name, built):
     done = subprocess.run(
-        [sys.executable, "-m", "tools.drill", name], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+        [sys.executable, "-m", "tools.drill", name, "--built", built],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 0 and " ok " in done.stdout, done.stdout + done.stderr
 
 
@@ -67,7 +78,7 @@ def test_a_drill_that_fails_is_seen_in_the_exit_code(monkeypatch, capsys):
     def broken(_: drill.Drill) -> str:
         raise drill.Failed("a question was lost")
 
-    monkeypatch.setattr(drill.Drill, "__init__", lambda *_: None)
+    monkeypatch.setattr(drill.Drill, "__init__", lambda made, folder, *_: setattr(made, "folder", folder))
     monkeypatch.setattr(drill, "DRILLS", {"llm": broken, "api": lambda _: "all is well"})
     monkeypatch.setattr(faults, "FAULTS", {})
     monkeypatch.setattr(versions, "VERSIONS", {})

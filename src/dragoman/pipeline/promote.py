@@ -22,6 +22,7 @@ from typing_extensions import Doc
 from dragoman import tracking
 from dragoman.core import files
 from dragoman.core.errors import UserError
+from dragoman.core.hashing import sha256_of
 from dragoman.core.types import Question
 from dragoman.corpus import load_corpus, load_questions
 from dragoman.evaluation.evaluate import evaluate
@@ -88,6 +89,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
             seed=params.seed,
             out=options.folder(project),
             validation=project.results("validate"),
+            data=(project.held_out, project.corpus(dataset)),
             registry=registry,
         )
     return asdict(decision)
@@ -145,6 +147,7 @@ def checks(
     *,
     champion: bool,
     validation: Path,
+    data: Sequence[Path] = (),
 ) -> tuple[Check, ...]:
     """The conditions of the gate, each with what was found.
 
@@ -155,6 +158,7 @@ def checks(
         settings: the limits.
         champion: whether `against` is the champion. A baseline's cost is no measure: it takes no decisions.
         validation: the folder of `dragoman validate`.
+        data: files that must be those that were validated.
     """
     own, other = metrics["systems"][challenger], metrics["systems"][against]
     n = metrics["n"]
@@ -181,23 +185,28 @@ def checks(
             limits.append(settings.max_cost_ratio * other[cost])
         if limits:
             made.append(Check(cost, f"{own[cost]:g}", f"<= {min(limits):g}", own[cost] <= min(limits)))
-    return (*made, _validated(validation))
+    return (*made, _validated(validation, data))
 
 
-def _validated(folder: Path) -> Check:
-    """Whether all validations in `folder`, of one or of several parts of the data, were passed."""
+def _validated(folder: Path, data: Sequence[Path]) -> Check:
+    """Whether all validations in `folder`, of one or of several parts of the data, were passed, and `data` was among it."""
     paths = sorted({*folder.glob("metrics.json"), *folder.glob("*/metrics.json")})
     if not paths:
         return Check("data", f"{folder}: nothing was validated; run `dragoman validate`", "all met", False)
     failed = expectations = 0
-    where = []
+    where, seen = [], set()
     for path in paths:
         try:
             counts = json.loads(path.read_text(encoding="utf-8"))
             failed, expectations = failed + counts["failed"], expectations + counts["expectations"]
             where += [str(path.parent)] if counts["failed"] else []
-        except (ValueError, KeyError, TypeError):
+            seen |= set(counts.get("sha256", {}).values())
+        except (ValueError, KeyError, TypeError, AttributeError):
             return Check("data", f"{path}: cannot be read; run `dragoman validate` again", "all met", False)
+    if changed := [path for path in data if sha256_of([path]) not in seen]:
+        return Check(
+            "data", f"{changed[0]}: is not what was validated; run `dragoman validate` again", "all met", False
+        )
     # a checkpoint without expectations succeeds, and shows nothing
     found = f"{failed} of {expectations} expectations not met" + (f" ({', '.join(where)})" if where else "")
     return Check("data", found, "all met", failed == 0 and expectations > 0)
@@ -219,6 +228,7 @@ async def promote(
     seed: int,
     out: Path,
     validation: Path,
+    data: Sequence[Path] = (),
     registry: Registry,
 ) -> Decision:
     """Put the challenger to the test, let the aliases follow, and record the decision in `out`, in MLflow and on the version.
@@ -246,7 +256,7 @@ async def promote(
             out=out,
             track=registry.store,
         )
-        made = checks(metrics, name, against, settings, champion=champion is not None, validation=validation)
+        made = checks(metrics, name, against, settings, champion=champion is not None, validation=validation, data=data)
         trials = {kind: json.loads(shown) for kind, shown in challenger.trials.items()}
         if canary := trials.get("canary"):
             taken_back = canary["rolled_back"]
