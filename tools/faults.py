@@ -39,6 +39,16 @@ from tools.services import answers
 
 AWAKE = 2.0
 """Seconds in which an endpoint says that it lives, whatever it computes."""
+MODEL = """
+import random
+from pathlib import Path
+import tiny
+draw = random.Random(0)
+tiny.SENTENCES += " ".join("".join(draw.choices("aeioulnrst", k=6)) for _ in range(4000))
+tiny.VOCABULARY = 2048
+tiny.make_tiny(Path("data/model"), seed=0)
+"""
+"""A random model with tokens enough for a long question's grammar to take a part of a second to compile."""
 
 
 def swap(drill: Drill) -> str:
@@ -176,21 +186,21 @@ def poison(drill: Drill) -> str:
 def questions(drill: Drill) -> str:
     """40 long questions at once, each with a grammar of its own. The endpoint stays awake, and gives the memory back."""
     drill.llm()
-    made = "from pathlib import Path; from tiny import make_tiny; make_tiny(Path('data/model'), seed=0)"
-    drill.ended(drill.start(sys.executable, "-c", made, PYTHONPATH=str(ROOT / "tests" / "support")))
+    drill.ended(drill.start(sys.executable, "-c", MODEL, PYTHONPATH=str(ROOT / "tests" / "support")))
     drill.configure(
+        llm={"concurrency": 40},
         proxy={"engine": "transformers", "model": "data/model"},
         systems={
             "c3po": {"strategy": "Search", "queries": "phrase", "prompts": "brief", "roadmap": False, "max_depth": 2}
         },
     )
     endpoint = Endpoint(drill, models=["c3po"], deadline_s=120, concurrency=40)
-    must(endpoint.status(TOWN, "c3po") == 200, "no answer")
+    must(not endpoint.ask(TOWN, "c3po")["dragoman"].get("degraded"), "another system has answered")
     process = psutil.Process(endpoint.process.pid)
     memory, slowest, done = process.memory_info().rss, 0.0, threading.Event()
 
     def long(number: int) -> str:
-        words = (f"word{number}x{position}" for position in range(150))
+        words = (f"word{number}x{position}" for position in range(200))
         return f"What is the river of towna? {' '.join(words)}"[:1990]
 
     def poll() -> float:
@@ -210,7 +220,7 @@ def questions(drill: Drill) -> str:
     grown = (process.memory_info().rss - memory) >> 20
     must(set(statuses) == {200}, f"statuses: {sorted(statuses)}")
     must(slowest < AWAKE, f"/healthz took {slowest:.1f} s")
-    must(grown < 1024, f"memory has grown by {grown} MiB")
+    must(grown < 512, f"memory has grown by {grown} MiB")
     return f"/healthz took {slowest:.1f} s at most while 40 were answered; memory grew by {grown} MiB"
 
 

@@ -107,30 +107,27 @@ def follower(drill: Drill) -> str:
     model = "standard@champion"
     endpoint = Endpoint(drill, before=SOON, models=[model], deadline_s=30)
 
-    def policy() -> str:
-        return str(endpoint.ask(TOWN, model)["dragoman"]["policy"])  # an error would be raised
-
-    def failures() -> float:
+    def changes(outcome: str) -> float:
+        """How often the champion was changed so, and the champion answers all the while: an error would be raised."""
+        must(not endpoint.ask(TOWN, model)["dragoman"].get("degraded"), "another system has answered")
         with urllib.request.urlopen(f"{endpoint.url}/metrics", timeout=30) as response:
             lines = response.read().decode().splitlines()
-        counted = [line for line in lines if line.startswith('dragoman_champion_changes_total{outcome="failed"}')]
-        return float(counted[0].split()[-1]) if counted else 0.0
+        name = f'dragoman_champion_changes_total{{outcome="{outcome}"}} '
+        return sum(float(line.removeprefix(name)) for line in lines if line.startswith(name))
 
-    old = policy()
-    kept = list((drill.folder / "mlruns" / "policies").glob("*/policy.json"))
-    must(len(kept) == 2, f"{len(kept)} versions are kept, not 2")
-    whole = {path: path.read_bytes() for path in kept}
-    (broken,) = [path for path in kept if json.loads(whole[path])["version"] not in old]
-    broken.write_bytes(b'\xff\xfe{"version"')
+    must(changes("swapped") == 1 and changes("failed") == 0, "the first champion is not served")
+    (weights,) = [
+        path for path in drill.folder.glob("mlruns/policies/**/model.safetensors") if path.read_bytes() == b"\2"
+    ]
+    pointer = weights.parents[2] / "policy.json"
+    whole = pointer.read_bytes()
+    pointer.write_bytes(b'\xff\xfe{"version"')
     drill.python(PROMOTE)
-    until(lambda: failures() >= 2, "it has tried the new one twice")
-    must(policy() == old, "another policy answers")
-    broken.write_bytes(whole[broken])
-    asked = 0
-    while policy() == old:
-        asked += 1
-        must(asked < 100, "the new one does not answer, though it is whole")
-    return f"the old one answered on while {failures():.0f} attempts failed, and the new one once it was whole"
+    until(lambda: changes("failed") >= 2, "it has tried the new one twice")
+    must(changes("swapped") == 1, "what cannot be read is served")
+    pointer.write_bytes(whole)
+    until(lambda: changes("swapped") == 2, "the new one is served")
+    return f"the old one answered on while {changes('failed'):.0f} attempts failed, and the new one once it was whole"
 
 
 def tags(drill: Drill) -> str:

@@ -1,4 +1,4 @@
-"""The drills themselves are run by hand, since each takes a minute; here is what can be said of them at once."""
+"""The drills. Those that kill services are run by hand (`make drill`), the others here; and what can be said of them at once."""
 
 from __future__ import annotations
 
