@@ -281,7 +281,7 @@ def test_a_rollback_after_a_killed_promotion_carries_it_out_first(killed_between
 
 
 async def test_another_promotion_after_a_killed_one_is_compared_with_its_champion(killed_between_the_aliases):
-    decision = await gate(1, ScriptedRuntime({"c3po@v3": 20, "c3po@v1": 32}))
+    decision = await gate(1, ScriptedRuntime({"c3po@v3": 32, "c3po@v1": 40}))
     assert decision.champion == "v3" and aliases() == {"champion": "v1", "previous": "v3"}
     assert registry.find("v3").decision.startswith("promoted ")
 
