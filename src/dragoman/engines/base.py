@@ -99,9 +99,7 @@ class Completion:
 class Result:
     """The completions of one request, `n` of them, and what they cost."""
 
-    prompt_ids: tuple[
-        int, ...
-    ]  # of the first prompt, where there are several; empty when a server does not report them
+    prompt_ids: tuple[int, ...]  # of the first prompt, if there are several; empty where a server reports none
     completions: tuple[Completion, ...]
     prompt_tokens: int  # of all prompts
     completion_tokens: int

@@ -151,15 +151,14 @@ class CachedEngine:
         await self.inner.close()
 
 
+_LATER = ("special", "alternatives", "beside", "weights")
+"""Fields that requests did not have at first. Where one is empty it is no part of the key, so what was kept before is found."""
+
+
 def _key(fingerprint: str, request: Request) -> str:
     """Everything that a greedy result depends on, which the seed is no part of."""
     asked = asdict(replace(request, seed=0))
-    for later in (
-        "special",
-        "alternatives",
-        "beside",
-        "weights",
-    ):  # so that what was kept before there were such requests is found
+    for later in _LATER:
         if not asked[later]:
             del asked[later]
     return hashlib.sha256(json.dumps([fingerprint, asked]).encode()).hexdigest()

@@ -46,8 +46,8 @@ def drift_watcher(
     def watch(what: Episode | Feedback) -> None:
         if isinstance(what, Feedback):
             if (found := answered.pop(what.id, None)) is not None:
-                policy, passages = found
-                report(policy, monitor.said(policy, values_said(what, passages), what.at))
+                under, passages = found
+                report(under, monitor.said(under, values_said(what, passages), what.at))
         elif what.system == model and (policy := what.config.get("policy")):
             answered[what.key] = policy, what.trajectories[0].passages
             if len(answered) > MOST_KNOWN:

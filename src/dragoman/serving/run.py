@@ -109,10 +109,12 @@ def _trial(settings: ServeParams, registry: Registry, metrics: Metrics) -> tuple
 @contextmanager
 def _recorder(registry: Registry, version: Version, kind: str) -> Iterator[Callable[[dict[str, Any]], None]]:
     """What writes down on a version what a trial has shown, in a thread: the store may be slow, or away."""
-    with in_the_background(
-        f"trial of {version.name}", lambda shown: registry.tried(version, kind, shown), patience_s=PATIENCE_S
-    ) as write:
-        yield write
+
+    def write(shown: dict[str, Any]) -> None:
+        registry.tried(version, kind, shown)
+
+    with in_the_background(f"trial of {version.name}", write, patience_s=PATIENCE_S) as give:
+        yield give
 
 
 def _keepers(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dragoman.rollout.record import Episode
 from dragoman.tracking.store import client_of, experiment_of, start
@@ -85,7 +86,7 @@ def _queue(experiment: str) -> str:
             there[name] = label_schemas.create_label_schema(
                 name,
                 type=kind,  # type: ignore[arg-type]
-                input=given,  # type: ignore[arg-type]
+                input=given,
                 instruction=instruction,
                 experiment_id=experiment,
             )
@@ -94,7 +95,7 @@ def _queue(experiment: str) -> str:
     return made.queue_id
 
 
-def _items(queue: str) -> list:  # type: ignore[type-arg]
+def _items(queue: str) -> list[Any]:
     """All items of a queue, newest first."""
     from mlflow.genai import review_queues
 
