@@ -73,8 +73,8 @@ def compare_policies(
 
 def compare_training(rows: Sequence[str], out: Path) -> None:
     """Table 7, and equal budgets, from what the runs have recorded."""
-    dev = {row: _numbers(out / row / "dev.csv") for row in rows}
-    history = {row: _numbers(out / row / "history.csv") for row in rows}
+    dev = {row: numbers(out / row / "dev.csv") for row in rows}
+    history = {row: numbers(out / row / "history.csv") for row in rows}
     text = "\n".join([*to_the_same_score(dev, history), "", *at_the_same_price(dev, history), ""])
     (out / "training.md").write_text(text, encoding="utf-8")
     print(text)
@@ -129,7 +129,7 @@ def _version(stage: Path) -> str:
     return version
 
 
-def _numbers(path: Path) -> Curve:
+def numbers(path: Path) -> Curve:
     """The columns of a CSV file that are numbers."""
     with path.open(encoding="utf-8") as lines:
         return [{k: float(v) for k, v in row.items() if _is_number(v)} for row in csv.DictReader(lines)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import copy
 import logging
 import random
 import time
@@ -25,7 +27,8 @@ from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import Sample, samples, write_samples
 from dragoman.rollout.view import write_tree
 from dragoman.runtime import Runtime
-from dragoman.training.algorithm import Algorithm
+from dragoman.training.ahead import Ahead
+from dragoman.training.algorithm import Algorithm, Collected
 from dragoman.training.identity import run_identity
 from dragoman.training.learner import Learner
 from dragoman.training.policies import TrainedPolicy
@@ -83,7 +86,11 @@ class Loop:
         self.algorithm, self.system, self.questions, self.dev = algorithm, system, questions, dev
         self.runtime, self.settings, self.warm_up = runtime, settings, warm_up
         self.reward, self.seed, self.out, self.ranks = reward, seed, out, ranks
-        self.policy = TrainedPolicy(warm_up, settings.roles, out, own=settings.own_weights)
+        self.policy = TrainedPolicy(
+            warm_up, settings.roles, out, own=settings.own_weights, staleness=settings.max_staleness
+        )
+        self.drawn_by: Path | None = None
+        """The weights that questions are put to; None for those that are trained, as they are now."""
         parameters = {"algorithm": algorithm.name, "reward": reward, "seed": seed, **settings.model_dump(mode="json")}
         self.manifest = lineage("rl", system, warm_up, data, parameters)
         self.rollouts = Rollouts(system, runtime, reward, seed, settings.concurrency, settings.shaping)
@@ -120,17 +127,18 @@ class Loop:
         if self.iteration:
             await self.runtime.release(self.system, self.warm_up)
         stopped = self._reason_to_stop()
-        with bar(f"rl {self.system}", self.settings.iterations) as advance:
-            advance(steps=self.iteration)
-            while self.iteration < self.settings.iterations and not (stopped or self.learner.exhausted):
-                if self.iteration % self.settings.dev_every == 0:
-                    await self._evaluate()
-                row = await self._iterate()
-                self.history.append(row)
-                self.iteration += 1
-                self._checkpoint()
-                advance(f"reward {row['reward']:.2f}" + (f" KL {row['kl']:.3f}" if "kl" in row else ""))
-                stopped = self._reason_to_stop()
+        async with Ahead(self._collect) as ahead:
+            with bar(f"rl {self.system}", self.settings.iterations) as advance:
+                advance(steps=self.iteration)
+                while self.iteration < self.settings.iterations and not (stopped or self.learner.exhausted):
+                    if self.iteration % self.settings.dev_every == 0:
+                        await self._evaluate()
+                    row = await self._iterate(ahead)
+                    self.history.append(row)
+                    self.iteration += 1
+                    self._checkpoint()
+                    advance(f"reward {row['reward']:.2f}" + (f" KL {row['kl']:.3f}" if "kl" in row else ""))
+                    stopped = self._reason_to_stop()
         if stopped:
             log.warning("rl: stopped after %d iterations: %s; the best policy is kept", self.iteration, stopped)
         else:
@@ -158,7 +166,7 @@ class Loop:
         They are kept in a folder of this iteration, or in `out`.
         """
         return await self.rollouts.run(
-            by or self.policy.whole(self._weights()),
+            by or self.policy.whole(self.drawn_by or self._weights()),
             questions,
             out=out or self.rollout_folder(self.iteration),
             exploration=exploration or self.settings.exploration,
@@ -192,22 +200,31 @@ class Loop:
         """Those that are not too long to be learnt from."""
         return [x for x in found if x.tokens <= self.settings.max_tokens]
 
-    async def _iterate(self) -> dict[str, Any]:
+    async def _collect(self, number: int) -> Collected:
+        """What an iteration learns from. Nothing of it depends on when it is drawn, so a resumed run draws the same."""
+        s, first = self.settings, max(0, number - self.settings.max_staleness)
+        then = copy.copy(self)  # this run may be at another iteration by now
+        then.iteration, then.history, then.drawn_by = number, self.history[:first], self.policy.folder(first)
+        return await self.algorithm.collect(
+            then, questions_of(number, self.questions, s.questions, self.seed, self.ranks)
+        )
+
+    async def _iterate(self, ahead: Ahead) -> dict[str, Any]:
         """One iteration, as a row of the history."""
         s, started = self.settings, time.monotonic()
-        collected = await self.algorithm.collect(
-            self, questions_of(self.iteration, self.questions, s.questions, self.seed, self.ranks)
-        )
-        await self.runtime.release(
-            self.system, self.policy.alone(self._weights())
-        )  # the next iteration has other weights
+        self._weights()  # they are there before anything is drawn by them
+        collected = await ahead.take(self.iteration)
+        if self.iteration >= s.max_staleness:  # the next iterations are drawn by other weights
+            drew = self.policy.folder(self.iteration - s.max_staleness)
+            await self.runtime.release(self.system, self.policy.alone(drew))
+        ahead.begin(range(self.iteration + 1, min(self.iteration + s.max_staleness + 1, s.iterations)))
         rolled = time.monotonic()
         episodes, batch = collected.episodes, collected.batch
         stats: dict[str, float] = {}
         self.learner.set_progress(self.iteration / s.iterations)
         if batch:
-            experience, stats = self.learner.prepare(batch)
-            stats |= self.learner.learn(batch, experience, shuffle=random.Random(f"{self.seed}/{self.iteration}"))
+            # in a thread, or nothing could be drawn meanwhile
+            stats = await asyncio.to_thread(self._learn, batch) if s.max_staleness else self._learn(batch)
             write_samples(self.out / "samples.parquet", batch)
         else:
             log.warning("rl iteration %d: nothing to learn from: %s", self.iteration, dict(collected.figures))
@@ -229,6 +246,10 @@ class Loop:
             "rollout_seconds": round(rolled - started, 1),
             "learn_seconds": round(time.monotonic() - rolled, 1),
         }
+
+    def _learn(self, batch: Sequence[Sample]) -> dict[str, float]:
+        experience, stats = self.learner.prepare(batch)
+        return stats | self.learner.learn(batch, experience, shuffle=random.Random(f"{self.seed}/{self.iteration}"))
 
     async def _evaluate(self) -> None:
         """Greedy answers to the dev questions. The policy is kept when it is the best so far, question by question."""

@@ -42,25 +42,33 @@ class TrainedPolicy:
         roles: those that are trained; empty for all.
         out: the stage's folder.
         own: give the roles weights of their own.
+        staleness: of how many iterations before the latest the weights are kept.
 
     Raises:
         UserError: see `trained_entries`.
     """
 
-    def __init__(self, start: PolicySet, roles: Sequence[str], out: Path, *, own: bool = False) -> None:
-        self.start, self.out = start, out
+    def __init__(
+        self, start: PolicySet, roles: Sequence[str], out: Path, *, own: bool = False, staleness: int = 0
+    ) -> None:
+        self.start, self.out, self.staleness = start, out, staleness
         self.entries = trained_entries(start, roles, own=own)
         self.base = start.of(self.entries[0])
         self.best = out / "best"
 
+    def folder(self, iteration: int) -> Path:
+        """Where the weights of an iteration are, if they are kept."""
+        return self.out / "current" / f"{iteration:04d}" if iteration else self.base
+
     def weights(self, iteration: int, actor: Actor) -> Path:
-        """A model folder with the weights that are trained, as they are now. It replaces those of other iterations."""
-        if iteration == 0:
-            return self.base
-        folder = self.out / "current" / f"{iteration:04d}"
+        """A model folder with the weights that are trained, as they are now. It replaces those that are too old."""
+        folder = self.folder(iteration)
         if not folder.is_dir():
-            shutil.rmtree(folder.parent, ignore_errors=True)
-            folder.parent.mkdir(parents=True)
+            kept = {self.folder(earlier) for earlier in range(iteration - self.staleness, iteration)}
+            for other in folder.parent.glob("*"):
+                if other not in kept:
+                    shutil.rmtree(other)
+            folder.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder.parent) as trained:
                 actor.save(Path(trained))
                 export(self.base, Path(trained), folder)

@@ -124,7 +124,7 @@ class GuardParams(Section):
     """In nats a token."""
     min_valid_actions: float = Field(0.5, ge=0, le=1)
     max_engine_difference: float = Field(0.5, gt=0)
-    """Mean |log-probability of the trainer - of the engine|, in nats a token."""
+    """Mean |log-probability of the trainer - of the engine|, in nats a token. With `max_staleness` it holds what was learnt since."""
 
     def broken_by(self, row: dict[str, Any]) -> str:
         """What is wrong in a row of the history; empty when nothing is. What an algorithm does not measure is not judged."""
@@ -240,6 +240,9 @@ class RlParams(Section):
     """Advantages in units of their root mean square over an iteration."""
     importance_cap: float = Field(2.0, ge=1)
     """PPO and GRPO. Most that a token may be weighted up for having been likelier to the trainer than to the engine."""
+    max_staleness: int = Field(0, ge=0)
+    """PPO and GRPO. Draw for an iteration by the policy of so many iterations before it, while the learner is at work. What
+    the policy has learnt since is made up for by the same weights as the engine's rounding (`importance_cap`)."""
     max_grad_norm: float = Field(1.0, gt=0)
     max_tokens: int = Field(6144, ge=1)
     """Longer actions, prompt included, are left out, and counted."""

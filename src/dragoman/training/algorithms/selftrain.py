@@ -105,4 +105,4 @@ def prepare(learner: Learner, batch: Sequence[Sample]) -> tuple[tuple[()], dict[
 
 
 # 3.
-ALGORITHM = Algorithm("selftrain", collect, prepare, likelihood.loss)
+ALGORITHM = Algorithm("selftrain", collect, prepare, likelihood.loss, check=likelihood.check)

@@ -1,0 +1,156 @@
+"""Drawing ahead of the learner: by which policy, at the same time, and what a kill leaves of it."""
+
+import asyncio
+import time
+
+import pytest
+import torch
+import toy
+from toy import SETTINGS, TWO_ARMS, Killed, ToyRuntime, late_reward, make_run
+
+from dragoman.core.errors import UserError
+from dragoman.rollout.store import read_episodes
+from dragoman.training import algorithms
+from dragoman.training.ahead import Ahead
+from dragoman.training.learner import Learner
+from dragoman.training.survey import engine_correction
+
+FAR = SETTINGS.guards.model_copy(update={"max_engine_difference": 10})
+"""Steps as large as those of the toy move the policy further in an iteration than an engine may be from the trainer."""
+TIMED = {"rollout_seconds", "learn_seconds"}
+
+
+async def test_iterations_are_drawn_one_after_the_other_and_the_rest_is_given_up():
+    log = []
+
+    async def draw(number):
+        log.append(f"{number} begins")
+        await asyncio.sleep(0.01 if number < 2 else 60)
+        log.append(f"{number} is drawn")
+        return number
+
+    async with Ahead(draw) as ahead:
+        ahead.begin([0, 1])
+        ahead.begin([1, 2])
+        assert [await ahead.take(0), await ahead.take(1)] == [0, 1]
+        await asyncio.sleep(0.01)
+    assert log == ["0 begins", "0 is drawn", "1 begins", "1 is drawn", "2 begins"]
+
+
+async def test_what_goes_wrong_ahead_is_raised_where_it_is_taken():
+    async def draw(number):
+        if number:
+            raise UserError("nothing to learn from")
+        return number
+
+    async with Ahead(draw) as ahead:
+        ahead.begin([0, 1])
+        await asyncio.sleep(0.01)
+        assert await ahead.take(0) == 0
+        with pytest.raises(UserError, match="nothing to learn from"):
+            await ahead.take(1)
+
+
+def drew(out, iterations: int) -> list[str]:
+    """The fingerprint of the policy that drew each iteration."""
+    paths = [out / "rollouts" / f"{number:04d}" / "episodes.jsonl" for number in range(iterations)]
+    found = [{episode.config["proxy"] for episode in read_episodes(path)} for path in paths]
+    assert all(len(one) == 1 for one in found)
+    return [one.pop() for one in found]
+
+
+async def trained(model, out, staleness: int, algorithm: str = "ppo", **changes):
+    runtime = ToyRuntime()
+    try:
+        changes |= {"concurrency": 1, "max_staleness": staleness, "guards": FAR}
+        run = make_run(algorithm, model, runtime, out, **changes)
+        return run, await run.train()
+    finally:
+        await runtime.close()
+
+
+async def test_each_iteration_is_drawn_by_the_policy_of_so_many_before_it(tiny_model, tmp_path):
+    policies = {}
+    for staleness in (0, 1, 2):
+        await trained(tiny_model, tmp_path / str(staleness), staleness, iterations=4)
+        policies[staleness] = drew(tmp_path / str(staleness), 4)
+        assert not (tmp_path / str(staleness) / "current").exists()
+    assert len(set(policies[0])) == 4
+    a, b, c = policies[1][0], policies[1][2], policies[1][3]
+    assert policies[1] == [a, a, b, c] and len({a, b, c}) == 3
+    assert policies[2] == [a, a, a, b]
+    assert policies[0][:2] == [a, b]  # the first iteration is alike, since nothing was learnt before it
+
+
+async def test_the_next_questions_are_drawn_while_the_learner_is_at_work(tiny_model, tmp_path, monkeypatch):
+    overlapped, original = [], Learner.learn
+
+    def slow(self, *arguments, **named):
+        path = tmp_path / "rl" / "rollouts" / f"{len(overlapped) + 1:04d}" / "episodes.jsonl"
+        deadline = time.monotonic() + 30
+        while not path.exists() and len(overlapped) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        overlapped.append(path.exists())
+        return original(self, *arguments, **named)
+
+    monkeypatch.setattr(Learner, "learn", slow)
+    await trained(tiny_model, tmp_path / "rl", 1, iterations=3)
+    assert overlapped == [True, True, False]  # after the last there is nothing to draw
+
+
+@pytest.mark.parametrize(("algorithm", "staleness"), [("ppo", 1), ("grpo", 2), ("trajectory_grpo", 1)])
+@pytest.mark.parametrize("at", ["learn", "release"])
+async def test_killed_and_started_again_it_comes_to_the_same_numbers(
+    tiny_model, tmp_path, monkeypatch, algorithm, staleness, at
+):
+    whole, unbroken = await trained(tiny_model, tmp_path / "unbroken", staleness, algorithm, iterations=4)
+    calls, target = 0, {"learn": Learner, "release": toy.ToyRuntime}[at]
+    original = getattr(target, at)
+
+    def dying(*arguments, **named):
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise Killed
+        return original(*arguments, **named)
+
+    monkeypatch.setattr(target, at, dying)
+    with pytest.raises(Killed):
+        await trained(tiny_model, tmp_path / "broken", staleness, algorithm, iterations=4)
+    rest, resumed = await trained(tiny_model, tmp_path / "broken", staleness, algorithm, iterations=4)
+    assert resumed == unbroken
+    assert [{k: v for k, v in row.items() if k not in TIMED} for row in rest.history] == [
+        {k: v for k, v in row.items() if k not in TIMED} for row in whole.history
+    ]
+
+
+@pytest.mark.timeout(60, func_only=True)
+async def test_it_finds_the_better_of_two_arms_by_what_an_earlier_policy_drew(tiny_model, runtime, tmp_path):
+    run = make_run("grpo", tiny_model, runtime, tmp_path / "rl", **TWO_ARMS, max_staleness=1, guards=FAR)
+    await run.train()
+    assert late_reward(run) > 0.8 > run.history[0]["reward"]
+
+
+async def test_each_token_is_weighed_by_how_much_likelier_it_has_become(tiny_model, free_samples):
+    """The stored log-probability is the engine's own of that token; the learner has moved since."""
+    settings = SETTINGS.model_copy(
+        update={"exploration": SETTINGS.exploration.model_copy(update={"temperature": 0.7}), "importance_cap": 1.5}
+    )
+    own = Learner(algorithms.find("grpo"), tiny_model, settings, seed=0)
+    with torch.no_grad():
+        for weights in own.actor.trainable():
+            weights.add_(0.02)
+    experience, figures = own.prepare(free_samples)
+    seen = own.survey(free_samples)
+    assert figures["engine_difference"] > 0.01  # so the guard bounds how far the two may be apart
+    for row, sample in enumerate(free_samples):
+        for place in seen.free[row].nonzero()[:, 0].tolist():
+            ratio = float((seen.old[row, place] - sample.logprobs[place]).exp())
+            assert float(experience.correction[row, place]) == pytest.approx(min(ratio, 1.5), rel=1e-4)
+    assert torch.equal(experience.correction, engine_correction(seen.old, seen.engine, seen.free, cap=1.5))
+
+
+@pytest.mark.parametrize("algorithm", ["mygo", "selftrain"])
+def test_an_algorithm_without_ratios_is_refused(tiny_model, runtime, tmp_path, algorithm):
+    with pytest.raises(UserError, match=r"rl\.max_staleness: only ppo and the two kinds of grpo"):
+        make_run(algorithm, tiny_model, runtime, tmp_path / "rl", max_staleness=1)
