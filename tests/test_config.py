@@ -65,7 +65,7 @@ def test_every_system_can_be_built_with_its_settings_for_a_profile(name, profile
         ("datasets: [mine]", "'mine' has no entry under corpus"),
         ("evaluated: [c4po]", "unknown system 'c4po'"),
         ("evaluated: [ircot]", "evaluated: 'ircot' is a file of systems/baselines/: name it under baselines"),
-        ("baselines: [c3po]", "baselines: 'c3po' is none; choose from drag, instructrag, ircot"),
+        ("baselines: [c3po]", "baselines: 'c3po' is none; choose from auto-rag, drag, instructrag, ircot"),
         ("systems: {c3po: {depth: 3}}", r"systems\.c3po\.depth: no such setting"),
         ("llm: {engine: openai}", "urls"),
         ("corpus: {atlas: {chunk: {size: 5, overlap: 5}}}", "overlap 5 must be smaller"),

@@ -63,7 +63,7 @@ EVALUATE = ["evaluate", "--corpus", "corpus.jsonl", "--questions", "questions.js
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([*EVALUATE, "--systems", "magic"], "unknown system 'magic': choose from c3po, direct"),
+        ([*EVALUATE, "--systems", "magic"], "unknown system 'magic': choose from auto-rag, c3po, direct"),
         ([*EVALUATE, "--systems", "c3po@nowhere"], "policy 'nowhere'"),
         ([*EVALUATE, "--limit", "0"], "'--limit': Input should be greater than or equal to 1"),
         ([*EVALUATE, "--until-clear", "direct,standard"], "4 questions are too few to tell; give it at least 30"),
