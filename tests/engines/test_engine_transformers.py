@@ -13,6 +13,8 @@ import pytest
 
 from dragoman.core.errors import EngineFault, UserError
 from dragoman.engines.base import Grammar, Request
+from dragoman.engines.local import Job, Vocabulary
+from dragoman.engines.sampling import Row
 from dragoman.engines.transformers import TransformersEngine
 
 SAMPLE = Request(prompt=(("user", "Name a colour."),), max_tokens=10, temperature=1.0)
@@ -158,14 +160,13 @@ async def test_the_built_in_model_knows_paris(smollm2: Path) -> None:
     assert result.completions[0].finish_reason == "stop"
 
 
-async def test_special_tokens_stay_in_a_text_that_is_to_have_them(tiny_model: Path) -> None:
-    """All but the end. Of 512 tokens two are special and no end, so 600 drawn ones have some."""
-    engine = TransformersEngine(tiny_model, dtype="float32", threads=1)
-    try:
-        plain, special = await engine.generate([replace(SAMPLE, n=60, special=wanted) for wanted in (False, True)])
-    finally:
-        await engine.close()
-    assert [c.token_ids for c in plain.completions] == [c.token_ids for c in special.completions]
-    assert not any("<|" in c.text for c in plain.completions)
-    assert any("<|im_start|>" in c.text for c in special.completions)
-    assert not any("<|im_end|>" in c.text for c in special.completions)
+@pytest.mark.parametrize(("special", "text"), [(False, "A"), (True, "<|im_start|>A<|endoftext|>")])
+def test_special_tokens_but_the_end_stay_in_a_text_that_is_to_have_them(
+    tiny_model: Path, special: bool, text: str
+) -> None:
+    vocabulary = Vocabulary(tiny_model, None)
+    row = Row(Job(replace(SAMPLE, special=special), (5,)), 0, vocabulary)
+    nothing, start, end = 0, 1, 2
+    for id in (start, *vocabulary.tokenize("A"), nothing, end):
+        row.add(id, -0.1)
+    assert (row.completion.text, row.completion.finish_reason) == (text, "stop")
