@@ -17,7 +17,7 @@ from dragoman.core.keys import Keys, make_key
 async def test_an_answer_has_openais_form_and_our_extension():
     parts = Parts()
     async with parts.client() as client:
-        response = await ask(client, QUESTION, temperature=0.2, user="me")
+        response = await ask(client, QUESTION, temperature=0.2, top_p=0.5, user="me")
     body = response.json()
     assert response.status_code == 200
     assert body["object"] == "chat.completion" and body["model"] == "c3po"
@@ -35,7 +35,7 @@ async def test_an_answer_has_openais_form_and_our_extension():
     assert extension["citations"] == [{"id": "brisa", "title": "Brisa"}]
     assert (extension["strategy"], extension["decisions"], extension["stop"]) == ("Search", 2, "answered")
     assert extension["policy"] == "base" and extension["degraded"] is None and extension["steps"] is None
-    assert extension["ignored"] == ["temperature", "user"]
+    assert extension["ignored"] == ["temperature", "top_p"]
     assert set(extension["seconds"]) == {"queue", "proxy", "search", "llm", "total"}
     assert body["id"] == f"chatcmpl-{extension['trace_id']}"
     assert response.headers["x-request-id"] == extension["trace_id"] == parts.episodes[0].key

@@ -110,7 +110,7 @@ def test_two_systems_of_one_name_are_refused_with_both_origins(install):
 
 
 def test_an_unknown_system_is_refused_with_the_choices_and_the_nearest():
-    with pytest.raises(UserError, match=r"unknown system 'c4po': choose from c3po, .*; did you mean 'c3po'?"):
+    with pytest.raises(UserError, match=r"unknown system 'c4po': choose from auto-rag, c3po, .*; did you mean 'c3po'?"):
         build("c4po")
     with pytest.raises(UserError, match=r"unknown system 'xyz': choose from [^;]*$"):
         build("xyz")
