@@ -275,7 +275,7 @@ def test_every_flow_belongs_to_a_deployment():
 def test_deployments_name_flows_and_refuse_overlap():
     prefect = yaml.safe_load((ROOT / "prefect.yaml").read_text())
     deployments = {d["name"]: d for d in prefect["deployments"]}
-    assert set(deployments) == {"nightly", "drift", "weekly", "train", "chain", "synthesize", "rollout"}
+    assert set(deployments) == {"nightly", "drift", "alarm", "weekly", "train", "chain", "synthesize", "rollout"}
     for deployment in deployments.values():
         file, _, name = deployment["entrypoint"].partition(":")
         found = getattr(importlib.import_module(file.removesuffix(".py").replace("/", ".")), name)

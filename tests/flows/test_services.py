@@ -45,6 +45,12 @@ def records(folder: Path) -> dict[str, int]:
     return {path.stem: json.loads(path.read_text())["pid"] for path in (folder / ".services").glob("*.json")}
 
 
+def changed(automation: dict, **trigger: object) -> dict:
+    """What Prefect's API takes for an automation whose trigger is another one."""
+    kept = ("name", "description", "enabled", "actions", "actions_on_trigger", "actions_on_resolve", "tags")
+    return {key: automation[key] for key in kept} | {"trigger": automation["trigger"] | trigger}
+
+
 def test_from_up_to_a_finished_run_to_down(project):
     ports = ["--prefect-port", str(free_port()), "--mlflow-port", str(free_port())]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
@@ -84,7 +90,7 @@ def test_from_up_to_a_finished_run_to_down(project):
         assert api.patch(limit, json={"active_slots": 1}).status_code in (200, 204)  # as a dead run leaves it
         assert services("up").returncode == 0 and api.get(limit).json()["active_slots"] == 0
         deployments = {d["name"]: d for d in api.post("/deployments/filter", json={}).json()}
-        assert set(deployments) == {"nightly", "drift", "weekly", "train", "chain", "synthesize", "rollout"}
+        assert set(deployments) == {"nightly", "drift", "alarm", "weekly", "train", "chain", "synthesize", "rollout"}
         nightly = deployments["nightly"]
         assert nightly["schedules"][0]["schedule"] == {
             "cron": "0 2 * * *", "timezone": "Europe/Zurich", "day_or": True,
@@ -133,6 +139,16 @@ def test_from_up_to_a_finished_run_to_down(project):
         assert project.commands.count("dvc --wait-for-lock repro") == 1 and project.commands[-1] == "dragoman promote"
         keys = {artifact["key"]: artifact["data"] for artifact in api.post("/artifacts/latest/filter", json={}).json()}
         assert keys["report"] == "| a table |" and keys["promotion"] == "| no |"
+
+        (automation,) = (a for a in api.post("/automations/filter", json={}).json() if "alarm" in a["name"])
+        assert automation["trigger"]["within"] == 36 * 3600
+        api.put(f"/automations/{automation['id']}", json=changed(automation, within=10)).raise_for_status()
+        asked = {"deployments": {"name": {"any_": ["alarm"]}}}
+        deadline = time.monotonic() + 120
+        while not (alarms := api.post("/flow_runs/filter", json=asked).json()):  # nothing ended for ten seconds
+            assert time.monotonic() < deadline, (project.folder / ".services/prefect.log").read_text()[-4000:]
+            time.sleep(0.5)
+        assert wait(alarms[0]["id"], "FAILED", "COMPLETED", "CRASHED")["name"] == "Overdue"
 
         family = [p for pid in first.values() for p in (psutil.Process(pid), *psutil.Process(pid).children(True))]
         down = services("down")
