@@ -15,6 +15,7 @@ import logging
 import os
 import re
 import shutil
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -86,7 +87,7 @@ def start_java(heap: str = "2g") -> JavaRuntime:
         raise UserError(f"heap {heap!r} is not a size that Java understands: write it like 512m or 2g")
     with _lock:
         if _running is None:
-            _running = _Running(_start(find_java(), heap), heap, os.getpid())
+            _running = _Running(_start(find_java(), heap), heap, os.getpid(), _handlers())
         elif _running.process != os.getpid():
             raise UserError(
                 "a JVM does not survive a fork: open the index in the process that searches, "
@@ -98,9 +99,14 @@ def start_java(heap: str = "2g") -> JavaRuntime:
 
 
 def java_class(name: str) -> Any:
-    """The Java class of that name (anserini's and Lucene's included) from the running JVM, started if need be."""
+    """The Java class of that name (anserini's and Lucene's included) from the running JVM, started if need be.
+
+    Every use of Java comes by here, so here Java's signal handlers are put back when another library took them away.
+    """
     if _running is None or _running.process != os.getpid():
         start_java()
+    elif _handlers() != _running.handlers:
+        _put_back(_running.handlers)
     from pyserini.pyclass import autoclass
 
     return autoclass(name)
@@ -111,10 +117,16 @@ class _Running:
     java: JavaRuntime
     heap: str
     process: int
+    handlers: dict[int, bytes]
+    """For each signal that Java raises on purpose, the `struct sigaction` that Java has set."""
 
 
 _lock = threading.Lock()
 _running: _Running | None = None
+# Java's compiled code runs into these on purpose (a null pointer, a halt for the garbage collector) and handles them.
+_OWN_SIGNALS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+_SIGACTION_BYTES = 256  # more than `struct sigaction` has anywhere
+_libc = ctypes.CDLL(None)
 _loggers: list[Any] = []  # java.util.logging forgets the level of a logger that nobody holds
 
 
@@ -188,6 +200,22 @@ def _start(java: JavaRuntime, heap: str) -> JavaRuntime:
     # A long query is slow, not wrong; the default is 1,024 different words.
     autoclass("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(1 << 20)
     return java
+
+
+def _handlers() -> dict[int, bytes]:
+    handlers = {}
+    for number in _OWN_SIGNALS:
+        action = ctypes.create_string_buffer(_SIGACTION_BYTES)
+        _libc.sigaction(int(number), None, action)
+        handlers[int(number)] = action.raw
+    return handlers
+
+
+def _put_back(handlers: dict[int, bytes]) -> None:
+    """Give Java its handlers again. Ray's driver sets its own, and at its end none: the next signal ends the process."""
+    logger.debug("another library had replaced Java's signal handlers: they are put back")
+    for number, action in handlers.items():
+        _libc.sigaction(number, action, None)
 
 
 def _load_before_java(package: str, library: str) -> None:
