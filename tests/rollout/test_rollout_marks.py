@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass, replace
 
 import pytest
+import torch
 from toy import KNOWN, QUESTIONS, AtMarks, Left, Right, ToyRuntime, TwoArms
 
 from dragoman.core.types import Question
@@ -14,16 +15,18 @@ from dragoman.rollout.exploration import GREEDY, Exploration
 from dragoman.rollout.record import Episode, Marked, Node
 from dragoman.rollout.samples import Marks, read_samples, samples, write_samples
 from dragoman.rollout.tree import Tree
-from dragoman.systems.base import StopReason
+from dragoman.systems.base import StopReason, System
 from dragoman.systems.options import Choice, listed
+from dragoman.training.actor import Actor
+from dragoman.training.batch import AllowedTokens, lay_out
 
 
 @pytest.fixture
 async def grow(tiny_model):
-    runtime = ToyRuntime(AtMarks())
+    runtime = ToyRuntime()
 
-    async def grown(question: Question = QUESTIONS[0], **exploration) -> Episode:
-        system, backends = runtime.open(f"toy@{tiny_model}")
+    async def grown(question: Question = QUESTIONS[0], system: System = AtMarks(), **exploration) -> Episode:
+        _, backends = runtime.open(f"toy@{tiny_model}")
         settings = GREEDY.model_copy(update=exploration)
         tree = Tree(question, system, backends, exploration=settings, reward=Reward.of("cover_em"))
         return await tree.grow()
@@ -41,6 +44,28 @@ async def test_a_greedy_run_takes_the_best_option_and_records_all(grow):
     assert selection.marked.taken == [i for i, z in enumerate(selection.marked.logits) if z > 0]
     assert choice.prompt[0][1].endswith("\n" + listed(choice.marked.options))
     assert choice.completion_ids == [] and choice.prompt_tokens == len(choice.prompt_ids) > 0
+
+
+async def test_a_bias_shifts_logits_and_with_them_what_is_taken_and_how_likely_it_was(grow):
+    plain = await grow()
+    biased = await grow(system=AtMarks(arm_bias=(0.0, 50.0), pick_bias=(50.0, -50.0, 50.0)))
+    for node, same, bias in zip(biased.nodes, plain.nodes, ([0.0, 50.0], [50.0, -50.0, 50.0]), strict=True):
+        assert node.marked.bias == bias and same.marked.bias == []
+        assert node.marked.logits == pytest.approx([z + b for z, b in zip(same.marked.logits, bias, strict=True)])
+    assert biased.nodes[0].marked.taken == [1] and biased.nodes[1].marked.taken == [0, 2]
+    assert [n.probability for n in biased.nodes] == pytest.approx([1, 1])
+
+
+async def test_the_trainer_finds_a_biased_action_as_likely_as_the_rollout_did(grow, tiny_model):
+    episode = await grow(system=AtMarks((1.0, -0.5), (0.5, -2.0, 1.0)), breadth=(2, 8), temperature=0.7)
+    drawn = samples(episode, "cover_em")
+    actor = Actor(tiny_model, None, torch.device("cpu"), bf16=False)
+    (batch,) = lay_out(drawn, range(len(drawn)), AllowedTokens(tiny_model), 100_000)
+    with torch.no_grad():
+        found = actor(batch, temperature=0.7).logprobs
+    for place, row in zip(batch.actions.tolist(), found.tolist(), strict=True):
+        logprobs = drawn[place].logprobs
+        assert row[: len(logprobs)] == pytest.approx(logprobs, abs=1e-3)
 
 
 async def test_siblings_are_different_actions_with_their_exact_probabilities(grow):

@@ -67,6 +67,9 @@ WORDS = ("apple", "pear", "plum")
 class AtMarks:
     """Chooses an arm, then picks words, all at marks: right with the right arm and the pear alone."""
 
+    arm_bias: tuple[float, ...] = ()
+    pick_bias: tuple[float, ...] = ()
+
     @property
     def roles(self) -> tuple[Role, ...]:
         return (self.choose, self.pick)
@@ -79,7 +82,9 @@ class AtMarks:
         return replace(
             TwoArms().choose,
             oracle=oracle,
-            options=lambda question: Choice(f"{question}\n", (("left arm", Left()), ("right arm", Right()))),
+            options=lambda question: Choice(
+                f"{question}\n", (("left arm", Left()), ("right arm", Right())), self.arm_bias
+            ),
         )
 
     @property
@@ -99,6 +104,7 @@ class AtMarks:
                 WORDS,
                 lambda places: Pick(tuple(p + 1 for p in places)),
                 lambda a: tuple(i - 1 for i in a.ids),
+                self.pick_bias,
             ),
         )
 

@@ -111,3 +111,18 @@ def test_marks_write_no_thoughts():
         system(thoughts=True)
     with pytest.raises(UserError, match="decide 'tokens': choose from text, marks"):
         system(decide="tokens")
+
+
+def test_biases_stand_by_the_options_that_they_are_for():
+    biased = system(keep_bias=1.5, search_bias=2.0, plan_bias=3.0)
+    options = {role: getattr(biased, role).options(**state) for role, state in states().items()}
+    assert options["router"].bias == (0.0, 0.0, 3.0)
+    assert options["filter"].bias == (1.5, 1.5)
+    searches = len(options["decision_maker"].texts) - 1
+    assert options["decision_maker"].bias == (*[2.0] * searches, 0.0)
+    assert all(getattr(system(), role).options(**state).bias == () for role, state in states().items())
+
+
+def test_a_bias_without_marks_is_refused():
+    with pytest.raises(UserError, match="set decide: marks"):
+        C3PO(keep_bias=1.0)

@@ -18,7 +18,7 @@ from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.record import Marked, Node, action_to_json
 from dragoman.systems.base import Gold, Role, StopReason
 from dragoman.systems.grammar import Grammar, HallucinatedIndex, InvalidAction
-from dragoman.systems.options import Options
+from dragoman.systems.options import Options, biased
 from dragoman.systems.prompts import Messages
 
 
@@ -133,12 +133,13 @@ class Decisions:
         right = [tuple(places) for places in drawn["right"]]
         rng = random.Random(seed_of(self.seed, self.question.id, decision.point))
         if drawn["from_oracle"]:
-            result = Result((), (), 0, 0)
+            result, logits = Result((), (), 0, 0), []
             chosen = [Taken(_noisy(rng.choice(right), options, x.noise, rng), ())]
         else:
             result = Result.from_json(drawn["result"])
+            logits = biased(result.logits, options.bias)
             count = int(max(1, min(x.draws(decision.depth), decision.nodes_left)))
-            chosen = draw(result.logits, options.many, count, x.temperature, rng, kinds if forced and kinds else ())
+            chosen = draw(logits, options.many, count, x.temperature, rng, kinds if forced and kinds else ())
         found = []
         for taken in chosen:
             action = options.action(taken.places)
@@ -156,7 +157,8 @@ class Decisions:
                     options=list(options.texts),
                     many=options.many,
                     taken=list(taken.places),
-                    logits=list(result.logits),
+                    logits=logits,
+                    bias=list(options.bias),
                     positions=list(result.marks),
                     right=[list(places) for places in right],
                 ),

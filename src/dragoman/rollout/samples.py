@@ -29,6 +29,8 @@ class Marks:
     many: bool
     taken: tuple[int, ...]
     right: tuple[tuple[int, ...], ...] = ()
+    bias: tuple[float, ...] = ()
+    """What the system has added to the logit of each option; empty where it adds nothing, and where a policy imitates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ def _marks(node: Node) -> Marks | None:
     if node.marked is None:
         return None
     m = node.marked
-    return Marks(tuple(m.positions), m.many, tuple(m.taken), tuple(map(tuple, m.right)))
+    return Marks(tuple(m.positions), m.many, tuple(m.taken), tuple(map(tuple, m.right)), tuple(m.bias))
 
 
 def write_samples(path: Path, rows: Sequence[Sample]) -> None:

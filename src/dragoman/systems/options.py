@@ -38,6 +38,11 @@ class Options(Protocol):
         """Whether an action takes any number of options, each in or out by itself. Else it takes one."""
         ...
 
+    @property
+    def bias(self) -> tuple[float, ...]:
+        """What is added to the logit of each option, whatever the policy says of it; empty adds nothing."""
+        ...
+
     def action(self, taken: Sequence[int]) -> Action: ...
     def taken(self, action: Action) -> tuple[int, ...]:
         """The places of the options that make an action.
@@ -54,6 +59,7 @@ class Choice:
 
     prompt: str
     actions: tuple[tuple[str, Action], ...]
+    bias: tuple[float, ...] = ()
     many = False
 
     def __post_init__(self) -> None:
@@ -79,6 +85,7 @@ class Selection:
     texts: tuple[str, ...]
     make: Callable[[tuple[int, ...]], Action]
     places: Callable[[Any], tuple[int, ...]]
+    bias: tuple[float, ...] = ()
     many = True
 
     def __post_init__(self) -> None:
@@ -92,6 +99,11 @@ class Selection:
         if not set(places) <= set(range(len(self.texts))):
             raise KeyError(places)
         return tuple(sorted(places))
+
+
+def biased(logits: Sequence[float], bias: Sequence[float]) -> list[float]:
+    """What an action is chosen by: the policy's logits, each with its bias where there is any."""
+    return [logit + added for logit, added in zip(logits, bias or [0.0] * len(logits), strict=True)]
 
 
 def as_line(text: str) -> str:

@@ -79,6 +79,8 @@ class MarkedBatch:
     """[a, o] where each option is read."""
     options: Tensor
     """[a, o] bool: there is such an option."""
+    bias: Tensor
+    """[a, o] what the system adds to its logit."""
     many: Tensor
     """[a] bool: a selection."""
     taken: Tensor
@@ -171,17 +173,19 @@ def collate_marked(batch: Sequence[Row], samples: Sequence[Sample], pad_id: int)
     input_ids = torch.full((len(batch), max(row.tokens for row in batch)), pad_id)
     position = torch.zeros(len(marks), most, dtype=torch.long)
     options, taken = (torch.zeros(len(marks), most, dtype=torch.bool) for _ in range(2))
+    bias = torch.zeros(len(marks), most)
     mask = torch.zeros(len(marks), max(samples[i].length for i in numbers), dtype=torch.bool)
     for b, row in enumerate(batch):
         input_ids[b, : len(row.prompt_ids)] = torch.tensor(row.prompt_ids)
     for a, m in enumerate(marks):
         position[a, : len(m.positions)] = torch.tensor(m.positions)
         options[a, : len(m.positions)] = True
+        bias[a, : len(m.bias)] = torch.tensor(m.bias)
         taken[a, list(m.taken)] = True
         mask[a, : samples[numbers[a]].length] = True
     of_row = torch.tensor([b for b, row in enumerate(batch) for _ in row.actions])[:, None]
     many = torch.tensor([m.many for m in marks])
-    return MarkedBatch(torch.tensor(numbers), input_ids, of_row, position, options, many, taken, mask)
+    return MarkedBatch(torch.tensor(numbers), input_ids, of_row, position, options, bias, many, taken, mask)
 
 
 class AllowedTokens:

@@ -249,7 +249,7 @@ class Student:
     def _step(self, batch: Sequence[Sample], optimizer: torch.optim.Optimizer) -> float:
         """One optimizer step on some states."""
         right = [
-            (state, replace(sample, marks=replace(sample.marks, taken=places)) if sample.marks else sample)
+            (state, replace(sample, marks=replace(sample.marks, taken=places, bias=())) if sample.marks else sample)
             for state, sample in enumerate(batch)
             for places in (sample.marks.right or (sample.marks.taken,) if sample.marks else ((),))
         ]

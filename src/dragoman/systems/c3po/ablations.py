@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dragoman.systems.base import Ablation
 
+WRITTEN = {"decide": "text", "keep_bias": 0.0, "search_bias": 0.0, "plan_bias": 0.0}
+
 ABLATIONS = {
     "no-tree": Ablation("RL on single trajectories with the system's reward", single=True),
     "no-rl": Ablation("the warm-up alone", policy="sft"),
@@ -16,9 +18,9 @@ ABLATIONS = {
     "icl": Ablation(
         "no training, examples in the prompt",
         policy="",
-        settings={"shots": 3, "decide": "text", "prompts": "full"},  # marks have no examples
+        settings={"shots": 3, "prompts": "full", **WRITTEN},  # marks have no examples
     ),
-    "text": Ablation("a warm-up that writes its actions", settings={"decide": "text"}, warm_up=True),
+    "text": Ablation("a warm-up that writes its actions", settings=WRITTEN, warm_up=True),
     "full-prompts": Ablation("a warm-up with instructions in its prompts", settings={"prompts": "full"}, warm_up=True),
     "no-roadmap": Ablation("a warm-up without the LLM's plan", settings={"roadmap": False}, warm_up=True),
     "no-rounds": Ablation("a warm-up on an oracle's states alone", training={"sft.rounds": 0}, warm_up=True),

@@ -6,7 +6,7 @@ are no instructions: a trained proxy does not need them, and they would be most 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from dragoman.core.types import Passage
 from dragoman.systems.c3po import queries
@@ -31,7 +31,8 @@ def route(settings: Settings, question: str) -> Choice:
         "Plan": ("plan", Plan()),
     }
     allowed = [option for name, option in strategies.items() if settings.strategy in ("", name)]
-    return Choice(f"{_head(settings, 'router', question)}Strategy:\n", tuple(allowed))
+    bias = _bias(settings.plan_bias if isinstance(action, Plan) else 0.0 for _, action in allowed)
+    return Choice(f"{_head(settings, 'router', question)}Strategy:\n", tuple(allowed), bias)
 
 
 def select(settings: Settings, question: str, objective: str, passages: Sequence[Passage]) -> Selection:
@@ -42,6 +43,7 @@ def select(settings: Settings, question: str, objective: str, passages: Sequence
         passage_lines(passages, settings.filter_words or settings.proxy_words),
         make=lambda places: Keep(tuple(place + 1 for place in places)),
         places=lambda action: tuple(i - 1 for i in action.ids),
+        bias=_bias(settings.keep_bias for _ in passages),
     )
 
 
@@ -52,10 +54,18 @@ def decide(settings: Settings, question: str, roadmap: str, kept: Sequence[Passa
         for name, query in queries.named_candidates(settings, question, kept, asked).items()
     }
     plan = f"Plan: {as_line(roadmap)}\n" if roadmap else ""
+    actions = (*((text, search) for text, search in searches.items() if text != "answer"), ("answer", Answer()))
     return Choice(
         f"{_head(settings, 'decide', question)}{plan}Known:\n{known(kept, settings.proxy_words)}Next:\n",
-        (*((text, search) for text, search in searches.items() if text != "answer"), ("answer", Answer())),
+        actions,
+        _bias(settings.search_bias if isinstance(action, Search) else 0.0 for _, action in actions),
     )
+
+
+def _bias(added: Iterable[float]) -> tuple[float, ...]:
+    """One for each option, and none where nothing is added, which is how records without any say it."""
+    bias = tuple(added)
+    return bias if any(bias) else ()
 
 
 def _head(settings: Settings, role: str, question: str) -> str:

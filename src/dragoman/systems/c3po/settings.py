@@ -46,6 +46,12 @@ class Settings:
     select: SelectMode = "numbers"
     """What the filter says of the passages it keeps: their numbers, or for models too small to count their titles."""
     query_chars: int = 240
+    keep_bias: float = 0.0
+    """At marks: added to the logit of each passage found. More than 0 keeps more. A setting to turn after training, on dev: docs/training.md."""
+    search_bias: float = 0.0
+    """At marks: added to the logits of the decision maker's searches, against its answering now."""
+    plan_bias: float = 0.0
+    """At marks: added to the logit of the router's plan, against a single search and an answer from memory."""
     max_candidates: int = 14
     """Queries to choose from, where the next search is chosen from a list: see `candidates` in `queries.py`."""
     thought_chars: int = 400
@@ -61,6 +67,10 @@ class Settings:
             raise UserError("select: titles is for models too small to write thoughts; leave one of the two out")
         if self.decide == "marks" and self.thoughts:
             raise UserError("decide: marks writes nothing, so no thoughts; set one of the two to another value")
+        if self.decide == "text" and (self.keep_bias or self.search_bias or self.plan_bias):
+            raise UserError(
+                "keep_bias, search_bias and plan_bias shift logits at marks: set decide: marks, or leave them at 0"
+            )
         if self.prompts == "brief" and self.thoughts:
             raise UserError("prompts: brief asks for no thoughts; set prompts: full, or thoughts: false")
 
