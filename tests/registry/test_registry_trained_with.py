@@ -25,6 +25,19 @@ def test_other_settings_are_refused_with_both_values():
         check_trained_with("c3po@rl", build("c3po", {"max_depth": 9}), MANIFEST)
 
 
+def test_a_setting_that_may_be_turned_after_training_is_taken_with_any_value():
+    at_marks = build("c3po", {"decide": "marks"})
+    check_trained_with("c3po@rl", replace(at_marks, keep_bias=1.0), {"trained_with": trained_with(at_marks)})
+
+
+def test_a_setting_that_did_not_exist_at_training_counts_as_its_default():
+    then = {name: value for name, value in MANIFEST["trained_with"]["settings"].items() if name != "max_candidates"}
+    earlier = MANIFEST | {"trained_with": MANIFEST["trained_with"] | {"settings": then}}
+    check_trained_with("c3po@rl", C3PO, earlier)
+    with pytest.raises(UserError, match="max_candidates was 14 and is 9"):
+        check_trained_with("c3po@rl", replace(C3PO, max_candidates=9), earlier)
+
+
 def test_other_prompts_are_refused_with_both_hashes():
     then = MANIFEST["trained_with"] | {"prompts": "abc"}
     with pytest.raises(UserError, match=rf"the prompts had hash abc and have {MANIFEST['trained_with']['prompts']}"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -21,7 +22,8 @@ def trained_with(system: System) -> dict[str, Any]:
 def check_trained_with(name: str, system: System, manifest: Mapping[str, Any]) -> None:
     """Refuse a policy whose system now has other settings or prompts than it had when the policy was trained.
 
-    A manifest without a record of them, such as that of a plain model, is not checked.
+    A manifest without a record of them, such as that of a plain model, is not checked. A setting that did not exist yet counts
+    as its default. Those of `turned_after_training` may be any.
 
     Args:
         name: of the system with its policy, for the error.
@@ -32,18 +34,25 @@ def check_trained_with(name: str, system: System, manifest: Mapping[str, Any]) -
     then, now = manifest.get("trained_with"), trained_with(system)
     if not then or then == now:
         return
-    before, after = then["settings"], now["settings"]
+    before, after = _defaults(system) | then["settings"], now["settings"]
     faults = [
         f"{key} was {before.get(key)!r} and is {after.get(key)!r}"
         for key in dict.fromkeys((*before, *after))
-        if before.get(key) != after.get(key)
+        if before.get(key) != after.get(key) and key not in system.turned_after_training
     ]
     if then["prompts"] != now["prompts"]:
         faults.append(f"the prompts had hash {then['prompts']} and have {now['prompts']}")
+    if not faults:
+        return
     raise UserError(
         f"{name}: trained with other settings of {manifest.get('system', 'its system')}: {'; '.join(faults)}; "
         "set them back, train again, or take it as it is with --allow-mismatch"
     )
+
+
+def _defaults(system: System) -> dict[str, Any]:
+    fields = dataclasses.fields(cast(Any, system))
+    return {f.name: _as_stored(f.default) for f in fields if f.default is not dataclasses.MISSING}
 
 
 def _as_stored(value: Any) -> Any:

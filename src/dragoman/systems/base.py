@@ -241,6 +241,9 @@ class System:
     averages: ClassVar[bool] = False
     """Whether it lets the LLM go on with several prompts at once, which no engine can but transformers."""
 
+    turned_after_training: ClassVar[frozenset[str]] = frozenset()
+    """Settings that may differ from those that a policy was trained with."""
+
     @property
     def roles(self) -> tuple[Role, ...]:
         """The trainable roles, in the order of the paper; empty for a baseline."""

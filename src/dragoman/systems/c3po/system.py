@@ -21,6 +21,8 @@ from dragoman.systems.c3po.settings import Settings
 
 @dataclass(frozen=True)
 class C3PO(Settings, System):
+    turned_after_training = frozenset({"keep_bias", "search_bias", "plan_bias"})
+
     async def run(self, question: Question, ctx: Context) -> Outcome:
         """Algorithm 1 (appendix A.4), with the states of appendix B.2."""
         match await ctx.act(self.router, question=question.question):  # a1, of S1 = {q}
