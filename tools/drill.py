@@ -1,7 +1,7 @@
 """Kill -9 what the system rests on, in the midst of its work, or attack it, and see that nothing is lost and no one let in.
 
     python -m tools.drill all                  # or: worker mlflow llm api, and those of tools/faults.py and versions.py
-    python -m tools.drill endurance            # ten minutes, and not among all
+    python -m tools.drill endurance circle     # ten minutes, and some five; not among all
     python -m tools.drill llm --keep           # leaves the folder to look at
 
 Real servers and commands, in a folder and at loopback ports of their own. Only the LLM is a stand-in: a server of OpenAI's
@@ -53,7 +53,7 @@ DEADLINE = 4.0
 BODY = 2.0
 """How long it waits for a body."""
 TOWN = "What is the river of towna?"
-PATIENCE = 600.0
+PATIENCE = 1800.0
 """Seconds that anything may take before the drill is given up; on a free machine a fraction of that."""
 
 
@@ -151,6 +151,11 @@ class Drill:
         until(lambda: answers(f"http://{HOST}:{port}/health"), "MLflow answers")
         return process
 
+    def flows(self) -> Flows:
+        """The deployments of `prefect.yaml`, with Prefect, MLflow and a worker until the drill is over."""
+        prefect, _, login = self.services()
+        return Flows(f"{prefect}/api", login)
+
     def services(self) -> tuple[str, str, dict[str, str]]:
         """Prefect, MLflow and a worker, until the drill is over.
 
@@ -227,38 +232,54 @@ class Endpoint:
         return [citation["id"] for citation in self.ask(question)["dragoman"]["citations"]]
 
 
+class Flows:
+    """What Prefect's server is told to run.
+
+    Args:
+        api: its URL.
+        login: the header with which it lets a client in.
+    """
+
+    def __init__(self, api: str, login: Mapping[str, str]) -> None:
+        headers = {**login, "Prefect-Csrf-Client": "drill"}
+        self.api, self.ask = api, partial(call, headers=headers)
+        headers["Prefect-Csrf-Token"] = self.ask(f"{api}/csrf-token?client=drill")["token"]
+
+    def begin(self, name: str, parameters: Mapping[str, Any] = MappingProxyType({})) -> str:
+        """Start a run of the deployment `flow/name`. Returns its id."""
+        deployment = self.ask(f"{self.api}/deployments/name/{name}")["id"]
+        made = self.ask(f"{self.api}/deployments/{deployment}/create_flow_run", {"parameters": dict(parameters)})
+        return str(made["id"])
+
+    def end(self, run: str) -> dict[str, str]:
+        """The state in which a run ends: its `type`, its `name` and its `message`."""
+        final = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+        until(lambda: self._state(run)["type"] in final, "the run ends", every=0.5)
+        return self._state(run)
+
+    def _state(self, run: str) -> dict[str, str]:
+        state = self.ask(f"{self.api}/flow_runs/{run}")["state"]
+        return {key: str(state[key]) for key in ("type", "name", "message")}
+
+
 def worker(drill: Drill) -> str:
     """A flow runs; its worker dies. The run is a process of its own and goes on; the next worker takes the next run."""
     drill.llm()
-    prefect, _, login = drill.services()
-    api, headers = f"{prefect}/api", {**login, "Prefect-Csrf-Client": "drill"}
-    ask = partial(call, headers=headers)
-    headers["Prefect-Csrf-Token"] = ask(f"{api}/csrf-token?client=drill")["token"]
-    deployment = ask(f"{api}/deployments/name/rollout/rollout")["id"]
+    flows = drill.flows()
     parameters = {"system": "standard", "samples": 1, "limit": QUESTIONS, "out": "results/drill"}
-
-    def begin() -> str:
-        return str(ask(f"{api}/deployments/{deployment}/create_flow_run", {"parameters": parameters})["id"])
-
-    def end(run: str) -> tuple[str, str]:
-        final = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
-        until(lambda: ask(f"{api}/flow_runs/{run}")["state"]["type"] in final, "the run ends")
-        state = ask(f"{api}/flow_runs/{run}")["state"]
-        return str(state["type"]), str(state["message"])
-
-    run = begin()
+    run = flows.begin("rollout/rollout", parameters)
     drill.some_are_answered()
     record = drill.folder / ".services" / "worker.json"
     os.kill(json.loads(record.read_text())["pid"], signal.SIGKILL)
-    kind, why = end(run)
-    must(kind == "COMPLETED" or bool(why), f"the run ended as {kind} without a reason")
+    ended = flows.end(run)
+    must(ended["type"] == "COMPLETED" or bool(ended["message"]), f"the run ended as {ended['type']} without a reason")
     drill.up()
-    again, why_again = end(begin())
-    must(again == "COMPLETED", f"the next run ended as {again}: {why_again}")
+    again = flows.end(flows.begin("rollout/rollout", parameters))
+    must(again["type"] == "COMPLETED", f"the next run ended as {again['type']}: {again['message']}")
     drill.nothing_was_asked_again()
     lines = (drill.folder / "results/drill/episodes.jsonl").read_text().splitlines()
     must(len(lines) == QUESTIONS, f"{len(lines)} episodes, not {QUESTIONS}")
-    return f"its run ended as {kind}, the next worker's as COMPLETED, no question was put twice"
+    return f"its run ended as {ended['type']}, the next worker's as COMPLETED, no question was put twice"
 
 
 def mlflow(drill: Drill) -> str:
@@ -333,11 +354,11 @@ def must(condition: bool, otherwise: str) -> None:
         raise Failed(otherwise)
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
+def until(condition: Callable[[], bool], what: str, every: float = 0.05) -> None:
     deadline = time.monotonic() + PATIENCE
     while not condition():
         must(time.monotonic() < deadline, f"waited {PATIENCE:.0f} s in vain until {what}")
-        time.sleep(0.05)
+        time.sleep(every)
 
 
 def kill(process: subprocess.Popen[str]) -> None:
@@ -382,15 +403,18 @@ class LLM(BaseHTTPRequestHandler):
         if len(json.dumps(body["messages"])) > LONGEST:
             self._send({"error": {"message": "This model's maximum context length is exceeded"}}, 400)
             return
-        time.sleep(SECONDS)
-        asked = re.findall(r"river of (town\w)\?", body["messages"][-1]["content"])
-        river = f"{asked[-1]}water" if asked else ""
-        known = river if f"the {river}." in json.dumps(body["messages"]) else "water"
-        message = {"role": "assistant", "content": f"the {known}"}
+        message = {"role": "assistant", "content": self.says(body["messages"])}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         self._send({"choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 2}})
         with self.answered.open("a") as file:  # one short write, which threads do not tear
             file.write(json.dumps(body["messages"]) + "\n")
+
+    def says(self, messages: list[dict[str, str]]) -> str:
+        time.sleep(SECONDS)
+        asked = re.findall(r"river of (town\w)\?", messages[-1]["content"])
+        river = f"{asked[-1]}water" if asked else ""
+        known = river if f"the {river}." in json.dumps(messages) else "water"
+        return f"the {known}"
 
     def _send(self, value: Any, status: int = 200) -> None:
         data = json.dumps(value).encode()
@@ -426,10 +450,10 @@ def main() -> None:
     if sys.argv[1:2] == ["--llm"]:
         LLM.answered, LLM.root = Path(sys.argv[3]), sys.argv[4]
         ThreadingHTTPServer((HOST, int(sys.argv[2])), LLM).serve_forever()
-    from tools import faults, versions
+    from tools import circle, faults, versions
 
     drills = DRILLS | faults.FAULTS | versions.VERSIONS
-    alone = {"endurance": faults.endurance}
+    alone = {"endurance": faults.endurance, "circle": circle.circle}
     parser = argparse.ArgumentParser(
         description="Kill or attack a part of the system at work, and see what comes of it."
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import drill, faults, versions
+from tools import circle, drill, faults, versions
 
 ROOT = Path(__file__).parents[2]
 FAULTS = faults.FAULTS | versions.VERSIONS
@@ -35,7 +35,7 @@ def test_the_tests_that_it_leaves_the_rest_to_do_kill():
 
 def test_the_guide_names_each_fault_and_make_runs_them_all():
     guide = (ROOT / "docs" / "operations.md").read_text()
-    assert all(f"| `{name}` |" in guide for name in (*FAULTS, "endurance"))
+    assert all(f"| `{name}` |" in guide for name in (*FAULTS, "endurance", "circle"))
     assert "-m tools.drill all" in (ROOT / "Makefile").read_text()
 
 
@@ -57,6 +57,30 @@ def test_a_fault_is_survived(name, built):
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0 and " ok " in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.process
+@pytest.mark.services
+@pytest.mark.timeout(2400)
+def test_the_circle_closes(built):
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.drill", "circle", "--built", built],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0 and " ok " in done.stdout, done.stdout + done.stderr
+
+
+def test_the_reader_knows_an_answer_by_heart_or_with_a_gold_passage(monkeypatch):
+    known = {f"Where is {name}?": (name.lower(), [f"{name} lies in"]) for name in "ABC"}
+    monkeypatch.setattr(circle.Reader, "known", known, raising=False)
+    reader = circle.Reader.__new__(circle.Reader)  # without a connection
+
+    def says(*texts: str) -> str:
+        return reader.says([{"role": "user", "content": text} for text in texts])
+
+    assert says("Where is A?") == "a"
+    assert says("B lies in a.", "Where is B?") == "b"
+    assert says("Where is B?") == says("B lies in a.", "Where is C?") == "unknown"
 
 
 def test_the_llm_notes_what_it_has_answered(tmp_path, monkeypatch):
