@@ -1,7 +1,7 @@
 """Kill -9 what the system rests on, in the midst of its work, or attack it, and see that nothing is lost and no one let in.
 
     python -m tools.drill all                  # or: worker mlflow llm api, and those of tools/faults.py and versions.py
-    python -m tools.drill endurance circle     # ten minutes, and some five; not among all
+    python -m tools.drill endurance circle     # up to ten minutes each, and not among all
     python -m tools.drill llm --keep           # leaves the folder to look at
 
 Real servers and commands, in a folder and at loopback ports of their own. Only the LLM is a stand-in: a server of OpenAI's
