@@ -78,7 +78,7 @@ class Drill:
         llm = {"engine": "openai", "model": "m", "urls": [f"http://{HOST}:{self.llm_port}/v1"], "structured": "none",
                "concurrency": 2, "retries": 1}  # fmt: skip
         serve = {"models": ["standard"], "episodes": "kept"}
-        self.params = {"llm": llm, "evaluate": {"bootstrap": 100, "traces": 1}, "serve": serve}
+        self.params: dict[str, Any] = {"llm": llm, "evaluate": {"bootstrap": 100, "traces": 1}, "serve": serve}
         self.configure()
         if built is not None:
             shutil.copytree(built / "data", folder / "data")
@@ -259,7 +259,7 @@ class Flows:
 
     def _state(self, run: str) -> dict[str, str]:
         state = self.ask(f"{self.api}/flow_runs/{run}")["state"]
-        return {key: str(state[key]) for key in ("type", "name", "message")}
+        return {key: state[key] or "" for key in ("type", "name", "message")}
 
 
 def worker(drill: Drill) -> str:
