@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-import secrets
+import shutil
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ray_machines import Machines, token_file, until
 from scripted import make_project, without_times
 
 from dragoman.rollout.record import Episode
@@ -33,14 +37,41 @@ def project(tmp_path, monkeypatch) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def ray(tmp_path_factory):
+    """Ray with a token for all of this module's clusters: a process reads it once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_TOKEN_PATH", str(token_file(tmp_path_factory.mktemp("token"))))
+        patch.setenv("RAY_AUTH_MODE", "token")  # without it Ray sends no token to a cluster that an address names
+        yield pytest.importorskip("ray", reason="ray is not installed")
+
+
 @pytest.fixture
-def ray(project, monkeypatch):
+def one_machine(project, ray):
     """A cluster of two processors, started apart from the flow, which finds it."""
-    module = pytest.importorskip("ray", reason="ray is not installed")
-    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))  # or it writes one into the home folder
-    module.init(num_cpus=2, include_dashboard=False, namespace="prefect", log_to_driver=False)
-    yield module
-    module.shutdown()
+    ray.init(num_cpus=2, include_dashboard=False, namespace="prefect", log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture
+def machines(project, ray, monkeypatch) -> Iterator[Machines]:
+    """A head, two workers, and this process as who starts flows."""
+    folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
+    cluster = Machines(folder, {"SCRIPTED_SECONDS": "0.05", "RAY_memory_monitor_refresh_ms": "0"})
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+
+    try:
+        cluster.start_head()
+        ray.init(namespace="prefect", log_to_driver=False)
+        for workers in (1, 2):
+            cluster.start_worker()
+            until(lambda n=workers: ray.cluster_resources().get("CPU") == n, lambda: f"it has joined: {cluster.logs()}")
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.close()
+        shutil.rmtree(folder)
 
 
 async def roll_out(out: str, **sharding) -> list[Episode]:
@@ -48,7 +79,7 @@ async def roll_out(out: str, **sharding) -> list[Episode]:
     return without_times(Path(out))
 
 
-async def test_ray_gives_the_same_episodes(project, ray):
+async def test_ray_gives_the_same_episodes(project, one_machine):
     whole = await roll_out("whole")
     assert len(whole) == 5
     assert await roll_out("ray", shards=3, runner="ray") == sorted(whole, key=lambda e: e.question["id"])
@@ -61,3 +92,28 @@ async def test_dask_gives_the_same_episodes(project):
     assert len(whole) == 5
     assert await roll_out("dask", shards=3, runner="dask") == sorted(whole, key=lambda e: e.question["id"])
     assert len(list(Path("dask", "shards").glob("*-of-3/shard.json"))) == 3
+
+
+async def test_a_machine_that_dies_costs_its_unfinished_questions_alone(project, machines):
+    Path("params.yaml").write_text("rl: {concurrency: 1, exploration: {breadth: [1, 2, 1]}}")  # one after the other
+    whole = await roll_out("whole")
+    shards = [Path("merged", "shards", f"{number}-of-2") for number in (1, 2)]
+    finished: list[bytes] = []
+
+    def die() -> None:
+        until(lambda: all(lines(shard) for shard in shards), lambda: "both have finished a question")
+        machines.kill_who_runs("--shard=1/2")
+        assert not (shards[0] / "shard.json").exists(), "it was to die in the middle"
+        finished.extend(map(lines, shards))
+
+    merged, _ = await asyncio.gather(roll_out("merged", shards=2, runner="ray"), asyncio.to_thread(die))
+    assert merged == sorted(whole, key=lambda e: e.question["id"])
+    for shard, before in zip(shards, finished, strict=True):
+        assert lines(shard).startswith(before), "with their times: what was finished is not done again"
+
+
+def lines(shard: Path) -> bytes:
+    """The episodes of a shard that are whole."""
+    path = shard / "episodes.jsonl"
+    found = path.read_bytes() if path.exists() else b""
+    return found[: found.rfind(b"\n") + 1]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +25,7 @@ from dragoman.systems import build
 
 def script(prompt: str, rng: Any) -> str:
     """A proxy and an LLM that draw lots, so that another seed or another question gives another tree."""
+    time.sleep(float(os.environ.get("SCRIPTED_SECONDS", "0")))  # for who wants to kill it meanwhile
     if "Choose one action" in prompt:
         forced = {"\\[No": "[No Retrieval]", "\\[Pl": "[Planning]", "\\[Re": "[Retrieval] number"}
         return forced.get(prompt[:4]) or rng.choice([*forced.values()])
