@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from dataclasses import replace
 
@@ -98,6 +99,33 @@ async def test_200_concurrent_requests_across_swaps_and_none_fails():
         await eventually(lambda: all(parts.proxies[f"v{i}"].closed == 1 for i in range(7)))
     assert set(served) == {f"v{i}" for i in range(8)}
     assert parts.proxies["v7"].closed == 1
+
+
+class InTurn(httpx.AsyncBaseTransport):
+    """One address before several endpoints: each request goes to the next of them."""
+
+    def __init__(self, *apps) -> None:
+        self.turns = itertools.cycle([httpx.ASGITransport(app=app) for app in apps])
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        return await next(self.turns).handle_async_request(request)
+
+
+async def test_two_replicas_behind_one_address_follow_one_registry():
+    registry = Registry("v1")
+    replicas = [parts_with(registry, "v1", "v2") for _ in range(2)]
+    async with (
+        asyncio.timeout(10),
+        replicas[0].app() as one,
+        replicas[1].app() as other,
+        httpx.AsyncClient(transport=InTurn(one, other), base_url="http://test") as client,
+    ):
+        assert [await policy_of(client) for _ in range(4)] == ["v1"] * 4
+        registry.folder = "v2"
+        while not all(parts.proxies["v1"].closed for parts in replicas):
+            assert await policy_of(client) in {"v1", "v2"}, "meanwhile no request fails"
+        assert [await policy_of(client) for _ in range(4)] == ["v2"] * 4
+    assert all(parts.proxies[policy].requests for parts in replicas for policy in ("v1", "v2")), "one was never asked"
 
 
 async def test_without_a_champion_standard_rag_answers_until_there_is_one():
