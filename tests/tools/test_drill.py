@@ -59,17 +59,6 @@ def test_a_fault_is_survived(name, built):
     assert done.returncode == 0 and " ok " in done.stdout, done.stdout + done.stderr
 
 
-@pytest.mark.process
-@pytest.mark.services
-@pytest.mark.timeout(2400)
-def test_the_circle_closes(built):
-    done = subprocess.run(
-        [sys.executable, "-m", "tools.drill", "circle", "--built", built],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0 and " ok " in done.stdout, done.stdout + done.stderr
-
-
 def test_the_reader_knows_an_answer_by_heart_or_with_a_gold_passage(monkeypatch):
     known = {f"Where is {name}?": (name.lower(), [f"{name} lies in"]) for name in "ABC"}
     monkeypatch.setattr(circle.Reader, "known", known, raising=False)
