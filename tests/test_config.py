@@ -63,6 +63,8 @@ def test_every_system_can_be_built_with_its_settings_for_a_profile(name, profile
         ("index: {method: tfidf}", "'tfidf' is not a retrieval method: choose one of bm25"),
         ("profile: huge", "profile 'huge' has no file .*there are: cpu"),
         ("datasets: [mine]", "'mine' has no entry under corpus"),
+        ("oracles: [mine]", "oracles: 'mine' is not under datasets"),
+        ("corpus: {atlas: {source: my_docs, dev: data/atlas/dev.jsonl}}", r"corpus\.atlas\.dev: lies in data/atlas/"),
         ("evaluated: [c4po]", "unknown system 'c4po'"),
         ("evaluated: [ircot]", "evaluated: 'ircot' is a file of systems/baselines/: name it under baselines"),
         ("baselines: [c3po]", "baselines: 'c3po' is none; choose from auto-rag, drag, instructrag, ircot"),

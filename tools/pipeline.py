@@ -16,6 +16,9 @@ import sys
 import time
 from pathlib import Path
 
+from dragoman.config import load_params
+from dragoman.core.errors import UserError
+
 BIN = Path(sys.executable).parent
 BASELINES = ("direct", "standard")
 SECONDS = Path("results/seconds.json")
@@ -30,6 +33,11 @@ The table is in results/report/table.md, its figures in metrics.json and its plo
 
 
 def main() -> None:
+    try:
+        load_params()  # before DVC empties the folder of any stage
+    except UserError as e:
+        print(f"error: {e}", file=sys.stderr)
+        sys.exit(2)
     on_terminal = sys.stdout.isatty()
     baselines = [stage for stage in stages() if re.fullmatch(rf"evaluate@.+-({'|'.join(BASELINES)})", stage)]
     if baselines:

@@ -111,6 +111,17 @@ class Params(RuntimeParams):
             if name not in self.corpus and (key in ("datasets", "chains") or name not in self.harvests):
                 there = ", ".join(self.corpus)
                 raise ValueError(f"{key}: {name!r} has no entry under corpus; there are: {there}")
+        if unmade := [name for name in self.oracles if name not in (*self.datasets, *self.harvests)]:
+            raise ValueError(
+                f"oracles: {unmade[0]!r} is not under datasets, so no stage makes it; leave it out, or name it there"
+            )
+        for name, given in self.corpus.items():
+            for key in ("source", "train", "dev", "test"):
+                if Path(getattr(given, key) or "").is_relative_to(Path("data", name)):
+                    raise ValueError(
+                        f"corpus.{name}.{key}: lies in data/{name}/, which DVC empties before stage corpus writes it: "
+                        f"give the data set another name than {name!r}"
+                    )
         of_files = set(baseline_names())
         if misplaced := sorted({*self.evaluated} & of_files):
             raise ValueError(f"evaluated: {misplaced[0]!r} is a file of systems/baselines/: name it under baselines")

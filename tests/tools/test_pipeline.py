@@ -31,6 +31,9 @@ def commands(tmp_path, monkeypatch):
         (tmp_path / name).chmod(0o755)
     (tmp_path / "stale").write_text('{"seeds": [], "report": []}')
     (tmp_path / "code").write_text("0")
+    (tmp_path / "params.yaml").write_text("{}")
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/cpu.yaml").write_text("{}")
     monkeypatch.setattr(pipeline, "BIN", tmp_path)
     monkeypatch.chdir(tmp_path)
     return lambda: (tmp_path / "commands").read_text().splitlines()
@@ -46,6 +49,14 @@ def test_on_a_terminal_the_baselines_are_shown_before_the_rest_runs(commands, mo
     assert ran == [BASELINES, "dvc status --json", "dragoman report --so-far", "dvc repro", "dragoman report"]
     said = capsys.readouterr().out
     assert "Still to come: seeds, report. About 2 minutes." in said and "results/report/table.md" in said
+
+
+def test_settings_that_are_refused_end_the_run_before_dvc_has_removed_anything(commands, tmp_path, capsys):
+    (tmp_path / "params.yaml").write_text("corpus: {atlas: {source: data/atlas/corpus.jsonl}}")
+    with pytest.raises(SystemExit, match="2"):
+        pipeline.main()
+    assert not (tmp_path / "commands").exists()
+    assert "corpus.atlas.source: lies in data/atlas/" in capsys.readouterr().err
 
 
 def test_elsewhere_the_rest_runs_without_a_word(commands, capsys):

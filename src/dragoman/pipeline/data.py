@@ -56,7 +56,8 @@ class Converted:
         """The lines of params.yaml that make the pipeline use it; a corpus of yours stands there if it has none."""
         splits = [split for split in SPLITS if split in self.manifest["questions"]]
         source = self.source or "path/to/corpus.jsonl    # yours: this set has none"
-        lines = [f"datasets: [{name}]", "corpus:", f"  {name}:", f"    source: {source}"]
+        lines = [f"datasets: [{name}]", f"oracles: []    # [{name}] where its questions name their passages"]
+        lines += ["corpus:", f"  {name}:", f"    source: {source}"]
         lines += [f"    {split}: {self.folder / f'{split}.jsonl'}" for split in splits]
         if "train" in splits and self.source:
             lines.append(f"train: {{dataset: {name}}}")
