@@ -140,11 +140,22 @@ def test_the_first_values_are_the_reference_and_windows_do_not_overlap():
 
 def test_feedback_fills_windows_of_its_own():
     monitor = Monitor(SMALL)
+    monitor.answered("p", {}, 0.0)
     for _ in range(60):
         assert monitor.said("p", {"rating": "up"}, 0.0) == {}
     found = [monitor.said("p", {"rating": "down"}, 1.0) for _ in range(SMALL.window)]
     assert found[-1]["rating"].alarm and not any(found[:-1])
-    assert monitor.state.traffic[0].answers == 0
+    assert monitor.state.traffic[0].answers == 1
+
+
+def test_feedback_on_an_answer_of_an_earlier_policy_leaves_the_one_that_is_served_last():
+    monitor = Monitor(SMALL)
+    monitor.answered("p1", {"kind": "who"}, 0.0)
+    monitor.answered("p2", {"kind": "who"}, 1.0)
+    monitor.said("p1", {"rating": "down"}, 2.0)
+    monitor.said("forgotten", {"rating": "down"}, 3.0)
+    assert [one.policy for one in monitor.state.traffic] == ["p1", "p2"]
+    assert monitor.state.traffic[0].series["rating"].reference == ["down"]
 
 
 def test_each_policy_has_a_reference_of_its_own_and_few_are_remembered():

@@ -166,8 +166,9 @@ class Monitor:
         return dict(self._take(traffic, values, at))
 
     def said(self, policy: str, values: Mapping[str, Value], at: float) -> dict[str, Comparison]:
-        """The same for feedback on an answer."""
-        return dict(self._take(self._traffic(policy), values, at))
+        """The same for feedback on an answer. It may be of an earlier policy, which is not served for that."""
+        found = next((one for one in self.state.traffic if one.policy == policy), None)
+        return dict(self._take(found, values, at)) if found else {}
 
     def _take(self, traffic: Traffic, values: Mapping[str, Value], at: float) -> Iterator[tuple[str, Comparison]]:
         for measure, value in values.items():
