@@ -81,6 +81,15 @@ async def test_feedback_counts_once_and_for_known_answers_alone(tmp_path):
     assert series["rating"].reference == ["down"] and series["recall"].reference == [0.0]
 
 
+async def test_a_comment_alone_does_not_take_the_place_of_a_rating(tmp_path):
+    episode = await served()
+    with drift_watcher(tmp_path, MODEL, SMALL, None, Metrics()) as watch:
+        watch(asked(episode, "Who?", 1))
+        watch(Feedback(id="k1", comment="hm", at=0.0))
+        watch(Feedback(id="k1", comment="hm", rating="down", at=1.0))
+    assert Drift.read(tmp_path / "drift.json").traffic[0].series["rating"].reference == ["down"]
+
+
 @pytest.mark.parametrize("there", [False, True])
 async def test_without_traffic_the_command_says_what_is_missing(tmp_path, there):
     project = Project(tmp_path, track=False)

@@ -26,7 +26,7 @@ MOST_KNOWN = 10_000
 def drift_watcher(
     folder: Path, model: str, settings: DriftParams, known: Collection[str] | None, metrics: Metrics
 ) -> Iterator[Callable[[Episode | Feedback], None]]:
-    """What takes episodes of a model and the first feedback on each, in a thread.
+    """What takes episodes of a model, and on each the first feedback with a rating or passages, in a thread.
 
     The state is in `drift.json`. It is written whenever a window is full, and at the end: a process that is killed loses less
     than a window.
@@ -45,9 +45,10 @@ def drift_watcher(
 
     def watch(what: Episode | Feedback) -> None:
         if isinstance(what, Feedback):
-            if (found := answered.pop(what.id, None)) is not None:
-                under, passages = found
-                report(under, monitor.said(under, values_said(what, passages), what.at))
+            under, passages = answered.get(what.id, ("", []))
+            if under and (values := values_said(what, passages)):
+                del answered[what.id]
+                report(under, monitor.said(under, values, what.at))
         elif what.system == model and (policy := what.config.get("policy")):
             answered[what.key] = policy, what.trajectories[0].passages
             if len(answered) > MOST_KNOWN:
