@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from command import run as command
 
 from dragoman.config import Params
 from dragoman.core import files
@@ -98,6 +99,15 @@ async def test_the_latest_ones_are_taken_first(tmp_path, monkeypatch):
     monkeypatch.setattr(review, "pending_reviews", lambda store: [])
     done = await review.run(Project(tmp_path), review.Options(episodes=(Path(tmp_path),), most=2))
     assert taken == ["k1", "k2"] and done["left"] == 1
+
+
+def test_to_put_none_into_the_queue_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "cpu.yaml").write_text("{}")
+    (tmp_path / "params.yaml").write_text("serve: {episodes: kept}")
+    code, _, err = command(capsys, "review", "--most", "0")
+    assert code == 2 and "--most" in err
 
 
 async def test_an_endpoint_that_keeps_nothing_is_named(tmp_path):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+from annotated_types import Ge
 from typing_extensions import Doc
 
 from dragoman.core.errors import UserError
@@ -30,7 +31,7 @@ WORDS = 12
 @dataclass(frozen=True, kw_only=True)
 class Options:
     episodes: Annotated[tuple[Path, ...], Doc("Folders with episodes.jsonl; serve.episodes by default.")] = ()
-    most: Annotated[int, Doc("Put no more than so many into the queue, the latest ones.")] = 100
+    most: Annotated[int, Ge(1), Doc("Put no more than so many into the queue, the latest ones.")] = 100
 
 
 async def run(project: Project, options: Options) -> dict[str, Any]:
