@@ -13,7 +13,8 @@ import yaml
 from command import run
 from towns import make_towns, river_llm
 
-from dragoman.pipeline import evaluate, index
+from dragoman.engines.settings import EngineParams
+from dragoman.pipeline import evaluate, index, transfer
 from dragoman.pipeline.project import Project
 
 TRANSFER = ["--no-track", "--set", "transfer.policy=oracle"]
@@ -87,6 +88,15 @@ def test_other_data_and_another_retriever_are_compared_over_other_questions(proj
     assert losses("retriever-data") == {"standard": -1.0, "maps@oracle": 0.0}
     assert "| retriever-data | villages | standard |" in out and "* |" in out
     assert "+0.0 [+0.0, +0.0] *" in Path("results/transfer/retriever-data/transfer.md").read_text()
+
+
+def test_another_llm_does_not_judge_in_the_place_of_the_one_at_home(tmp_path):
+    home, other = Project(tmp_path), EngineParams(engine="transformers", model="other")
+    away = transfer._under(home, {"llm": other}).params
+    assert (away.llm, away.judge) == (other, home.params.llm)
+    judged = home.changed({"judge": {"model": "judge"}})
+    assert transfer._under(judged, {"llm": other}).params.judge == judged.params.judge
+    assert transfer._under(home, {}).params.judge is None
 
 
 @pytest.mark.parametrize(

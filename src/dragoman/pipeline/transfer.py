@@ -82,8 +82,11 @@ def _changes(project: Project, named: str) -> dict[str, Any]:
 
 
 def _under(project: Project, changed: Mapping[str, Any]) -> Project:
-    """The project with another LLM or another method of its index."""
-    changes = {f"llm.{key}": value for key, value in changed["llm"].model_dump().items()} if "llm" in changed else {}
+    """The project with another LLM or another method of its index. What judges answers stays the same."""
+    changes: dict[str, Any] = {}
+    if "llm" in changed:
+        changes = {f"llm.{key}": value for key, value in changed["llm"].model_dump().items()}
+        changes["judge"] = (project.params.judge or project.params.llm).model_dump()
     if changed.get("retriever") in methods.names():
         changes["index.method"] = changed["retriever"]
     return project.changed(changes, origin="transfer")
