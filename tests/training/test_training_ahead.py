@@ -124,6 +124,18 @@ async def test_killed_and_started_again_it_comes_to_the_same_numbers(
     ]
 
 
+async def test_weights_that_other_roles_keep_are_not_closed_under_a_draw(tiny_model, tmp_path, monkeypatch):
+    released, original = [], ToyRuntime.release
+
+    async def release(self, name, weights):
+        released.extend(path for path, _ in weights.groups())
+        await original(self, name, weights)
+
+    monkeypatch.setattr(ToyRuntime, "release", release)
+    await trained(tiny_model, tmp_path / "rl", 2, iterations=4, roles=("choose",), own_weights=True)
+    assert [path.name for path in released] == ["0001"]  # while iteration 3 was drawn, which asks the base too
+
+
 @pytest.mark.timeout(60, func_only=True)
 async def test_it_finds_the_better_of_two_arms_by_what_an_earlier_policy_drew(tiny_model, runtime, tmp_path):
     run = make_run("grpo", tiny_model, runtime, tmp_path / "rl", **TWO_ARMS, max_staleness=1, guards=FAR)

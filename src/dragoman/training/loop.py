@@ -216,7 +216,8 @@ class Loop:
         collected = await ahead.take(self.iteration)
         if self.iteration >= s.max_staleness:  # the next iterations are drawn by other weights
             drew = self.policy.folder(self.iteration - s.max_staleness)
-            await self.runtime.release(self.system, self.policy.alone(drew))
+            if drew not in self.policy.carried.values():  # a draw may be under way that asks them for another role
+                await self.runtime.release(self.system, self.policy.alone(drew))
         ahead.begin(range(self.iteration + 1, min(self.iteration + s.max_staleness + 1, s.iterations)))
         rolled = time.monotonic()
         episodes, batch = collected.episodes, collected.batch

@@ -53,6 +53,8 @@ class TrainedPolicy:
     ) -> None:
         self.start, self.out, self.staleness = start, out, staleness
         self.entries = trained_entries(start, roles, own=own)
+        self.carried = {role: folder for role, folder in start.weights.items() if role not in self.entries}
+        """What is not trained."""
         self.base = start.of(self.entries[0])
         self.best = out / "best"
 
@@ -95,8 +97,7 @@ class TrainedPolicy:
         Args:
             best: those, where they are not the ones that `keep` remembers.
         """
-        carried = {role: folder for role, folder in self.start.weights.items() if role not in self.entries}
-        return publish(dict.fromkeys(self.entries, best or self.best), self.out, manifest, carried=carried)
+        return publish(dict.fromkeys(self.entries, best or self.best), self.out, manifest, carried=self.carried)
 
     def clean(self) -> None:
         """Remove what only a run that goes on would need."""
