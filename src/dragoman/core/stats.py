@@ -35,8 +35,8 @@ def chi_square(counts: Mapping[str, int], probabilities: Mapping[str, float]) ->
     return float(chisquare(observed, [e * scale for e in expected]).pvalue)
 
 
-def bootstrap_interval(values: Sequence[float], *, resamples: int, seed: int, level: float = 0.95) -> dict[str, float]:
-    """The mean with its bootstrap interval of that level: percentiles of the means of resamples of equal size."""
+def bootstrap_interval(values: Sequence[float], *, resamples: int, seed: int) -> dict[str, float]:
+    """The mean with its 95% bootstrap interval: percentiles of the means of resamples of equal size."""
     import numpy as np
 
     sample = np.asarray(values, dtype=float)
