@@ -115,6 +115,20 @@ async def test_what_a_canary_has_shown_is_in_the_record_and_one_that_was_taken_b
     )
 
 
+async def test_a_canary_that_is_taken_back_while_the_gate_judges_is_refused(project):
+    runtime, challenger = ScriptedRuntime({"standard": 10, "c3po@v1": 30}), registry.find("v1")
+    opened, arm = runtime.open, {"answers": 4, "failed": 4, "seconds": 0.5, "up": 0, "down": 0}
+    shown = {"since": "today", "share": 0.05, "rolled_back": "errors", "champion": arm, "challenger": arm}
+
+    def open_while_it_is_taken_back(name):
+        registry.tried(challenger, "canary", shown)
+        return opened(name)
+
+    runtime.open = open_while_it_is_taken_back
+    decision = await gate(1, runtime)
+    assert not decision.promoted and decision.reasons == ("canary: taken back: errors, and not served to its end",)
+
+
 @pytest.mark.parametrize(
     ("right", "broken", "settings", "reason"),
     [

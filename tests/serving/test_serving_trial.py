@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
+import shutil
 import time
 
 import httpx
 import pytest
+from policies import trained
 from serving_parts import QUESTION, Model, Parts, Registry, answering, ask, eventually, searching
 
 from dragoman.core.errors import EngineFault, UserError
 from dragoman.core.settings import parse_section
+from dragoman.registry.versions import Registry as Versions
 from dragoman.rollout.feedback import Feedback
 from dragoman.serving.metrics import Metrics
+from dragoman.serving.run import _recorder, _trial
 from dragoman.serving.settings import ServeParams
 from dragoman.serving.trial import RECENT, Trial, Watched
 
@@ -162,6 +167,25 @@ async def test_a_canary_that_is_promoted_is_no_canary_any_more():
     async with parts.client() as client:
         assert await policy(client) == "v7"
     assert parts.episodes[0].system == MODEL
+
+
+def test_a_canary_that_was_taken_back_stays_so_over_restarts_and_other_replicas(tmp_path, empty_store):
+    shutil.copytree(empty_store, tmp_path / "mlruns")
+    versions = Versions(tmp_path / "mlruns", tmp_path / "results")
+    version = versions.register(trained(tmp_path, "s1", b"weights"))
+    settings = ServeParams(models=(MODEL,), canary="v1")
+    first, _ = _trial(settings, versions, Metrics())
+    assert first.ended == ""
+    replica = first.shown
+    with _recorder(versions, version, "canary") as record:
+        first.record = record
+        first._take_back("errors")
+        record(replica)
+    assert json.loads(versions.find("v1").trials["canary"])["rolled_back"] == "errors"
+    again, _ = _trial(settings, versions, Metrics())
+    assert again.ended == "errors"
+    shadow, _ = _trial(ServeParams(models=(MODEL,), shadow="v1"), versions, Metrics())
+    assert shadow.ended == ""
 
 
 def drawn(seed: int, answers: int, *, failing: float, slower: float) -> int | None:

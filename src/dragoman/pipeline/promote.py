@@ -257,9 +257,10 @@ async def promote(
             track=registry.store,
         )
         made = checks(metrics, name, against, settings, champion=champion is not None, validation=validation, data=data)
-        trials = {kind: json.loads(shown) for kind, shown in challenger.trials.items()}
-        if canary := trials.get("canary"):
-            taken_back = canary["rolled_back"]
+        tried = registry.find(challenger.name)  # by now: a trial goes on while the gate judges
+        trials = {kind: json.loads(shown) for kind, shown in tried.trials.items()}
+        if "canary" in trials:
+            taken_back = tried.taken_back
             found = f"taken back: {taken_back}" if taken_back else "served"
             made = (*made, Check("canary", found, "served to its end", not taken_back))
         _, backends = runtime.open(name)

@@ -57,6 +57,11 @@ class Version:
     def name(self) -> str:
         return f"v{self.number}"
 
+    @property
+    def taken_back(self) -> str:
+        """Why the endpoint has taken it back as a canary; empty where it has not."""
+        return str(json.loads(self.trials["canary"])["rolled_back"]) if "canary" in self.trials else ""
+
 
 def to_tags(policy: PolicySet, content: str, folder: Path) -> dict[str, str]:
     """What MLflow keeps of a policy whose files have the hash `content` and which `folder` held."""

@@ -103,15 +103,26 @@ def _trial(settings: ServeParams, registry: Registry, metrics: Metrics) -> tuple
     kind: Literal["shadow", "canary"] = "shadow" if settings.shadow else "canary"
     log.info("%s is asked %.0f%% of the questions, as a %s", challenger, 100 * settings.share, kind)
     trial = Trial(kind, settings.champion, challenger, settings.share, settings.rollback_once_in, metrics)
+    if kind == "canary" and (reason := version.taken_back):
+        log.warning(
+            "%s was taken back as a canary (%s), so it answers nothing; to try it again, delete its tag trial.canary in MLflow",
+            version.name,
+            reason,
+        )
+        trial.ended = reason
     return trial, version
 
 
 @contextmanager
 def _recorder(registry: Registry, version: Version, kind: str) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """What writes down on a version what a trial has shown, in a thread: the store may be slow, or away."""
+    """What writes down on a version what a trial has shown, in a thread: the store may be slow, or away.
+
+    That a canary was taken back stays, whatever another replica or a restart shows.
+    """
 
     def write(shown: dict[str, Any]) -> None:
-        registry.tried(version, kind, shown)
+        if not (kind == "canary" and registry.find(version.name).taken_back):
+            registry.tried(version, kind, shown)
 
     with in_the_background(f"trial of {version.name}", write, patience_s=PATIENCE_S) as give:
         yield give
