@@ -17,7 +17,9 @@ from dragoman.core.errors import EngineFault, UserError
 from dragoman.core.settings import parse_section
 from dragoman.registry.versions import Registry as Versions
 from dragoman.rollout.feedback import Feedback
+from dragoman.serving.conversation import Conversation
 from dragoman.serving.metrics import Metrics
+from dragoman.serving.request import ServedRequest
 from dragoman.serving.run import _recorder, _trial
 from dragoman.serving.settings import ServeParams
 from dragoman.serving.trial import RECENT, Trial, Watched
@@ -220,6 +222,12 @@ def test_the_share_is_that_of_the_hash():
     one = trial(share=0.05)
     chosen = sum(one.chooses(f"user {number}") for number in range(4000))
     assert 150 <= chosen <= 250
+
+
+def test_of_the_questions_under_one_key_it_is_asked_its_share_too():
+    one = trial(share=0.05)
+    asked = [ServedRequest(str(n), MODEL, Conversation(f"What is number {n}?"), owner="app") for n in range(4000)]
+    assert 150 <= sum(one.chooses(request.who) for request in asked) <= 250
 
 
 def test_feedback_counts_once_and_only_on_what_was_tried():

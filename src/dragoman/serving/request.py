@@ -29,10 +29,8 @@ class ServedRequest:
 
     @property
     def who(self) -> str:
-        """By whom a trial knows it: its user, its key, or the question itself where neither is known."""
-        if self.user:
-            return f"{self.owner} {self.user}"
-        return self.owner or self.conversation.question
+        """By what a trial chooses it: its user, or the question where no user is named. One key may stand for all users."""
+        return f"{self.owner} {self.user}" if self.user else self.conversation.question
 
 
 @dataclass(frozen=True)
