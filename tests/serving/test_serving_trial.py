@@ -155,6 +155,16 @@ async def test_a_canary_that_hangs_is_taken_back_before_its_answers_have_ended()
         await asyncio.gather(*asked, return_exceptions=True)
 
 
+async def test_what_standard_rag_answers_while_there_is_no_champion_is_no_measure_of_a_canary():
+    parts = parts_with("canary", Model(searching), share=0.5)
+    parts.champion.folder = None
+    async with parts.client() as client:
+        for number in range(20):
+            await policy(client, f"What is number {number}?")
+        champion, challenger = parts.service.trial.arms.values()
+        assert champion.answers == 0 < challenger.answers
+
+
 async def test_what_fails_for_both_takes_no_canary_back():
     parts = parts_with("canary", Model(searching), share=0.5, llm=Model(lambda *_: EngineFault("no LLM")))
     async with parts.client() as client:

@@ -115,9 +115,9 @@ class Service:
         try:
             async with asyncio.timeout(self.settings.deadline_s), self.gate.enter():
                 request.seconds["queue"] = _now() - started
-                with self.models.lease(name) as model, self._watched(name) as watched:
+                with self.models.lease(name) as model, self._watched(model) as watched:
                     answer = await self._answer(request, model, patience=started + self._proxy_s)
-                    watched.failed = answer.degraded not in (None, "unavailable")
+                    watched.failed = answer.degraded is not None
         except TimeoutError:
             raise ApiError(504, "deadline_exceeded", f"no answer within {self.settings.deadline_s:g} s") from None
         except ApiError:
@@ -169,8 +169,10 @@ class Service:
             return False
         return self.models.version(trial.champion) != self.models.version(trial.challenger)  # it was promoted meanwhile
 
-    def _watched(self, name: str) -> AbstractContextManager[Watched]:
-        return self.trial.watch(name) if self.trial is not None else nullcontext(Watched())
+    def _watched(self, model: Model) -> AbstractContextManager[Watched]:
+        if self.trial is None or model.opened is None:  # without a champion, standard RAG is no measure
+            return nullcontext(Watched())
+        return self.trial.watch(model.name)
 
     def _try_out(self, request: ServedRequest, name: str, answer: Answer) -> None:
         """What a trial makes of an answer. It takes no time of it."""
