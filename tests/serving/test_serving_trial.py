@@ -47,6 +47,12 @@ async def say(client: httpx.AsyncClient, id: str, **said) -> None:
     assert (await client.post("/v1/feedback", json={"id": id, **said})).status_code == 200
 
 
+def used_to(trial: Trial, seconds: float) -> None:
+    """The champion's latest answers took so long."""
+    for _ in range(RECENT):
+        trial._answered("champion", Watched(), seconds)
+
+
 async def policy(client: httpx.AsyncClient, question: str = QUESTION, **more) -> str | None:
     response = await ask(client, question, MODEL, **more)
     assert response.status_code == 200
@@ -144,8 +150,7 @@ async def test_a_canary_that_fails_is_taken_back_at_once_and_no_request_fails():
 async def test_a_canary_that_hangs_is_taken_back_before_its_answers_have_ended():
     parts = parts_with("canary", Model(searching, seconds=60), share=0.5, settings={"deadline_s": 20})
     async with parts.client() as client:
-        for _ in range(RECENT):
-            parts.service.trial._answered("champion", Watched(), 0.02, None)
+        used_to(parts.service.trial, 0.5)
         started = time.monotonic()
         asked = [asyncio.create_task(ask(client, f"What is number {n}?", MODEL)) for n in range(30)]
         await eventually(lambda: parts.service.trial.ended == "latency")
@@ -153,6 +158,18 @@ async def test_a_canary_that_hangs_is_taken_back_before_its_answers_have_ended()
         for task in asked:
             task.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
+
+
+async def test_an_llm_that_hangs_for_both_takes_no_canary_back():
+    parts = parts_with("canary", Model(searching), share=0.5, llm=Model(answering, seconds=60))
+    parts.settings = {"deadline_s": 1.5}
+    async with parts.client() as client:
+        used_to(parts.service.trial, 0.2)
+        for _ in range(2):
+            asked = await asyncio.gather(*(ask(client, f"What is number {n}?", MODEL) for n in range(30)))
+            assert {response.status_code for response in asked} == {504}
+        assert parts.service.trial.ended == ""
+        assert parts.service.trial.limit == 0.2, "what has not come to an end is no measure any more"
 
 
 async def test_what_standard_rag_answers_while_there_is_no_champion_is_no_measure_of_a_canary():
@@ -205,9 +222,8 @@ def drawn(seed: int, answers: int, *, failing: float, slower: float) -> int | No
     rng, one = random.Random(seed), trial()
 
     def answer(arm: str, failing: float, slower: float) -> None:
-        watched, seconds = Watched(), slower * rng.lognormvariate(0, 0.5)
-        watched.failed = rng.random() < failing
-        one._answered(arm, watched, seconds, one.limit)
+        seconds = slower * rng.lognormvariate(0, 0.5)
+        one._answered(arm, Watched(failed=rng.random() < failing), seconds)
 
     for _ in range(100):
         answer("champion", 0.02, 1.0)

@@ -81,6 +81,7 @@ class Watched:
     failed: bool = False
     """The proxy did: standard RAG answers in its place, or nobody does."""
     slow: bool = False
+    """It takes or took longer than usual, and that is counted."""
 
 
 @dataclass
@@ -115,6 +116,7 @@ class Trial:
         bound = math.log(2 * self.once_in)
         self._failures, self._slow = Sum(bound), Sum(bound)
         self._recent: deque[float] = deque(maxlen=RECENT)
+        self._hanging = 0  # answers of the champion that take longer than usual, and are not over
         self._outcomes: deque[bool] = deque(maxlen=OUTCOMES)
         self._answers: OrderedDict[str, dict[str, str]] = OrderedDict()
         self._since = self._recorded = time.time()
@@ -130,9 +132,11 @@ class Trial:
         return int(place, 16) / 16**13 < self.share
 
     @property
-    def limit(self) -> float | None:
-        """Seconds after which an answer is slow; None until the champion has answered often enough."""
-        return sorted(self._recent)[-PLACE] if len(self._recent) == RECENT else None
+    def limit(self) -> float:
+        """Seconds after which an answer is slow; infinite until the champion has answered often enough, and while it hangs."""
+        if len(self._recent) < RECENT:
+            return math.inf
+        return sorted((*self._recent, *[math.inf] * self._hanging))[-PLACE]
 
     @contextmanager
     def watch(self, model: str) -> Iterator[Watched]:
@@ -143,21 +147,23 @@ class Trial:
             return
         loop, limit, timer = asyncio.get_running_loop(), self.limit, None
         started = loop.time()
-        if arm == CHALLENGER and self.kind == "canary" and limit is not None:
-            timer = loop.call_later(limit, self._is_slow, watched)
+        if self.kind == "canary" and limit < math.inf:
+            timer = loop.call_later(limit, self._hangs, arm, watched, limit)
         try:
             yield watched
         except ApiError:  # the LLM's or the retriever's fault, or the client's
             raise
         except Exception:
             watched.failed = True
-            self._answered(arm, watched, loop.time() - started, limit)
+            self._answered(arm, watched, loop.time() - started)
             raise
         else:
-            self._answered(arm, watched, loop.time() - started, limit)
+            self._answered(arm, watched, loop.time() - started)
         finally:
             if timer is not None:
                 timer.cancel()
+            if arm == CHAMPION and watched.slow:
+                self._hanging -= 1
 
     def shadowed(self, key: str, answers: dict[str, str], seconds: float, *, failed: bool) -> None:
         """What a challenger in the shadow came to.
@@ -166,7 +172,7 @@ class Trial:
             key: of the champion's answer.
             answers: of both, by arm; without the challenger's where it failed.
         """
-        self._answered(CHALLENGER, Watched(failed), seconds, None)
+        self._answered(CHALLENGER, Watched(failed), seconds)
         if not failed:
             agrees = normalize(answers[CHAMPION]) == normalize(answers[CHALLENGER])
             self.compared, self.agreed = self.compared + 1, self.agreed + agrees
@@ -214,7 +220,7 @@ class Trial:
         self._recorded = time.time()
         self.record(self.shown)
 
-    def _answered(self, arm: str, watched: Watched, seconds: float, limit: float | None) -> None:
+    def _answered(self, arm: str, watched: Watched, seconds: float) -> None:
         counts = self.arms[arm]
         counts.answers, counts.failed = counts.answers + 1, counts.failed + watched.failed
         counts.seconds += seconds
@@ -224,7 +230,7 @@ class Trial:
             self._recent.append(seconds)
             self._outcomes.append(watched.failed)
         elif self.kind == "canary":
-            if limit is not None and not watched.slow:
+            if not watched.slow and (limit := self.limit) < math.inf:
                 self._is_slow(watched, seconds > limit)
             usual = max(FEWEST_FAILURES, sum(self._outcomes) / max(1, len(self._outcomes)))
             usual = min(usual, 0.99)
@@ -233,7 +239,15 @@ class Trial:
         if time.time() - self._recorded >= RECORD_S:
             self.write_down()
 
-    def _is_slow(self, watched: Watched, slow: bool = True) -> None:
+    def _hangs(self, arm: str, watched: Watched, seconds: float) -> None:
+        """An answer has taken so long, and is not over. Where the champion hangs too, that is no fault of the challenger."""
+        if arm == CHAMPION:
+            watched.slow = True
+            self._hanging += 1
+        elif seconds >= self.limit:
+            self._is_slow(watched, True)
+
+    def _is_slow(self, watched: Watched, slow: bool) -> None:
         watched.slow = slow
         if self._slow.add(slow, SLOW, TOO_SLOW):
             self._take_back("latency")
