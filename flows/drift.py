@@ -27,7 +27,9 @@ async def drift() -> State:
     alarm = found["alarm"]
     if alarm["at"] <= _read(TOLD).get("at", 0.0):  # also of an earlier champion, after a rollback
         return Completed(name="Unchanged", message="the same alarm as before")
-    TOLD.write_text(json.dumps({"at": alarm["at"]}), encoding="utf-8")
+    new = TOLD.with_suffix(".new")
+    new.write_text(json.dumps({"at": alarm["at"]}), encoding="utf-8")
+    new.replace(TOLD)  # whole or not at all
     return Completed(name="Drifted", message=f"policy {found['policy']}: first in {alarm['measure']}")
 
 
