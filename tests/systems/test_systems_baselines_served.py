@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes import ListRetriever
 from fastapi import FastAPI
+from jinja2 import Environment
 from openai_stub import serving
 from test_systems_baselines import PASSAGES, QUESTION
 
@@ -301,3 +304,12 @@ def test_slimplm_has_an_engine_for_each_model_that_is_set():
     assert {ask: e.model for ask, e in build("slimplm", {"judge": judge}).engines.items()} == {"slimplm_judge": "judge"}
     with pytest.raises(UserError, match=r"systems\.slimplm\.proxy: modle: unknown key \(near: model\)"):
         build("slimplm", {"proxy": {"modle": "x"}})
+
+
+def test_the_template_that_the_guide_gives_for_self_rag_makes_the_authors_prompt():
+    guide = (Path(__file__).parents[2] / "docs/systems/baselines.md").read_text()
+    (template,) = re.findall(r"^`(\{% for m in messages %\}.*)`\.$", guide, re.M)
+    asked = build("self-rag")._ask.messages({"question": "Which river?", "begun": "[Retrieval]"})
+    messages = [{"role": role, "content": text} for role, text in asked]
+    rendered = Environment(trim_blocks=True, lstrip_blocks=True).from_string(template).render(messages=messages)
+    assert rendered == "### Instruction:\nWhich river?\n\n### Response:\n[Retrieval]"
