@@ -21,7 +21,8 @@ def project(tmp_path_factory) -> Path:
     """A copy of the project in a repository of its own, on the smoke profile."""
     folder = copied(tmp_path_factory.mktemp("project"))
     params = folder / "params.yaml"
-    params.write_text(params.read_text().replace("[direct, standard]", "[direct, standard, c3po]"))
+    text = params.read_text().replace("[direct, standard]", "[direct, standard, c3po]")
+    params.write_text(text.replace("rl: {}", "rl: {iterations: 1, questions: 1, dev_questions: 1}"))
     commit(folder)
     return folder
 
