@@ -28,6 +28,8 @@ from prefect.exceptions import ObjectAlreadyExists
 from prefect.runtime import task_run
 from prefect.states import Completed
 
+from flows import tied
+
 LIMIT = "dvc"
 RETRIES = 2
 WAITS = [30.0, 300.0]
@@ -119,7 +121,7 @@ async def exclusive_access() -> AsyncIterator[None]:
 
 
 async def execute(command: Sequence[str], expected: Sequence[int] = (0,), folder: str | None = None) -> int:
-    """Run a command and log its output. When the caller is cancelled or timed out, so are the command and its children.
+    """Run a command and log its output. When the caller is cancelled, timed out or killed, so are the command and its children.
 
     Args:
         folder: the project's, where this process is in another one.
@@ -135,10 +137,13 @@ async def execute(command: Sequence[str], expected: Sequence[int] = (0,), folder
     programs = Path(os.environ.get("DRAGOMAN_BIN") or Path(sys.executable).parent)
     environment = os.environ | {"PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}", "PYTHONUNBUFFERED": "1"}
     process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        tied.__file__,
         programs / command[0],
         *command[1:],
         cwd=folder,
         env=environment,
+        stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         start_new_session=True,
