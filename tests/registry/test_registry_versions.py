@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -119,6 +120,17 @@ def test_a_version_without_files_here_gets_those_of_the_store(project):
         tracking.tag_version(MODEL, 1, {"run": other})
         with pytest.raises(UserError, match=said):
             registry.policy("v1")
+
+
+def test_a_version_that_several_ask_for_at_once_is_fetched_whole_for_each(project):
+    version = registry.register(trained(project, "rl", b"one"))
+    run = tracking.keep_folder(Path("mlruns/policies", version.content[:12]), "weights")
+    tracking.tag_version(MODEL, 1, {"run": run})
+    shutil.rmtree("mlruns/policies")
+    with ThreadPoolExecutor(4) as callers:
+        found = list(callers.map(lambda _: registry.policy("v1").of("filter") / "model.safetensors", range(4)))
+    assert {path.read_bytes() for path in found} == {b"one"}
+    assert [folder.name for folder in Path("mlruns/policies").iterdir()] == [version.content[:12]]
 
 
 def shell(heading: str, folder: Path, *, leave_out: str = "^$") -> None:
