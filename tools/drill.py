@@ -2,6 +2,7 @@
 
     python -m tools.drill all                  # or: worker mlflow llm api, and those of tools/faults.py and versions.py
     python -m tools.drill endurance circle     # up to ten minutes each, and not among all
+    python -m tools.drill canary               # one or two minutes, and not among all
     python -m tools.drill llm --keep           # leaves the folder to look at
 
 Real servers and commands, in a folder and at loopback ports of their own. Only the LLM is a stand-in: a server of OpenAI's
@@ -453,7 +454,7 @@ def main() -> None:
     from tools import circle, faults, versions
 
     drills = DRILLS | faults.FAULTS | versions.VERSIONS
-    alone = {"endurance": faults.endurance, "circle": circle.circle}
+    alone = {"endurance": faults.endurance, "circle": circle.circle, "canary": versions.canary}
     parser = argparse.ArgumentParser(
         description="Kill or attack a part of the system at work, and see what comes of it."
     )

@@ -1,6 +1,7 @@
-"""Drills about versions of the proxy: their tags lie, a promotion is killed, an endpoint follows a broken one. `tools/drill.py` runs them.
+"""Drills about versions of the proxy: tags lie, a promotion is killed, a champion or a canary is broken. `tools/drill.py` runs them.
 
 The versions are of systems that ask no proxy, with a few bytes in place of weights. All else is as it is with a trained one.
+Those of the drill `canary` have weights: a random model of two layers.
 """
 
 from __future__ import annotations
@@ -10,10 +11,19 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
+import time
 import urllib.request
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 
-from tools.drill import ROOT, TOWN, Drill, Endpoint, must, until
+from tools.drill import QUESTIONS, ROOT, TOWN, Drill, Endpoint, must, until
+
+CLIENTS = 4
+"""Who ask a canary and its champion, each one question after the other."""
+TAKEN_BACK = 10.0
+"""Seconds from a canary's first bad answer within which it answers nobody any more."""
 
 REGISTER = """
 import sys
@@ -28,6 +38,23 @@ for number, system in enumerate(sys.argv[1:], start=1):
 registry.promote(registry.find("v1"), None)
 """
 """Registers v1, v2, ... of the systems that are named, and makes v1 the champion."""
+
+DIVERGED = """
+import sys
+from pathlib import Path
+from safetensors.torch import load_file, save_file
+from dragoman.registry.policy import publish
+from dragoman.registry.versions import Registry
+sys.path.append(sys.argv[1])
+from tiny import make_tiny
+registry = Registry()
+for number, factor in enumerate((1.0, float("nan")), start=1):
+    made = make_tiny(Path(f"made{number}"), seed=0) / "model.safetensors"
+    save_file({name: weights * factor for name, weights in load_file(made).items()}, made, {"format": "pt"})
+    registry.register(publish(made.parent, Path(f"results/s{number}"), {"stage": f"s{number}", "system": "c3po"}))
+registry.promote(registry.find("v1"), None)
+"""
+"""Registers a random model as v1, the champion, and as v2 one whose weights are not numbers: each of its actions fails."""
 
 PROMOTE = """
 from dragoman.registry.versions import Registry
@@ -110,10 +137,7 @@ def follower(drill: Drill) -> str:
     def changes(outcome: str) -> float:
         """How often the champion was changed so, and the champion answers all the while: an error would be raised."""
         must(not endpoint.ask(TOWN, model)["dragoman"].get("degraded"), "another system has answered")
-        with urllib.request.urlopen(f"{endpoint.url}/metrics", timeout=30) as response:
-            lines = response.read().decode().splitlines()
-        name = f'dragoman_champion_changes_total{{outcome="{outcome}"}} '
-        return sum(float(line.removeprefix(name)) for line in lines if line.startswith(name))
+        return metric(endpoint, f'dragoman_champion_changes_total{{outcome="{outcome}"}}')
 
     must(changes("swapped") == 1 and changes("failed") == 0, "the first champion is not served")
     (weights,) = [
@@ -128,6 +152,76 @@ def follower(drill: Drill) -> str:
     pointer.write_bytes(whole)
     until(lambda: changes("swapped") == 2, "the new one is served")
     return f"the old one answered on while {changes('failed'):.0f} attempts failed, and the new one once it was whole"
+
+
+def canary(drill: Drill) -> str:
+    """A canary gives no usable action, while clients ask. It is taken back in time, and stays so; no request fails."""
+    drill.llm()
+    drill.python(DIVERGED, str(ROOT / "tests" / "support"))
+    drill.configure(
+        llm={"concurrency": 40},
+        proxy={"engine": "transformers"},
+        # at marks what is not a number is no failure: the first option is taken, and no passage
+        systems={"c3po": {"decide": "text", "strategy": "Search", "queries": "phrase", "max_depth": 2}},
+    )
+    model, options = "c3po@champion", ("--canary", "v2", "--share", "0.5")
+    endpoint = Endpoint(drill, *options, models=[model], deadline_s=60)
+    must(metric(endpoint, "dragoman_canary_share") == 0.5, "the canary has no share")
+    numbers, done = count(), threading.Event()
+    bad: list[float] = []
+
+    def ask() -> str | None:
+        """The policy that has answered a question that is new; None where the proxy failed. An error is raised."""
+        policy: str | None = endpoint.ask(f"{TOWN} This is question {next(numbers)}.", model)["dragoman"]["policy"]
+        return policy
+
+    def client() -> None:
+        while not done.is_set():
+            if ask() is None:
+                bad.append(time.monotonic())
+
+    def taken_back() -> bool:
+        return metric(endpoint, 'dragoman_canary_rollbacks_total{reason="errors"}') == 1
+
+    def answers_alone() -> None:
+        must(metric(endpoint, "dragoman_canary_share") == 0, "the canary has a share")
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            policies = set(pool.map(lambda _: ask(), range(QUESTIONS)))
+        must(len(policies) == 1 and None not in policies, f"not the champion alone has answered, but {policies}")
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        clients = [pool.submit(client) for _ in range(CLIENTS)]
+        try:
+            until(
+                lambda: taken_back() or any(time.monotonic() > at + TAKEN_BACK for at in bad),
+                "the canary is taken back",
+            )
+            ended = time.monotonic()
+        finally:
+            done.set()
+    for each in clients:
+        each.result()  # an error would be raised
+    seconds = ended - bad[0]
+    must(
+        taken_back() and seconds <= TAKEN_BACK,
+        f"{len(bad)} bad answers within {seconds:.1f} s, and it was not taken back",
+    )
+    answers_alone()
+    endpoint.process.terminate()
+    endpoint.process.wait()
+    endpoint.start(*options)
+    answers_alone()
+    return (
+        f"taken back {seconds:.1f} s after the first of {len(bad)} bad answers; none of {next(numbers)} requests failed; "
+        "the champion then answered alone, also after a restart"
+    )
+
+
+def metric(endpoint: Endpoint, name: str) -> float:
+    """What `/metrics` says: the sum over the labels that are not part of the name."""
+    with urllib.request.urlopen(f"{endpoint.url}/metrics", timeout=30) as response:
+        lines = response.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
 
 
 def tags(drill: Drill) -> str:

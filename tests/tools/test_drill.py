@@ -35,7 +35,7 @@ def test_the_tests_that_it_leaves_the_rest_to_do_kill():
 
 def test_the_guide_names_each_fault_and_make_runs_them_all():
     guide = (ROOT / "docs" / "operations.md").read_text()
-    assert all(f"| `{name}` |" in guide for name in (*FAULTS, "endurance", "circle"))
+    assert all(f"| `{name}` |" in guide for name in (*FAULTS, "canary", "endurance", "circle"))
     assert "-m tools.drill all" in (ROOT / "Makefile").read_text()
 
 
@@ -50,7 +50,9 @@ def built(tmp_path_factory):
 
 @pytest.mark.process
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", [name for name in FAULTS if name != "login"])  # its test is in tests/flows
+@pytest.mark.parametrize(
+    "name", [*(name for name in FAULTS if name != "login"), "canary"]
+)  # its test is in tests/flows
 def test_a_fault_is_survived(name, built):
     done = subprocess.run(
         [sys.executable, "-m", "tools.drill", name, "--built", built],
