@@ -161,8 +161,7 @@ def canary(drill: Drill) -> str:
     drill.configure(
         llm={"concurrency": 40},
         proxy={"engine": "transformers"},
-        # at marks what is not a number is no failure: the first option is taken, and no passage
-        systems={"c3po": {"decide": "text", "strategy": "Search", "queries": "phrase", "max_depth": 2}},
+        systems={"c3po": {"strategy": "Search", "max_depth": 2}},
     )
     model, options = "c3po@champion", ("--canary", "v2", "--share", "0.5")
     endpoint = Endpoint(drill, *options, models=[model], deadline_s=60)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -10,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from dragoman.core.errors import EngineFault, UserError
 from dragoman.engines.base import Grammar, Request
@@ -87,6 +89,17 @@ async def test_a_failing_row_fails_its_own_request_alone(tiny: Path, monkeypatch
         assert sizes[1:] == [1] * 6, "and are tried alone once"
         (fine,) = await engine.generate([SAMPLE])
         assert fine == results[0][0]
+    finally:
+        await engine.close()
+
+
+async def test_logits_that_are_no_numbers_fail_their_request(tiny: Path, tmp_path: Path) -> None:
+    broken = shutil.copytree(tiny, tmp_path / "broken") / "model.safetensors"
+    save_file({name: weights * float("nan") for name, weights in load_file(broken).items()}, broken, {"format": "pt"})
+    engine = TransformersEngine(broken.parent, dtype="float32", threads=1)
+    try:
+        with pytest.raises(EngineFault, match="broken gives logits that are no numbers"):
+            await engine.generate([Request(prompt=(("user", "Next:\n"),), max_tokens=1, options=("search", "answer"))])
     finally:
         await engine.close()
 

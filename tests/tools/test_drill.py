@@ -50,9 +50,7 @@ def built(tmp_path_factory):
 
 @pytest.mark.process
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "name", [*(name for name in FAULTS if name != "login"), "canary"]
-)  # its test is in tests/flows
+@pytest.mark.parametrize("name", [name for name in FAULTS if name != "login"])  # its test is in tests/flows
 def test_a_fault_is_survived(name, built):
     done = subprocess.run(
         [sys.executable, "-m", "tools.drill", name, "--built", built],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import queue
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -201,6 +202,9 @@ class TransformersEngine(LocalEngine):
                 job.fail(f"the model of {self._folder} failed: {e!r}", e)
             return
         for job, scored in zip(jobs, logits, strict=True):
+            if not all(map(math.isfinite, scored)):  # it would choose the first option, and no passage, for ever
+                job.fail(f"the model of {self._folder} gives logits that are no numbers: its weights are broken")
+                continue
             read = len(job.prompt_ids)
             job.finish(
                 Result(job.prompt_ids, (), read, 0, model=self._folder.name, logits=tuple(scored), marks=job.marks)
