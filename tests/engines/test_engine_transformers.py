@@ -5,6 +5,7 @@ import math
 import shutil
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -71,8 +72,11 @@ async def test_a_failing_row_fails_its_own_request_alone(tiny: Path, monkeypatch
     engine = TransformersEngine(tiny, dtype="float32", threads=1)
     decode = engine._decode
     sizes: list[int] = []
+    busy, all_wait = threading.Event(), threading.Event()
 
     def broken(rows: Sequence) -> None:
+        busy.set()
+        all_wait.wait(60)  # what is asked first keeps the engine busy until the others are there
         sizes.append(len(rows))
         if any(row.job.request.seed == 3 for row in rows):
             raise MemoryError("out of memory")
@@ -80,13 +84,18 @@ async def test_a_failing_row_fails_its_own_request_alone(tiny: Path, monkeypatch
 
     monkeypatch.setattr(engine, "_decode", broken)
     try:
-        results = await asyncio.gather(
-            *(engine.generate([replace(SAMPLE, seed=seed)]) for seed in range(6)), return_exceptions=True
-        )
+        first = asyncio.create_task(engine.generate([replace(SAMPLE, seed=9)]))
+        await asyncio.to_thread(busy.wait, 60)
+        others = [asyncio.create_task(engine.generate([replace(SAMPLE, seed=seed)])) for seed in range(6)]
+        while engine._inbox.qsize() < len(others):
+            await asyncio.sleep(0.01)
+        all_wait.set()
+        await first
+        results = await asyncio.gather(*others, return_exceptions=True)
         assert [isinstance(r, EngineFault) for r in results] == [False, False, False, True, False, False]
         assert "out of memory" in str(results[3])
-        assert sizes[0] == 6, "concurrent calls share a batch"
-        assert sizes[1:] == [1] * 6, "and are tried alone once"
+        assert sizes[:2] == [1, 6], "concurrent calls share a batch"
+        assert sizes[2:] == [1] * 6, "and are tried alone once"
         (fine,) = await engine.generate([SAMPLE])
         assert fine == results[0][0]
     finally:
