@@ -30,7 +30,8 @@ def main() -> int:
     threading.Thread(target=_end_with_the_other_end, daemon=True).start()
     code = process.wait()
     if code < 0:
-        signal.signal(-code, signal.SIG_DFL)
+        if -code != signal.SIGKILL:  # which has no handler
+            signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     return code
 

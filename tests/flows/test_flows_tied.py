@@ -6,10 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from ray_machines import until
 
 from flows import tied
 
@@ -32,15 +32,8 @@ def folder(tmp_path) -> Path:
 
 
 def ids(folder: Path) -> list[int]:
-    until(lambda: (folder / "ids").exists(), "the command has begun")
+    until((folder / "ids").exists, lambda: "the command has begun")
     return [int(word) for word in (folder / "ids").read_text().split()]
-
-
-def until(condition, what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def lives(pid: int) -> bool:
@@ -57,13 +50,13 @@ def test_a_flow_that_is_killed_leaves_no_command_and_no_child_of_one(folder):
     assert all(map(lives, running))
     flow.kill()
     flow.wait()
-    until(lambda: not any(map(lives, running)), "command and child have ended")
+    until(lambda: not any(map(lives, running)), lambda: "command and child have ended")
 
 
-def run(*command: str, **options) -> subprocess.CompletedProcess[str]:
+def run(*command: str) -> subprocess.CompletedProcess[str]:
     pipe = subprocess.Popen(
         [sys.executable, tied.__file__, *command],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **options,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     return subprocess.CompletedProcess(pipe.args, pipe.wait(), pipe.stdout.read(), pipe.stderr.read())
 
@@ -73,8 +66,9 @@ def test_output_and_exit_code_are_the_command_s():
     assert (done.returncode, done.stdout, done.stderr) == (3, "out\n", "")
 
 
-def test_a_signal_that_ends_the_command_is_what_the_caller_sees():
-    assert run("sh", "-c", "kill -TERM $$").returncode == -signal.SIGTERM
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_that_ends_the_command_is_what_the_caller_sees(number):
+    assert run("sh", "-c", f"kill -{int(number)} $$").returncode == -number
 
 
 def test_a_program_that_is_not_there_is_named():

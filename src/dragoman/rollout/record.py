@@ -26,9 +26,7 @@ class Marked(Record):
     options: list[str]
     many: bool  # a selection, in which each option is in or out by itself; else a choice of one
     taken: list[int]  # the places of the options that make the action, from 0
-    logits: list[
-        float
-    ] = []  # what it was chosen by, one an option: the policy's and `bias`; empty where an oracle acted
+    logits: list[float] = []  # one an option: the policy's, and `bias` with it; empty where an oracle acted
     bias: list[float] = []  # the part of them that the system's settings have added; empty where they add nothing
     positions: list[int] = []  # where in the prompt's token ids each was read
     right: list[
