@@ -257,8 +257,9 @@ class Registry:
                 raise UserError(
                     f"{MODEL} {version.name}: the files in run {version.run} are not those that were registered"
                 )
-            if not folder.exists():
-                files.rename_folder(fetched, folder)
+            with self.locked("policies"):  # two that asked at once have both fetched it, and one folder has the name
+                if not folder.exists():
+                    files.rename_folder(fetched, folder)
 
     def _kept(self, content: str) -> Path:
         """Where the files with this hash are kept. A tag comes from the store, which others may write to."""
