@@ -5,7 +5,7 @@
 - MyGO with a fixed threshold, and offline (appendix E);
 - a plan as a graph and as a chain, each with a warm-up of its own: EM and F1, calls and seconds a question (section 4.2.2).
 
-It runs the commands that docs/algorithms.md names, and prints them. Each goes on where it was when it has been cut short.
+It runs the commands that docs/systems/mujica.md names, and prints them. Each goes on where it was when it has been cut short.
 
     python -m benchmarks.mujica --out results/rollout/mujica --environments text,graph --limit 250
     python -m benchmarks.mujica --decide marks --parts plans --at-once 8

@@ -1,4 +1,4 @@
-"""Experiments of DVC over this pipeline, in a project that keeps its lock, as docs/training.md says."""
+"""Experiments of DVC over this pipeline, in a project that keeps its lock, as docs/experiments.md says."""
 
 import subprocess
 from pathlib import Path
