@@ -59,6 +59,50 @@ def test_every_target_and_link_exists(page):
         assert (DOCS / page).parent.joinpath(link).exists(), link
 
 
+def test_the_index_lists_every_page():
+    pages = [*DOCS.glob("*.md"), *DOCS.glob("systems/*.md"), *DOCS.glob("results/*.md")]
+    listed = set(re.findall(r"^\| \[.*?\]\(([^)#]+)\)", PAGES["README.md"], re.M))
+    assert {page.relative_to(DOCS).as_posix() for page in pages} - {"README.md"} <= listed
+
+
+def test_every_anchor_exists():
+    def anchors(page):
+        text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+        return {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in re.findall(r"^#+ (.*)", text, re.M)}
+
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")]:
+        for file, anchor in re.findall(r"\]\((?!http)([^)#]*)#([^)]+)\)", page.read_text(encoding="utf-8")):
+            assert anchor in anchors(page.parent / file if file else page), f"{page}: {file}#{anchor}"
+
+
+def test_defaults_that_the_pages_on_training_state_are_those_of_the_code():
+    """Rows of a setting with its default and its value in the profile cpu."""
+    import yaml
+
+    from dragoman.config import Params, load_params
+
+    def value(params, setting):
+        for key in setting.split("."):
+            params = getattr(params, key)
+        return list(params) if isinstance(params, tuple) else params
+
+    def stated(word, known):
+        if known is None:
+            return None if word in ("none", "all") else word
+        if isinstance(known, str | float):  # YAML takes 5e-07 for a word
+            return type(known)(word)
+        return yaml.safe_load(word)
+
+    cpu = load_params(ROOT / "params.yaml", profile="cpu")
+    mygo = cpu.changed({"train.algorithm": "mygo"}, origin="")
+    tables = PAGES["algorithms.md"] + PAGES["tuning.md"]
+    rows = re.findall(r"^\| `([a-z_.]+)` \| ([^|]+) \| ([^|]+) \| [^|]+ \|$", tables, re.M)
+    assert len(rows) > 50
+    for setting, default, of_cpu in rows:
+        known = value(Params(), setting), value(mygo if ".mygo." in setting else cpu, setting)
+        assert (stated(default, known[0]), stated(of_cpu, known[1])) == known, setting
+
+
 def test_the_modules_of_the_architecture_exist():
     modules, _, state = PAGES["architecture.md"].partition("## Where state lies")
     assert state
