@@ -132,6 +132,28 @@ def test_the_example_of_a_fork_prints_what_the_page_says():
     assert done.stdout.strip() == re.search(r"^prints `([^`]+)`", page, re.M)[1]
 
 
+def test_the_retriever_of_ones_own_speaks_as_the_client_does(monkeypatch):
+    from types import SimpleNamespace
+
+    from fastapi.testclient import TestClient
+
+    from dragoman.retrieval.http import wire
+
+    def find(query, n):
+        return [{"id": f"{query}{i}", "title": "", "text": "text", "score": -i} for i in range(7)][:n]
+
+    monkeypatch.setitem(sys.modules, "my_search", SimpleNamespace(find=find))
+    (program,) = re.findall(r"^```python\n(.*?)^```", PAGES["retrieval.md"], re.M | re.S)
+    scope: dict[str, Any] = {}
+    exec(compile(program, "my_server", "exec", dont_inherit=True), scope)
+    client = TestClient(scope["app"])
+    health = wire.Health.model_validate(client.get("/healthz").json())
+    asked = wire.SearchRequest(queries=["a", "b"], k=3, page=2).model_dump()
+    found = wire.SearchResponse.model_validate(client.post("/v1/search", json=asked).json())
+    assert found.fingerprint == health.fingerprint and health.passages is None
+    assert [[hit.id for hit in hits] for hits in found.results] == [["a6"], ["b6"]]
+
+
 def test_settings_that_the_pages_name_exist():
     from dragoman.config import Params
     from dragoman.systems import build
