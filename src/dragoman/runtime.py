@@ -77,6 +77,8 @@ def find_system(
     system_name, policy_name = split_name(name)
     policy_name, _, oracles = policy_name.partition(WITH_ORACLE)
     system = build(system_name, params.system_settings(system_name)).prepared()
+    if policy_name == ORACLE and not oracles:
+        system = system.for_oracle()
     if unknown := set(filter(None, oracles.split(","))) - {role.name for role in system.roles}:
         raise UserError(
             f"{name}: {system_name} has no role {min(unknown)!r}; it has {', '.join(role.name for role in system.roles)}"
@@ -170,8 +172,6 @@ class Runtime:
         """
         system, policy = find_system(name, self.params, weights, self.registry)
         oracle = split_name(name)[1] == ORACLE
-        if oracle:
-            system = system.for_oracle()
         llm = self.llm(averages=system.averages)
         asked = {ask: self._cached(settings) for ask, settings in system.engines.items()}
         # what has no role to play, or is told what to do, must not load a proxy that it will never ask

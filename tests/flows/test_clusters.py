@@ -95,7 +95,8 @@ async def test_dask_gives_the_same_episodes(project):
 
 
 async def test_a_machine_that_dies_costs_its_unfinished_questions_alone(project, machines):
-    Path("params.yaml").write_text("rl: {concurrency: 1, exploration: {breadth: [1, 2, 1]}}")  # one after the other
+    params = Path("params.yaml")
+    params.write_text(params.read_text().replace("rl: {", "rl: {concurrency: 1, "))  # one after the other
     whole = await roll_out("whole")
     shards = [Path("merged", "shards", f"{number}-of-2") for number in (1, 2)]
     finished: list[bytes] = []

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from fakes import ListRetriever, ScriptedEngine
+from seeding import make_seeds
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
 from dragoman.engines.local import Vocabulary
 from dragoman.pipeline.rollout import roll_out_questions
-from dragoman.pipeline.seeds import make_seeds
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import TREE, Exploration
 from dragoman.rollout.samples import read_samples
@@ -88,15 +88,7 @@ async def test_single_trajectories_are_drawn_independently(tmp_path):
 
 async def seeds(out: Path, own: Backends, vocabulary=None, questions=QUESTIONS, **settings):
     return await make_seeds(
-        "c3po",
-        build("c3po", {"max_depth": 5}),
-        own,
-        questions,
-        SeedsParams(**settings),
-        vocabulary,
-        reward="cover_em",
-        seed=0,
-        out=out,
+        "c3po", build("c3po", {"max_depth": 5}), own, questions, SeedsParams(**settings), vocabulary, out=out
     )
 
 

@@ -22,6 +22,13 @@ from dragoman.rollout.record import Episode
 from dragoman.rollout.store import read_episodes
 from dragoman.systems import build
 
+PARAMS = """
+profile: scripted
+systems: {c3po: {max_depth: 2}}
+seeds: {min_credit: 0, first: all}
+rl: {exploration: {breadth: [1, 2, 1]}}
+"""
+
 
 def script(prompt: str, rng: Any) -> str:
     """A proxy and an LLM that draw lots, so that another seed or another question gives another tree."""
@@ -38,24 +45,26 @@ def script(prompt: str, rng: Any) -> str:
 async def open_runtime(
     params: Any, index: str, corpus: Any = None, registry: Any = None, *, cache: bool = False
 ) -> AsyncIterator[Any]:
-    def open(name: str) -> tuple[Any, Backends]:
+    def open(name: str, *_: Any, **__: Any) -> tuple[Any, Backends]:
         engine = ScriptedEngine(script)
         retriever = ListRetriever([Passage("p", "P", "number")])
-        return build("c3po", {"max_depth": 2}), Backends(llm=engine, proxy=engine, retriever=retriever)
+        system = build(name, params.system_settings(name))
+        return system, Backends(llm=engine, proxy=engine, retriever=retriever)
 
-    yield SimpleNamespace(open=open)
+    yield SimpleNamespace(open=open, open_sampler=open)
 
 
 def make_project(folder: Path, questions: int = 7) -> Path:
-    """What `dragoman rollout` looks for."""
+    """What commands that put questions to systems look for."""
     (folder / "conf").mkdir(parents=True)
-    (folder / "conf" / "cpu.yaml").write_text("{}")
-    (folder / "params.yaml").write_text("rl: {exploration: {breadth: [1, 2, 1]}}")
+    (folder / "conf" / "scripted.yaml").write_text("{}")
+    (folder / "params.yaml").write_text(PARAMS)
     data = folder / "data" / "atlas"
     data.mkdir(parents=True)
     (data / "corpus.jsonl").write_text(json.dumps({"id": "p", "title": "P", "text": "number"}) + "\n")
     rows = [{"id": f"q{i}", "question": f"what is {i}?", "answers": [f"answer {i % 3}"]} for i in range(questions)]
-    (data / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for split in ("train", "test"):
+        (data / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder
 
 

@@ -14,7 +14,6 @@ from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
 from dragoman.engines.local import Vocabulary
-from dragoman.pipeline.seeds import make_seeds
 from dragoman.registry.policy import METRICS, POINTER, find_policy
 from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.samples import read_samples
@@ -382,8 +381,6 @@ async def test_every_system_can_be_warmed_up_by_rejection(tiny_model, tmp_path, 
             ASKED,
             chosen,
             lambda: Vocabulary(tiny_model, None),
-            reward="cover_em",
-            seed=0,
             out=tmp_path / "seeds",
         )
         kept = read_samples(tmp_path / "seeds" / "samples.parquet")

@@ -26,8 +26,9 @@ async def evaluate(project: Project, options: evaluate_stage.Options) -> None:
     Example: dragoman evaluate --systems direct,standard,c3po --limit 50 --out results/try
     Example: dragoman evaluate --corpus corpus.jsonl --questions dev.jsonl --systems standard,c3po --out results/mine
     Example: dragoman evaluate --until-clear standard,c3po@rl --out results/clear
+    Example: dragoman evaluate --shard 1/2; dragoman evaluate --shard 2/2; dragoman evaluate --merge 2
     """
-    show(await evaluate_stage.run(project, options), options.folder(project))
+    show(await evaluate_stage.run(project, options), options.place(options.folder(project)))
 
 
 @command(*LLM, SEED, ALLOW_MISMATCH, track=True)
@@ -38,8 +39,14 @@ async def bench(project: Project, options: bench_stage.Options) -> None:
 
     Example: dragoman bench --suite quick
     Example: dragoman bench --suite papers --datasets hotpotqa --limit 100
+    Example: dragoman bench --shard 1/2; dragoman bench --shard 2/2; dragoman bench --merge 2
     """
     cells, out = (await bench_stage.run(project, options))["cells"], options.folder(project)
+    if options.shard:  # what has failed is said of the whole
+        print(
+            "".join(f"{cell.system} on {cell.dataset}: {cell.status}\n" for cell in cells), options.place(out), sep=""
+        )
+        return
     print((out / "table.md").read_text(encoding="utf-8"), end="")
     print(f"\n{out}/table.html, table.md, metrics.json, plots/; DATASET/SYSTEM/ has each cell")
     failed = [cell for cell in cells if cell.status == "failed"]

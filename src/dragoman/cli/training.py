@@ -17,7 +17,6 @@ from dragoman.pipeline import seeds as seeds_stage
 from dragoman.pipeline import sft as sft_stage
 from dragoman.pipeline import warm_up as warm_up_stage
 from dragoman.pipeline.project import Project
-from dragoman.rollout.shards import Shard
 from dragoman.training import algorithms
 
 
@@ -33,14 +32,8 @@ async def rollout(project: Project, options: rollout_stage.Options) -> None:
     Example: dragoman rollout --tree --shard 1/2; dragoman rollout --tree --shard 2/2; dragoman rollout --tree --merge 2
     """
     metrics, reward = await rollout_stage.run(project, options), project.params.train.reward
-    print(
-        f"{metrics['questions']} episodes, {metrics['trajectories']} trajectories, {metrics['nodes']} decisions, "
-        f"{metrics['tokens']} tokens in {metrics['seconds']:.0f} s; mean {reward} {metrics['reward']}"
-    )
-    out = options.folder(project)
-    where = Shard.parse(options.shard).folder(out) if options.shard else out
     trees = ", trees/" if options.tree and not options.shard else ""
-    print(f"{where}/episodes.jsonl, samples.parquet, metrics.json{trees}")
+    _show_rollout(metrics, options.place(options.folder(project)), reward, trees)
 
 
 @command(SYSTEM, Alias("--limit", "seeds.questions", "Only the first so many questions.", int), SEED, track=True)
@@ -49,8 +42,13 @@ async def seeds(project: Project, options: seeds_stage.Options) -> None:
 
     Example: dragoman seeds
     Example: dragoman seeds --questions train.jsonl --corpus corpus.jsonl --limit 50 --out results/my-seeds
+    Example: dragoman seeds --shard 1/2; dragoman seeds --shard 2/2; dragoman seeds --merge 2
     """
-    _show_seeds(await seeds_stage.run(project, options), options.folder(project), project.params.train.reward)
+    metrics, out, reward = await seeds_stage.run(project, options), options.folder(project), project.params.train.reward
+    if options.shard:  # what is worth imitating is chosen from all of them
+        _show_rollout(metrics, options.place(out), reward)
+    else:
+        _show_seeds(metrics, out, reward)
 
 
 @command(SYSTEM, SEED, track=True)
@@ -147,6 +145,14 @@ async def pair(project: Project, options: pair_stage.Options) -> None:
     metrics, out = await pair_stage.run(project, options), options.folder(project)
     _show_rl(metrics["rl"], out / "rl", project.params.train.reward)
     show(metrics["evaluate"], out / "evaluate")
+
+
+def _show_rollout(metrics: dict[str, Any], out: Path, reward: str, trees: str = "") -> None:
+    print(
+        f"{metrics['questions']} episodes, {metrics['trajectories']} trajectories, {metrics['nodes']} decisions, "
+        f"{metrics['tokens']} tokens in {metrics['seconds']:.0f} s; mean {reward} {metrics['reward']}"
+    )
+    print(f"{out}/episodes.jsonl, samples.parquet, metrics.json{trees}")
 
 
 def _show_debate(metrics: dict[str, Any], out: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,18 @@ REWARD = "cover_em"
 """What an episode of an evaluation has as its reward."""
 
 
+@dataclass(frozen=True)
+class Answers:
+    """What systems have answered."""
+
+    episodes: Mapping[str, Sequence[Episode]]
+    """Of each system, in the order of the questions."""
+    predictions: Sequence[dict[str, Any]]
+    """What is made of each of them, in that order."""
+    judge: str | None
+    """The fingerprint of what judged them, if anything did."""
+
+
 async def evaluate(
     systems: Sequence[str],
     questions: Sequence[Question],
@@ -61,6 +74,25 @@ async def evaluate(
     Raises:
         UserError: no questions, or a name that cannot be opened.
     """
+    answers = await ask(systems, questions, runtime, settings=settings, seed=seed, out=out)
+    return report(answers, dataset=dataset, settings=settings, seed=seed, out=out, track=track, more=more)
+
+
+def store_of(system: str) -> str:
+    """The folder of a system's episodes, below that of an evaluation."""
+    return f"episodes/{folder_name(system)}"
+
+
+async def ask(
+    systems: Sequence[str],
+    questions: Sequence[Question],
+    runtime: Runtime,
+    *,
+    settings: EvaluateParams,
+    seed: int,
+    out: Path,
+) -> Answers:
+    """Put the questions to the systems, and score what they answer; see `evaluate`."""
     if not questions:
         raise UserError("no questions to evaluate")
     opened = {name: runtime.open(name) for name in systems}  # bad names fail before the first question is put
@@ -69,7 +101,7 @@ async def evaluate(
     predictions: list[dict[str, Any]] = []
     episodes: dict[str, list[Episode]] = {}
     for name, (system, backends) in opened.items():
-        with EpisodeStore(out / "episodes" / folder_name(name)) as store, bar(name, len(questions)) as advance:
+        with EpisodeStore(out / store_of(name)) as store, bar(name, len(questions)) as advance:
             scored: list[float] = []
 
             def progress(episode: Episode, scored: list[float] = scored, advance: Any = advance) -> None:
@@ -95,20 +127,36 @@ async def evaluate(
             await add_scores(scorers[name], episodes[name], rows, backends)
         predictions += rows
         log.info("%s: %d questions, %d failed", name, len(rows), sum(r["scores"]["cover_em"] is None for r in rows))
-    files.write(out / "predictions.jsonl", predictions)
-    metrics = summarize(predictions, dataset=dataset, seed=seed, resamples=settings.bootstrap) | dict(more or {})
+    judge = next(iter(judges.values())).fingerprint if judges else None  # that of the runtime, whatever the system
+    return Answers(episodes, predictions, judge)
+
+
+def report(
+    answers: Answers,
+    *,
+    dataset: str,
+    settings: EvaluateParams,
+    seed: int,
+    out: Path,
+    track: Path | None,
+    more: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Write what was answered into `out`, with its figures; see `evaluate`."""
+    files.write(out / "predictions.jsonl", answers.predictions)
+    metrics = summarize(answers.predictions, dataset=dataset, seed=seed, resamples=settings.bootstrap)
+    metrics |= dict(more or {})
     write_report(metrics, out)
     if track is not None:
         tracking.start(track)
-        for name in systems:
+        for name, episodes in answers.episodes.items():
             tracking.log_evaluation(
                 dataset,
                 name,
                 metrics["systems"][name],
-                [p for p in predictions if p["system"] == name],
-                episodes[name],
-                parameters={"seed": seed, "evaluate": settings.model_dump(), "config": episodes[name][0].config}
-                | ({"judge": judges[name].fingerprint} if settings.judge else {}),
+                [p for p in answers.predictions if p["system"] == name],
+                episodes,
+                parameters={"seed": seed, "evaluate": settings.model_dump(), "config": episodes[0].config}
+                | ({"judge": answers.judge} if answers.judge else {}),
                 traces=settings.traces,
             )
         tracking.finish()

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from annotated_types import Ge
+from filelock import FileLock
 from typing_extensions import Doc
 
 from dragoman import tracking
@@ -26,13 +28,15 @@ from dragoman.core.progress import grid
 from dragoman.core.text import folder_name
 from dragoman.core.types import Question
 from dragoman.corpus import load_questions
-from dragoman.evaluation.evaluate import evaluate, identity, merge
+from dragoman.evaluation.evaluate import evaluate, identity, merge, store_of
 from dragoman.evaluation.matrix import Cell, write_matrix
 from dragoman.evaluation.report import interval, write_report
 from dragoman.evaluation.suite import Suite, read_suite
-from dragoman.pipeline.inputs import InputOptions, open_inputs
+from dragoman.pipeline.inputs import InputOptions, ShardOptions, open_inputs
 from dragoman.pipeline.project import Project
 from dragoman.retrieval import Manifest
+from dragoman.rollout.shards import Shard, keep
+from dragoman.rollout.store import EPISODES, read_episodes
 from dragoman.runtime import Runtime, open_checked, split_name
 from dragoman.systems import system_class
 
@@ -43,9 +47,12 @@ DONE = "cell.json"
 SECTIONS = ("seed", "evaluate", "index", "llm", "proxy")
 """The settings that cells have in common. Under others, cells stand under another run in MLflow."""
 
+Place = tuple[str, str]
+"""A cell's data set and system."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(ShardOptions):
     suite: Annotated[str, Doc("The file of cells: its name in conf/bench/, or its path.")] = "quick"
     systems: Annotated[tuple[str, ...], Doc("Only these of its systems, separated by commas.")] = ()
     datasets: Annotated[tuple[str, ...], Doc("Only these of its data sets, separated by commas.")] = ()
@@ -67,25 +74,33 @@ class NotRun(Exception):
 
 
 async def run(project: Project, options: Options) -> dict[str, Any]:
-    """Do the cells of a suite that are not done yet, and put all of them side by side.
+    """Do the cells of a suite that are not done yet, and put all of them side by side. A shard does every N-th of them.
 
     Returns:
-        `cells`, a `Cell` each, and `datasets`, the metrics of each data set of which a cell is finished.
+        `cells`, a `Cell` each, and `datasets`, the metrics of each data set of which a cell is finished; none of a shard.
 
     Raises:
         UserError: an unknown suite, system, data set or column, questions without answers, no LLM; before the first cell.
+            Or a shard that is not finished.
         EngineFault: the LLM's server does not answer.
     """
-    suite, out = _checked(project, options), options.folder(project)
-    cells: list[Cell] = []
-    async with AsyncExitStack() as stack:
-        stack.enter_context(files.only_writer(out))
-        stack.push_async_callback(open_checked(project.params.llm).close)  # held, so that no cell loads it again
-        if project.track:
-            stack.enter_context(_group(project, suite, out))
-        show = stack.enter_context(grid("system", suite.systems, tuple(suite.datasets)))
-        for dataset in suite.datasets:
-            cells += await _DataSet(project, suite, dataset, out / folder_name(dataset), show).cells()
+    suite, whole, part = _checked(project, options), options.folder(project), options.part()
+    out = options.place(whole)
+    wanted = [(dataset, system) for dataset in suite.datasets for system in suite.systems]
+    made = project.params.model_dump(mode="json", include={*SECTIONS, "systems"}) | {
+        "suite": suite.model_dump(mode="json")
+    }
+    with files.only_writer(out):
+        if options.merge is not None:
+            cells = _merged(whole, options.merge, wanted, made)
+        else:
+            if part:
+                wanted = part.part(wanted, "cells")
+                part.begin(whole)
+            cells = await _done(project, suite, wanted, whole, out)
+    if part:
+        part.finish(whole, [asdict(cell) for cell in cells], made)
+        return {"cells": cells, "datasets": {}}
     metrics = {}
     for dataset in suite.datasets:
         folder = out / folder_name(dataset)
@@ -96,6 +111,41 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
             write_report(metrics[dataset], folder)
     write_matrix(suite, metrics, cells, out)
     return {"cells": cells, "datasets": metrics}
+
+
+async def _done(project: Project, suite: Suite, wanted: Sequence[Place], whole: Path, out: Path) -> list[Cell]:
+    """These cells, in folders of `out`, and recorded as those of the bench in `whole`."""
+    cells: list[Cell] = []
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(open_checked(project.params.llm).close)  # held, so that no cell loads it again
+        if project.track:
+            whole.mkdir(parents=True, exist_ok=True)
+            with FileLock(whole / ".mlflow.lock"):  # of shards that begin at once, one makes the run
+                stack.enter_context(_group(project, suite, whole))
+        show = stack.enter_context(grid("system", suite.systems, tuple(suite.datasets)))
+        for dataset in suite.datasets:
+            if systems := [system for of, system in wanted if of == dataset]:
+                cells += await _DataSet(project, suite, dataset, systems, out / folder_name(dataset), show).cells()
+    return cells
+
+
+def _merged(out: Path, of: int, wanted: Sequence[Place], made: Mapping[str, Any]) -> list[Cell]:
+    """The cells of finished shards, whose folders are then in `out` as well.
+
+    Raises:
+        UserError: a shard is not finished, or belongs to another bench.
+    """
+    done = dict[Place, tuple[Cell, Path]]()
+    for shard in Shard.all(of):
+        finished = shard.finished(out)
+        shard.check(out, finished.made, made)
+        done |= {(c["dataset"], c["system"]): (Cell(**c), shard.folder(out)) for c in finished.left}
+    for cell, folder in done.values():
+        at, store = Path(folder_name(cell.dataset), folder_name(cell.system)), store_of(cell.system)
+        if (episodes := folder / at / store / EPISODES).is_file():
+            shutil.copytree(folder / at, out / at, ignore=shutil.ignore_patterns(EPISODES), dirs_exist_ok=True)
+            keep(read_episodes(episodes), out / at / store)
+    return [done[cell][0] for cell in wanted]
 
 
 def _checked(project: Project, options: Options) -> Suite:
@@ -133,6 +183,7 @@ class _DataSet:
     project: Project
     suite: Suite
     name: str
+    systems: Sequence[str]
     out: Path
     show: Callable[[str, str, str], None]
 
@@ -146,11 +197,11 @@ class _DataSet:
         try:
             inputs = open_inputs(self.project, options, settings.split, self.out, sources=sources, limit=limit)
             async with self.project.runtime(inputs.index, inputs.passages, cache=settings.cache) as runtime:
-                for system in self.suite.systems:
+                for system in self.systems:
                     done[system] = await self._cell(system, inputs.asked.questions, runtime)
         except Exception as e:
             reason = _sentence(e)
-            for system in self.suite.systems:
+            for system in self.systems:
                 if system not in done:
                     done[system] = Cell(self.name, system, "failed", reason)
                     self.show(system, self.name, "failed")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,14 +10,15 @@ from annotated_types import Ge
 from typing_extensions import Doc
 
 from dragoman.core.errors import UserError
-from dragoman.evaluation.evaluate import evaluate
+from dragoman.evaluation.evaluate import ask, report
 from dragoman.evaluation.sequential import until_clear
-from dragoman.pipeline.inputs import InputOptions, open_inputs
+from dragoman.evaluation.shards import finish, merged
+from dragoman.pipeline.inputs import ShardInputOptions, open_inputs
 from dragoman.pipeline.project import Project
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(InputOptions):
+class Options(ShardInputOptions):
     systems: Annotated[tuple[str, ...], Doc("Systems, separated by commas: direct,standard,c3po.")] = ()
     limit: Annotated[int | None, Ge(1), Doc("Only the first so many questions; evaluate.limit by default.")] = None
     until_clear: Annotated[
@@ -40,7 +39,8 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     """Evaluate systems; see `evaluation.evaluate`. A file of questions is asked whole, unless there is a limit.
 
     Raises:
-        UserError: no such system or policy, not two different ones to compare, or a file that cannot be read.
+        UserError: no such system or policy, not two different ones to compare, a file that cannot be read, or a shard that
+            is not finished.
     """
     params, settings, out = project.params, project.params.evaluate, options.folder(project)
     dataset = "" if options.questions else options.dataset or params.train.dataset
@@ -48,18 +48,37 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     project.check_systems(*systems)
     if options.until_clear and (len({*options.until_clear}) != 2 or not {*options.until_clear} <= {*systems}):
         raise UserError(f"--until-clear {','.join(options.until_clear)}: name two of the systems: {', '.join(systems)}")
+    part = options.part()
+    if options.until_clear and (part or options.merge):
+        raise UserError("--until-clear looks at all questions at once: leave out --shard and --merge, or --until-clear")
     limit = options.limit or (None if options.questions else settings.limit)
     inputs = open_inputs(project, options, settings.split, out, sources=(settings.questions,), limit=limit)
-    async with project.runtime(inputs.index, inputs.passages, cache=params.evaluate.cache) as runtime:
-        ask: Callable[..., Awaitable[dict[str, Any]]]
-        ask = partial(until_clear, options.until_clear) if options.until_clear else evaluate
-        return await ask(
-            systems,
-            inputs.asked.questions,
-            runtime,
-            dataset=options.name(project),
-            settings=settings,
-            seed=params.seed,
-            out=out,
-            track=project.tracking,
-        )
+    questions, place = inputs.asked.questions, options.place(out)
+    tracked = None if part else project.tracking
+    if options.merge is not None:
+        opened = {name: project.system(name) for name in systems}
+        answers = merged(options.merge, opened, questions, settings=settings, seed=params.seed, out=out)
+    else:
+        if part:
+            questions = part.part(questions)
+            part.begin(out)
+        async with project.runtime(inputs.index, inputs.passages, cache=settings.cache) as runtime:
+            if options.until_clear:
+                return await until_clear(
+                    options.until_clear,
+                    systems,
+                    questions,
+                    runtime,
+                    dataset=options.name(project),
+                    settings=settings,
+                    seed=params.seed,
+                    out=out,
+                    track=tracked,
+                )
+            answers = await ask(systems, questions, runtime, settings=settings, seed=params.seed, out=place)
+    metrics = report(
+        answers, dataset=options.name(project), settings=settings, seed=params.seed, out=place, track=tracked
+    )
+    if part:
+        finish(part, out, answers, settings)
+    return metrics

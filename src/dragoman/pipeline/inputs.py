@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from annotated_types import Ge
 from typing_extensions import Doc
 
+from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
 from dragoman.corpus import load_corpus
 from dragoman.pipeline.index import build
 from dragoman.pipeline.project import Project
 from dragoman.pipeline.questions import QuestionSet, load_mixed
+from dragoman.rollout.shards import Shard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +27,44 @@ class InputOptions:
     questions: Annotated[Path | None, Doc("Any question file (JSONL), instead of the dataset's.")] = None
     corpus: Annotated[Path | None, Doc("Any corpus; it is indexed beside the results.")] = None
     index: Annotated[str | None, Doc("An index folder or the URL of a retriever server.")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardOptions:
+    """Whether a command does its whole work, a part of it, or puts the parts together."""
+
+    shard: Annotated[str | None, Doc("I/N: only the I-th of N parts, on any machine.")] = None
+    merge: Annotated[int | None, Ge(1), Doc("Put so many finished shards together; runs no model.")] = None
+
+    def part(self) -> Shard | None:
+        """The shard, if it is to be one.
+
+        Raises:
+            UserError: there is no such shard, or it is to be merged at once.
+        """
+        if self.shard is not None and self.merge is not None:
+            raise UserError("give either --shard I/N or --merge N")
+        return Shard.parse(self.shard) if self.shard is not None else None
+
+    def place(self, out: Path) -> Path:
+        """Where the results go, of which the whole has the folder `out`."""
+        part = self.part()
+        return part.folder(out) if part else out
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardInputOptions(ShardOptions, InputOptions):
+    """Whose questions are asked, and how many of them here."""
+
+    def part(self) -> Shard | None:
+        """See `ShardOptions.part`.
+
+        Raises:
+            UserError: so too where each shard would index the corpus.
+        """
+        if (self.shard or self.merge) and self.corpus and not self.index:
+            raise UserError("--corpus: each shard would index it; give --index too")
+        return super().part()
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from dragoman.pipeline.questions import QuestionSet, load_mixed
 from dragoman.registry.policy import PolicySet
 from dragoman.registry.versions import Registry
 from dragoman.runtime import Runtime, find_system, open_runtime
+from dragoman.systems.base import System
 
 PARAMS = Path("params.yaml")
 
@@ -95,7 +96,15 @@ class Project:
             UserError: a `system@policy` whose system or policy does not exist.
         """
         for name in names:
-            find_system(name, self.params, registry=self.registry)
+            self.system(name)
+
+    def system(self, name: str) -> System:
+        """The system called `name`, without models to run it.
+
+        Raises:
+            UserError: a `system@policy` whose system or policy does not exist.
+        """
+        return find_system(name, self.params, registry=self.registry)[0]
 
     def question_file(self, source: str, split: str, dataset: str | None = None) -> Path:
         """The questions of a split: `gold` are the dataset's own, `synthetic` those of stage `synthesize`.

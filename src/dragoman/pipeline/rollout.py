@@ -13,32 +13,30 @@ from typing_extensions import Doc
 from dragoman.core.errors import UserError
 from dragoman.core.progress import bar
 from dragoman.core.types import Question
-from dragoman.pipeline.inputs import InputOptions, open_inputs
+from dragoman.pipeline.inputs import ShardInputOptions, open_inputs
 from dragoman.pipeline.project import Project
-from dragoman.rollout import shards
+from dragoman.rewards import Reward
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.figures import figures
 from dragoman.rollout.record import Episode
 from dragoman.rollout.results import write_rollout
-from dragoman.rollout.scheduler import roll_out
+from dragoman.rollout.scheduler import describe, roll_out
+from dragoman.rollout.shards import keys, merge
 from dragoman.rollout.store import EpisodeStore
 from dragoman.systems.base import System
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(InputOptions):
+class Options(ShardInputOptions):
     system: Annotated[str | None, Doc("A system, or system@policy; train.system by default.")] = None
     tree: Annotated[bool, Doc("Grow trees: every first decision, then several draws each.")] = False
     samples: Annotated[int | None, Ge(1), Doc("Instead of trees: so many single trajectories each.")] = None
     limit: Annotated[int | None, Ge(1), Doc("Only the first so many questions.")] = None
     views: Annotated[int, Doc("Write so many trees as HTML.")] = 10
-    shard: Annotated[str | None, Doc("I/N: only every N-th question from the I-th, on any machine.")] = None
-    merge: Annotated[int | None, Ge(1), Doc("Put so many finished shards together; no model is run.")] = None
     out: Annotated[Path | None, Doc("Where the episodes go; results/rollout by default.")] = None
 
     def folder(self, project: Project) -> Path:
-        """Where all of them go in the end; a shard has a folder of its own in it."""
         return self.out or project.results("rollout")
 
 
@@ -53,40 +51,36 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     project.check_systems(name)
     if options.tree == (options.samples is not None):
         raise UserError("give either --tree or --samples N")
-    if options.shard is not None and options.merge is not None:
-        raise UserError("give either --shard I/N or --merge N")
-    if (options.shard or options.merge) and options.corpus and not options.index:
-        raise UserError("--corpus: each shard would index it; give --index too")
-    part = shards.Shard.parse(options.shard) if options.shard is not None else None
+    part = options.part()
     inputs = open_inputs(project, options, "train", out, sources=params.train.questions, limit=options.limit)
-    questions = inputs.asked.questions
+    questions, reward = inputs.asked.questions, params.train.reward
     draws, views = options.samples or 1, options.views if options.tree else 0
-    if options.merge is not None:
-        return shards.merge(
-            out, options.merge, name, questions, draws=draws, seed=params.seed, reward=params.train.reward, views=views
-        )
     tree = params.rl.exploration
-    single = Exploration(breadth=(1,), force=0, temperature=tree.temperature)
+    exploration = tree if options.tree else Exploration(breadth=(1,), force=0, temperature=tree.temperature)
+    if options.merge is not None:
+        config = describe(name, project.system(name), None, exploration, params.seed, Reward.of(reward))
+        (episodes,) = merge(out, options.merge, questions, {"": config}, draws=draws).values()
+        return write_rollout(episodes, reward, out, views)
+    if part:
+        questions, views = part.part(questions), 0
+        part.begin(out)
     async with project.runtime(inputs.index, inputs.passages, cache=True) as runtime:
         system, backends = runtime.open(name)
-        if part:
-            questions = part.part(questions)
-            part.begin(out)
         episodes, metrics = await roll_out_questions(
             name,
             system,
             backends,
             questions,
-            exploration=tree if options.tree else single,
+            exploration=exploration,
             draws=draws,
-            reward=params.train.reward,
+            reward=reward,
             seed=params.seed,
             concurrency=params.rl.concurrency,
-            out=part.folder(out) if part else out,
-            views=0 if part else views,
+            out=options.place(out),
+            views=views,
         )
-        if part:
-            part.finish(out, episodes)
+    if part:
+        part.finish(out, {"": keys(episodes)})
     return metrics
 
 

@@ -12,23 +12,28 @@ from typing_extensions import Doc
 
 from dragoman.core import files
 from dragoman.core.errors import UserError
-from dragoman.core.types import Question
 from dragoman.engines.local import Vocabulary
-from dragoman.pipeline.inputs import InputOptions, open_inputs
+from dragoman.pipeline.inputs import ShardInputOptions, open_inputs
 from dragoman.pipeline.project import Project
 from dragoman.pipeline.rollout import roll_out_questions
-from dragoman.rollout.backends import Backends
+from dragoman.rewards import Reward
+from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.figures import figures
 from dragoman.rollout.record import Episode
-from dragoman.rollout.results import SAMPLES
+from dragoman.rollout.results import SAMPLES, write_rollout
 from dragoman.rollout.samples import Sample, write_samples
+from dragoman.rollout.scheduler import describe
+from dragoman.rollout.shards import keys, merge
 from dragoman.systems.base import System
 from dragoman.training import seeds
 from dragoman.training.settings import SeedsParams
 
+VIEWS = 3
+"""Trees that are written as HTML."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class Options(InputOptions):
+class Options(ShardInputOptions):
     out: Annotated[Path | None, Doc("Where the seed trajectories go; results/seeds by default.")] = None
 
     def folder(self, project: Project) -> Path:
@@ -38,37 +43,72 @@ class Options(InputOptions):
 async def run(project: Project, options: Options) -> dict[str, Any]:
     """Sample trees from the untrained proxy, a teacher or an oracle, and keep what is worth imitating.
 
+    Returns:
+        What `metrics.json` holds; of a shard, where nothing is chosen, the figures of its trees.
+
     Raises:
-        UserError: no such system, a file that cannot be read, or nothing to imitate.
+        UserError: no such system, a file that cannot be read, a shard that is not finished, or nothing to imitate.
     """
     params, settings, out = project.params, project.params.seeds, options.folder(project)
-    name = params.train.system
+    name, reward = params.train.system, params.train.reward
     project.check_systems(name)
-    sources = params.train.questions
+    part, sources = options.part(), params.train.questions
     inputs = open_inputs(project, options, "train", out, sources=sources, limit=settings.questions)
-    async with project.runtime(inputs.index, inputs.passages, cache=True) as runtime:
-        system, backends = runtime.open_sampler(name, settings.teacher, shots=settings.shots)
-        metrics = await make_seeds(
-            name,
-            system,
-            backends,
-            inputs.asked.questions,
-            settings,
-            lambda: Vocabulary(Path(params.proxy.model), None),
-            reward=params.train.reward,
-            seed=params.seed,
-            out=out,
-            sources=inputs.asked.sources,
-        )
+    questions = inputs.asked.questions
+    if options.merge is not None:
+        system = project.system(name)
+        system = system.with_shots(settings.shots) if settings.shots else system
+        config = describe(name, system, None, explored(system, settings), params.seed, Reward.of(reward))
+        (episodes,) = merge(out, options.merge, questions, {"": config}).values()
+        grown = write_rollout(episodes, reward, out, VIEWS)
+    else:
+        if part:
+            questions = part.part(questions)
+            part.begin(out)
+        async with project.runtime(inputs.index, inputs.passages, cache=True) as runtime:
+            system, backends = runtime.open_sampler(name, settings.teacher, shots=settings.shots)
+            episodes, grown = await roll_out_questions(
+                name,
+                system,
+                backends,
+                questions,
+                exploration=explored(system, settings),
+                draws=1,
+                reward=reward,
+                seed=params.seed,
+                concurrency=settings.concurrency,
+                out=options.place(out),
+                views=0 if part else VIEWS,
+            )
+    if part:
+        part.finish(out, {"": keys(episodes)})
+        return grown
+    metrics = choose(
+        system,
+        episodes,
+        grown,
+        settings,
+        lambda: Vocabulary(Path(params.proxy.model), None),
+        reward=reward,
+        seed=params.seed,
+        out=out,
+        sources=inputs.asked.sources,
+    )
     project.record("seeds", out, metrics, settings.model_dump())
     return metrics
 
 
-async def make_seeds(
-    name: str,
+def explored(system: System, settings: SeedsParams) -> Exploration:
+    """How trees are grown: what is written is imitated for the reward of the answer, so there has to be one."""
+    if all(role.options for role in system.roles):
+        return settings.exploration
+    return settings.exploration.model_copy(update={"answers": True})
+
+
+def choose(
     system: System,
-    backends: Backends,
-    questions: Sequence[Question],
+    episodes: Sequence[Episode],
+    grown: Mapping[str, Any],
     settings: SeedsParams,
     vocabulary: Callable[[], Vocabulary],
     *,
@@ -77,33 +117,18 @@ async def make_seeds(
     out: Path,
     sources: Mapping[str, str] = {},
 ) -> dict[str, Any]:
-    """Grow trees, keep what is worth imitating, and write it to `out/samples.parquet`.
+    """Keep what is worth imitating, and write it to `out/samples.parquet`.
 
     Args:
+        episodes: the trees, of which `grown` are the figures.
         vocabulary: opens the proxy's, for samples of another model or an oracle, or that saw examples.
         sources: where a question is from, by its id; the figures then say what each source gave.
 
     Raises:
         UserError: no question was answered rightly, so there is nothing to imitate.
     """
-    exploration, listed = settings.exploration, [role for role in system.roles if role.options]
-    if len(listed) < len(system.roles):  # what is written is imitated for the reward of the answer
-        exploration = exploration.model_copy(update={"answers": True})
-    episodes, grown = await roll_out_questions(
-        name,
-        system,
-        backends,
-        questions,
-        exploration=exploration,
-        draws=1,
-        reward=reward,
-        seed=seed,
-        concurrency=settings.concurrency,
-        out=out,
-        views=3,
-    )
     chosen = [sample for episode in episodes for sample in seeds.select(episode, reward, settings)]
-    taught = seeds.labelled(episodes, vocabulary()) if listed else []
+    taught = seeds.labelled(episodes, vocabulary()) if any(role.options for role in system.roles) else []
     known = {(sample.episode, sample.node) for sample in taught}
     chosen = [sample for sample in chosen if (sample.episode, sample.node) not in known]
     if not chosen and not taught:

@@ -37,22 +37,26 @@ def episode_key(question: Question, config: dict[str, Any]) -> str:
 
 
 def describe(
-    name: str, system: System, backends: Backends, exploration: Exploration, seed: int, reward: Reward | None = None
+    name: str,
+    system: System,
+    backends: Backends | None,
+    exploration: Exploration,
+    seed: int,
+    reward: Reward | None = None,
 ) -> dict[str, Any]:
-    """The configuration that decides what an episode can be: it is stored with it, and hashed into its key."""
+    """The configuration that decides what an episode can be: it is stored with it, and hashed into its key.
+
+    Without backends, what they say of models and retriever is left out.
+    """
     if not is_dataclass(system):
         raise TypeError(f"{type(system).__name__}: a system is a dataclass whose fields are its settings")
-    config = {
+    config = {  # the hash depends on the order of the keys
         "system": name,
         "settings": asdict(system),
         "code": code_hash(
             type(system).__module__, *ENGINE_ROOM, *(reward.modules if reward else ()), stop=FINGERPRINTED
         ),
-        "llm": backends.llm.fingerprint,
-        # a system without roles never meets the proxy
-        "proxy": backends.proxy.fingerprint if system.roles else None,
-        "engines": {role: engine.fingerprint for role, engine in sorted(backends.engines.items())},
-        "retriever": backends.retriever.fingerprint,
+        **(_fingerprints(system, backends) if backends else {}),
         "exploration": exploration.model_dump(),
         "seed": seed,
     }
@@ -62,6 +66,16 @@ def describe(
             config["judge"] = asked.fingerprint
     as_stored: dict[str, Any] = json.loads(json.dumps(config))
     return as_stored
+
+
+def _fingerprints(system: System, backends: Backends) -> dict[str, Any]:
+    return {
+        "llm": backends.llm.fingerprint,
+        # a system without roles never meets the proxy
+        "proxy": backends.proxy.fingerprint if system.roles else None,
+        "engines": {role: engine.fingerprint for role, engine in sorted(backends.engines.items())},
+        "retriever": backends.retriever.fingerprint,
+    }
 
 
 async def roll_out(

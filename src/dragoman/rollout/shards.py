@@ -1,25 +1,36 @@
-"""A rollout in shards: every N-th question on a machine of its own, then all of them merged.
+"""A command in shards: every N-th question on a machine of its own, then all of them merged.
 
-What is drawn for a question depends on the seed, its id and the state, and not on its neighbours. So the merged rollout
-equals the whole one, whatever the number of shards. One exception: engines below float32 may round differently in
-another batch.
+What is drawn for a question depends on the seed, its id and the state, and not on its neighbours. So what is merged
+equals the whole, whatever the number of shards. One exception: engines below float32 may round differently in another
+batch.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
 from dragoman.rollout.record import Episode
-from dragoman.rollout.results import write_rollout
-from dragoman.rollout.store import EpisodeStore, read_episodes
+from dragoman.rollout.store import EPISODES, EpisodeStore, read_episodes
+
+T = TypeVar("T")
+
+
+class Finished(BaseModel):
+    """What a shard says of its last run: its folder may also hold some of earlier settings."""
+
+    made: dict[str, Any]
+    """With which settings, as far as its episodes do not say."""
+    left: Any
+    """What came of it: by the folder of a store, the keys of its episodes in the order of the questions."""
 
 
 @dataclass(frozen=True)
@@ -41,83 +52,129 @@ class Shard:
             raise UserError(f"shard {text}: give its number and how many there are, such as 1/4")
         return cls(int(match[1]), int(match[2]))
 
+    @classmethod
+    def all(cls, of: int) -> list[Shard]:
+        return [cls(number, of) for number in range(1, of + 1)]
+
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
 
     def folder(self, out: Path) -> Path:
-        """Where its rollout goes. Another number of shards has other folders, and starts anew."""
+        """Where its results go. Another number of shards has other folders, and starts anew."""
         return out / "shards" / f"{self.number}-of-{self.of}"
 
-    def part(self, questions: Sequence[Question]) -> list[Question]:
-        """Every `of`-th question, so that each shard has easy and hard ones of a curriculum.
+    def part(self, items: Sequence[T], what: str = "questions") -> list[T]:
+        """Every `of`-th, so that each shard has easy and hard questions of a curriculum.
 
         Raises:
-            UserError: there are fewer questions than shards.
+            UserError: there are fewer of them than shards.
         """
-        if len(questions) < self.of:
-            raise UserError(f"{self.of} shards of {len(questions)} questions: take fewer shards, or more questions")
-        return list(questions[self.number - 1 :: self.of])
+        if len(items) < self.of:
+            raise UserError(f"{self.of} shards of {len(items)} {what}: take fewer shards, or more {what}")
+        return list(items[self.number - 1 :: self.of])
 
     def begin(self, out: Path) -> None:
         """Mark it as not finished."""
         self._record(out).unlink(missing_ok=True)
 
-    def finish(self, out: Path, episodes: Sequence[Episode]) -> None:
-        """Mark it as finished, with the keys of its episodes: the folder may also hold some of earlier settings."""
-        files.write_json(self._record(out), [episode.key for episode in episodes])
+    def finish(self, out: Path, left: Any, made: Mapping[str, Any] = {}) -> None:
+        """Mark it as finished; see `Finished`."""
+        files.write_json(self._record(out), {"made": dict(made), "left": left})
 
-    def episodes(self, out: Path) -> list[Episode]:
-        """Those of its last run, in the order in which the questions were asked.
-
+    def finished(self, out: Path) -> Finished:
+        """
         Raises:
             UserError: it has not been run to its end.
         """
         try:
-            keys = json.loads(self._record(out).read_text(encoding="utf-8"))
-        except FileNotFoundError:
+            return Finished.model_validate_json(self._record(out).read_bytes())
+        except (FileNotFoundError, ValidationError):
             raise UserError(
                 f"{self.folder(out)}: not finished; run the same command with --shard {self} in the place of --merge"
             ) from None
-        stored = {episode.key: episode for episode in read_episodes(self.folder(out) / "episodes.jsonl")}
-        return [stored[key] for key in keys]
+
+    def check(self, out: Path, made: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+        """
+        Raises:
+            UserError: it was made with other settings than these.
+        """
+        if differing := [key for key in expected if expected[key] != made.get(key)]:
+            raise UserError(
+                f"{self.folder(out)}: its {' and '.join(differing)} differ from those of this command or of the other "
+                f"shards; run all shards, and the merge, with the same settings, models, index and code"
+            )
 
     def _record(self, out: Path) -> Path:
         return self.folder(out) / "shard.json"
 
 
-def merge(
-    out: Path, of: int, name: str, questions: Sequence[Question], *, draws: int, seed: int, reward: str, views: int
-) -> dict[str, Any]:
-    """Merge finished shards into `out`: it then holds what the whole rollout would have left there.
+def keys(episodes: Sequence[Episode]) -> list[str]:
+    return [episode.key for episode in episodes]
 
-    Episodes are appended in the order of the questions; those that are there already stay as they are.
+
+def merge(
+    out: Path,
+    of: int,
+    questions: Sequence[Question],
+    configs: Mapping[str, Mapping[str, Any]],
+    *,
+    draws: int = 1,
+    made: Mapping[str, Any] = {},
+) -> dict[str, list[Episode]]:
+    """Put the episodes of finished shards into `out`, which then holds those that the whole run would have left there.
+
+    They are appended in the order of the questions; those that are there already stay as they are.
+
+    Args:
+        configs: by the folder of a store below `out`, what its episodes must have been made with; see `describe`.
+        draws: how often each question was asked, with one seed after the other from that of the configuration.
+        made: what all shards must have been made with besides; see `Finished`.
 
     Returns:
-        What `out/metrics.json` holds.
+        The episodes of each store, draw by draw in the order of the questions.
 
     Raises:
-        UserError: a shard is not finished, or belongs to another rollout.
+        UserError: a shard is not finished, or belongs to another run. Then nothing is merged.
     """
-    shards = [Shard(number, of) for number in range(1, of + 1)]
-    first: dict[str, Any] = {}
-    found: dict[tuple[int, str], Episode] = {}
-    for shard in shards:
-        asked = [(seed + draw, question) for draw in range(draws) for question in shard.part(questions)]
-        episodes = shard.episodes(out)
-        if [(e.config["seed"], e.question) for e in episodes] != [(s, question.to_json()) for s, question in asked]:
-            raise UserError(f"{shard.folder(out)}: other questions, seeds or draws than these; run shard {shard} again")
+    found = {at: _collected(out, of, questions, at, config, draws, made) for at, config in configs.items()}
+    for at, episodes in found.items():
+        keep(episodes, out / at)
+    return found
+
+
+def keep(episodes: Sequence[Episode], folder: Path) -> None:
+    """Add those to a store that it has not, or only as faulty ones."""
+    with EpisodeStore(folder) as store:
+        known = store.episodes
         for episode in episodes:
-            config = episode.config | {"seed": None}
-            first = first or config | {"system": name}
-            if differing := [key for key in first if first[key] != config.get(key)]:
-                raise UserError(
-                    f"{shard.folder(out)}: its {' and '.join(differing)} differ from those of the others; run all "
-                    f"shards with the same settings, models, index and code"
-                )
-            found[episode.config["seed"], episode.question["id"]] = episode
-    ordered = [found[seed + draw, question.id] for draw in range(draws) for question in questions]
-    with EpisodeStore(out) as store:
-        for episode in ordered:
-            if episode.key not in store.done:
+            before = known.get(episode.key)
+            if before is None or (before.faulty and before != episode):
                 store.add(episode)
-    return write_rollout(ordered, reward, out, views)
+
+
+def _collected(
+    out: Path,
+    of: int,
+    questions: Sequence[Question],
+    at: str,
+    config: Mapping[str, Any],
+    draws: int,
+    made: Mapping[str, Any],
+) -> list[Episode]:
+    seed, first = config["seed"], dict[str, Any]()
+    found: dict[tuple[int, str], Episode] = {}
+    for shard in Shard.all(of):
+        finished = shard.finished(out)
+        stored = {e.key: e for e in read_episodes(shard.folder(out) / at / EPISODES)} if at in finished.left else {}
+        episodes = [stored[key] for key in finished.left.get(at, ())]
+        asked = [(seed + draw, question.to_json()) for draw in range(draws) for question in shard.part(questions)]
+        if [(e.config["seed"], e.question) for e in episodes] != asked:
+            raise UserError(
+                f"{shard.folder(out) / at}: other questions, systems, seeds or draws than these; run shard {shard} again"
+            )
+        for episode in episodes:
+            own = episode.config | finished.made | {"seed": seed}
+            first = first or {**own, **config, **made}
+            shard.check(out, own, first)
+            found[episode.config["seed"], episode.question["id"]] = episode
+    return [found[seed + draw, question.id] for draw in range(draws) for question in questions]
