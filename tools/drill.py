@@ -267,15 +267,15 @@ def worker(drill: Drill) -> str:
     """A flow runs; its worker dies. The run is a process of its own and goes on; the next worker takes the next run."""
     drill.llm()
     flows = drill.flows()
-    parameters = {"system": "standard", "samples": 1, "limit": QUESTIONS, "out": "results/drill"}
-    run = flows.begin("rollout/rollout", parameters)
+    parameters = {"out": "results/drill", "options": {"system": "standard", "samples": 1, "limit": QUESTIONS}}
+    run = flows.begin("in-shards/rollout", parameters)
     drill.some_are_answered()
     record = drill.folder / ".services" / "worker.json"
     os.kill(json.loads(record.read_text())["pid"], signal.SIGKILL)
     ended = flows.end(run)
     must(ended["type"] == "COMPLETED" or bool(ended["message"]), f"the run ended as {ended['type']} without a reason")
     drill.up()
-    again = flows.end(flows.begin("rollout/rollout", parameters))
+    again = flows.end(flows.begin("in-shards/rollout", parameters))
     must(again["type"] == "COMPLETED", f"the next run ended as {again['type']}: {again['message']}")
     drill.nothing_was_asked_again()
     lines = (drill.folder / "results/drill/episodes.jsonl").read_text().splitlines()

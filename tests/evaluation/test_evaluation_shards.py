@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 from command import run
-from scripted import make_project, open_runtime, without_times
+from scripted import make_project, open_runtime, predictions, without_times
 
-from dragoman.core import files
 from dragoman.pipeline import project as pipeline_project
 from dragoman.rewards import judge
 
@@ -34,10 +33,6 @@ def evaluate(capsys, of: int, *more: str) -> Path:
     code, _, err = run(capsys, *EVALUATE, *more, "--out", str(out), *(["--merge", str(of)] if of else []))
     assert code == 0, err
     return out
-
-
-def predictions(folder: Path) -> list[dict]:
-    return [row | {"started": 0, "seconds": 0} for _, row in files.read(folder / "predictions.jsonl")]
 
 
 def figures(folder: Path) -> dict:

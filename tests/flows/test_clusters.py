@@ -1,4 +1,4 @@
-"""Shards of a rollout on a real Ray cluster and a real Dask cluster of this machine: the real command, scripted models."""
+"""Shards on a real Ray cluster and a real Dask cluster of this machine: the real commands, scripted models."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 from ray_machines import Machines, token_file, until
-from scripted import make_project, without_times
+from scripted import make_project, predictions, without_times
 
 from dragoman.rollout.record import Episode
-from flows.rollout import rollout
+from dragoman.rollout.samples import read_samples
+from flows.in_shards import in_shards
 
 ROOT = Path(__file__).parents[2]
 
@@ -75,7 +76,7 @@ def machines(project, ray, monkeypatch) -> Iterator[Machines]:
 
 
 async def roll_out(out: str, **sharding) -> list[Episode]:
-    await rollout(system="c3po", limit=5, out=out, **sharding)
+    await in_shards("rollout", out, {"system": "c3po", "tree": True, "limit": 5}, **sharding)
     return without_times(Path(out))
 
 
@@ -84,6 +85,17 @@ async def test_ray_gives_the_same_episodes(project, one_machine):
     assert len(whole) == 5
     assert await roll_out("ray", shards=3, runner="ray") == sorted(whole, key=lambda e: e.question["id"])
     assert len(list(Path("ray", "shards").glob("*-of-3/shard.json"))) == 3
+
+
+async def test_ray_gives_the_same_seeds_and_the_same_evaluation(project, one_machine):
+    asked = {"limit": 5, "track": False}
+    for out, sharding in (("whole", {}), ("ray", {"shards": 2, "runner": "ray"})):
+        await in_shards("seeds", f"{out}/seeds", asked, **sharding)
+        await in_shards("evaluate", f"{out}/evaluate", {"systems": "direct,c3po", **asked}, **sharding)
+    whole, merged = (read_samples(Path(out, "seeds/samples.parquet")) for out in ("whole", "ray"))
+    assert merged == whole and len(whole) > 5
+    whole, merged = (predictions(Path(out, "evaluate")) for out in ("whole", "ray"))
+    assert merged == whole and len(whole) == 2 * 5
 
 
 async def test_dask_gives_the_same_episodes(project):

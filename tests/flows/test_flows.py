@@ -17,8 +17,8 @@ from flows import commands
 from flows.chain import chain
 from flows.drift import DRIFTED, drift
 from flows.evaluate_and_promote import evaluate_and_promote
+from flows.in_shards import in_shards, shard
 from flows.retrain import retrain
-from flows.rollout import rollout, shard
 from flows.train_proxy import train_proxy
 
 ROOT = Path(__file__).parents[2]
@@ -191,22 +191,35 @@ async def test_a_command_that_takes_too_long_is_ended(project, monkeypatch):
     assert limit.active_slots == 0  # the next run need not wait
 
 
-async def test_parameters_are_checked_before_anything_runs(project):
-    state = await rollout(limit=0, return_state=True)
+TREES = {"system": "c3po@champion", "tree": True, "limit": 9}
+ROLLOUT = "dragoman rollout --system=c3po@champion --tree --limit=9 --out=results/rollout"
+
+
+async def roll_out(**more):
+    return await in_shards("rollout", "results/rollout", TREES, **more)
+
+
+@pytest.mark.parametrize("wrong", [{"shards": 0}, {"runner": "slurm"}, {"command": "promote"}], ids=str)
+async def test_parameters_are_checked_before_anything_runs(project, wrong):
+    state = await in_shards(**{"command": "rollout", "out": "results/x"} | wrong, return_state=True)
     assert state.is_failed() and project.commands == []
-    assert "limit" in str(await state.aresult(raise_on_failure=False))
+    assert next(iter(wrong)) in str(await state.aresult(raise_on_failure=False))
 
 
 async def test_a_rollout_on_demand(project):
-    command = (
-        "dragoman rollout --system=c3po@champion --samples=4 --dataset=atlas --limit=9 --seed=0 --out=results/mine"
-    )
-    project.tell({command: [leaves("results/mine/metrics.json", {"reward": 0.25})]})
-    await rollout(limit=9, samples=4, out="results/mine")
-    assert project.commands == [command] and "| reward | 0.25 |" in await artifact("rollout")
+    project.tell({ROLLOUT: [leaves("results/rollout/metrics.json", {"reward": 0.25})]})
+    await roll_out()
+    assert project.commands == [ROLLOUT] and "| reward | 0.25 |" in await artifact("rollout")
 
 
-async def test_a_parameter_with_blanks_is_no_further_argument(project, monkeypatch):
+async def test_an_evaluation_on_demand_shows_its_table(project):
+    command = "dragoman evaluate --systems=direct,c3po --no-track --out=results/mine"
+    project.tell({command: [leaves("results/mine/table.md", "| direct | 0.25 |")]})
+    await in_shards("evaluate", "results/mine", {"systems": "direct,c3po", "track": False})
+    assert project.commands == [command] and "| direct | 0.25 |" in await artifact("evaluate")
+
+
+async def test_an_option_with_blanks_is_no_further_argument(project, monkeypatch):
     run: list[list[str]] = []
 
     async def execute(command, expected):
@@ -214,11 +227,8 @@ async def test_a_parameter_with_blanks_is_no_further_argument(project, monkeypat
         return 0
 
     monkeypatch.setattr(commands, "execute", execute)
-    await rollout(system="direct --set llm.urls=[http://evil/v1]", limit=9, out="results", return_state=True)
-    assert run[0][2] == "--system=direct --set llm.urls=[http://evil/v1]" and len(run[0]) == 8
-
-
-ROLLOUT = "dragoman rollout --system=c3po@champion --tree --dataset=atlas --limit=9 --seed=0 --out=results/rollout"
+    await in_shards("rollout", "results", {"system": "direct --set llm.urls=[http://evil/v1]"}, return_state=True)
+    assert run == [["dragoman", "rollout", "--system=direct --set llm.urls=[http://evil/v1]", "--out=results"]]
 
 
 async def test_shards_run_beside_each_other_and_are_merged(project):
@@ -226,7 +236,7 @@ async def test_shards_run_beside_each_other_and_are_merged(project):
         **{f"{ROLLOUT} --shard={number}/2": [{"sleep": 4}] for number in (1, 2)},
         f"{ROLLOUT} --merge=2": [leaves("results/rollout/metrics.json", {"reward": 0.25})],
     })  # fmt: skip
-    await rollout(limit=9, shards=2)
+    await roll_out(shards=2)
     first, second, merged = sorted(project.calls, key=lambda call: call["started"])
     assert {first["command"], second["command"]} == {f"{ROLLOUT} --shard=1/2", f"{ROLLOUT} --shard=2/2"}
     assert second["started"] < first["ended"], "beside each other"
@@ -240,13 +250,13 @@ async def test_a_shard_that_fails_is_tried_again_alone(project, monkeypatch):
         f"{ROLLOUT} --shard=2/2": [{"code": 1, "say": "a server hung up"}, {}],
         f"{ROLLOUT} --merge=2": [leaves("results/rollout/metrics.json", {"reward": 0.25})],
     })  # fmt: skip
-    assert (await rollout(limit=9, shards=2, return_state=True)).is_completed()
+    assert (await roll_out(shards=2, return_state=True)).is_completed()
     assert [project.commands.count(f"{ROLLOUT} --shard={number}/2") for number in (1, 2)] == [1, 2]
 
 
 async def test_nothing_is_merged_when_a_shard_has_bad_input(project):
     project.tell({f"{ROLLOUT} --shard=1/2": [{"code": 2, "say": "error: take fewer shards"}]})
-    state = await rollout(limit=9, shards=2, return_state=True)
+    state = await roll_out(shards=2, return_state=True)
     assert state.is_failed() and "take fewer shards" in str(await state.aresult(raise_on_failure=False))
     assert f"{ROLLOUT} --merge=2" not in project.commands
 
@@ -254,7 +264,8 @@ async def test_nothing_is_merged_when_a_shard_has_bad_input(project):
 async def test_shards_end_with_the_time_of_their_flow(project):
     project.tell({f"{ROLLOUT} --shard={number}/2": [{"sleep": 60}] for number in (1, 2)})
     started = time.monotonic()
-    state = await rollout.with_options(timeout_seconds=4)(limit=9, shards=2, return_state=True)
+    limited = in_shards.with_options(timeout_seconds=4)
+    state = await limited("rollout", "results/rollout", TREES, shards=2, return_state=True)
     assert state.name == "TimedOut" and time.monotonic() - started < 30
     assert project.calls == [] and not commands._running
 
@@ -275,7 +286,8 @@ def test_every_flow_belongs_to_a_deployment():
 def test_deployments_name_flows_and_refuse_overlap():
     prefect = yaml.safe_load((ROOT / "prefect.yaml").read_text())
     deployments = {d["name"]: d for d in prefect["deployments"]}
-    assert set(deployments) == {"nightly", "drift", "alarm", "weekly", "train", "chain", "synthesize", "rollout"}
+    on_demand = {"train", "chain", "synthesize", "rollout", "seeds", "evaluate", "bench"}
+    assert set(deployments) == {"nightly", "drift", "alarm", "weekly"} | on_demand
     for deployment in deployments.values():
         file, _, name = deployment["entrypoint"].partition(":")
         found = getattr(importlib.import_module(file.removesuffix(".py").replace("/", ".")), name)

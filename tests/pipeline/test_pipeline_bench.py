@@ -203,6 +203,62 @@ def test_what_a_kill_leaves_unfinished_is_all_that_is_done_again(project, capsys
     assert len(llm[1]) - asked == 3  # those of standard
 
 
+def matrix() -> dict:
+    """The figures of the bench, as if nothing took any time."""
+    found = json.loads((OUT / "metrics.json").read_text())
+    for of_dataset in found["datasets"].values():
+        for summary in of_dataset["systems"].values():
+            summary |= {"seconds": 0, "latency": 0}
+    return found
+
+
+def test_any_number_of_shards_gives_the_cells_and_figures_of_the_whole(project, capsys, llm):
+    run(capsys, *BENCH, "--no-track")
+    whole = matrix()
+    assert len(whole["cells"]) == 10
+    for of in ("1", "3"):
+        shutil.rmtree(OUT)
+        for shard in range(1, int(of) + 1):
+            code, out, err = run(capsys, *BENCH, "--no-track", "--shard", f"{shard}/{of}")
+            assert code == 0 and out.endswith(f"{OUT}/shards/{shard}-of-{of}\n"), err
+        asked = len(llm[1])
+        code, out, err = run(capsys, *BENCH, "--no-track", "--merge", of)
+        assert code == 0 and (OUT / "table.md").read_text() in out, err
+        assert matrix() == whole
+        assert run(capsys, *BENCH, "--no-track")[0] == 0 and matrix() == whole
+        assert len(llm[1]) == asked
+
+
+def test_a_shard_of_a_bench_that_is_missing_or_made_otherwise_is_named(project, capsys):
+    chosen = [*BENCH, "--no-track", "--datasets", "brooks", "--systems", "direct,standard"]
+    run(capsys, *chosen, "--shard", "1/2")
+    code, _, err = run(capsys, *chosen, "--merge", "2")
+    assert code == 2 and f"{OUT}/shards/2-of-2: not finished" in err
+    run(capsys, *chosen, "--shard", "2/2", "--set", "evaluate.bootstrap=200")
+    code, _, err = run(capsys, *chosen, "--merge", "2")
+    assert code == 2 and "2-of-2: its evaluate differ" in err
+    code, _, err = run(capsys, *chosen, "--shard", "3/3")
+    assert code == 2 and "3 shards of 2 cells" in err
+    assert not (OUT / "metrics.json").exists() and not (OUT / "brooks").exists()
+
+
+def test_a_cell_that_fails_in_a_shard_is_named_by_the_merge_and_done_again_by_its_shard(project, capsys, monkeypatch):
+    async def broken(*_):
+        raise RuntimeError("out of ink")
+
+    chosen = [*BENCH, "--no-track", "--datasets", "brooks", "--systems", "direct,standard"]
+    with monkeypatch.context() as patch:
+        patch.setattr(DIRECT, "run", broken)
+        code, out, _ = run(capsys, *chosen, "--shard", "1/2")
+    assert code == 0 and "direct on brooks: failed" in out
+    run(capsys, *chosen, "--shard", "2/2")
+    code, out, err = run(capsys, *chosen, "--merge", "2")
+    assert code == 1 and "RuntimeError: out of ink" in err and "| direct | failed | –" in out
+    run(capsys, *chosen, "--shard", "1/2")
+    code, out, _ = run(capsys, *chosen, "--merge", "2")
+    assert code == 0 and "What is missing" not in out
+
+
 @pytest.mark.process
 def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(project, capsys, llm):
     arguments = [*BENCH, "--no-track", "--systems", "direct,standard"]

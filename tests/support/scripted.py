@@ -15,6 +15,7 @@ from typing import Any
 from fakes import ListRetriever, ScriptedEngine
 
 from dragoman import cli
+from dragoman.core import files
 from dragoman.core.types import Passage
 from dragoman.pipeline import project
 from dragoman.rollout.backends import Backends
@@ -79,6 +80,11 @@ def without_times(folder: Path) -> list[Episode]:
         e.model_copy(update={**times, "nodes": still(e.nodes), "calls": still(e.calls)})
         for e in read_episodes(folder / "episodes.jsonl")
     ]
+
+
+def predictions(folder: Path) -> list[dict[str, Any]]:
+    """Those of an evaluation, likewise."""
+    return [row | {"started": 0, "seconds": 0} for _, row in files.read(folder / "predictions.jsonl")]
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from fakes import ScriptedEngine
+from seeding import make_seeds
 from toy import SETTINGS, TWO_ARMS, AtMarks, Killed, ToyRuntime, late_reward, make_run
 
 from dragoman.core import files

@@ -1,8 +1,8 @@
-"""Command `rollout`, on demand: whole, or in shards that a task runner spreads over threads or a cluster."""
+"""A command that puts questions to systems, on demand: whole, or in shards that a task runner spreads over threads or a cluster."""
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
@@ -13,35 +13,41 @@ from pydantic import NonNegativeFloat, PositiveInt
 
 from flows.commands import COMMAND_TASK, HOUR, exclusive_access, execute, publish, run, terminate_running
 
+Command = Literal["rollout", "seeds", "evaluate", "bench"]
 Runner = Literal["threads", "dask", "ray"]
 
 
-@flow(name="rollout", timeout_seconds=12 * HOUR)
-async def rollout(
-    system: str = "c3po@champion",
-    dataset: str = "atlas",
-    limit: PositiveInt = 50,
-    samples: PositiveInt | None = None,
-    seed: int = 0,
-    out: str = "results/rollout",
+@flow(name="in-shards", timeout_seconds=24 * HOUR)
+async def in_shards(
+    command: Command,
+    out: str,
+    options: dict[str, bool | int | float | str] = {},
     shards: PositiveInt = 1,
     runner: Runner = "threads",
     gpus: NonNegativeFloat = 0,
 ) -> None:
-    """Trees of a system on training questions, or `samples` single trajectories for each of them.
+    """Run the command, with results in the folder `out`.
 
-    With more than one shard, each is a process with its own models, started by `runner`, and the results are merged.
-    `gpus` is how many Ray reserves for a shard.
+    `options` are the command's, without dashes before them: `{"systems": "direct,c3po", "limit": 200, "track": false}`. With
+    more than one shard, each is a process with its own models, started by `runner`, and the results are merged. `gpus` is how
+    many Ray reserves for a shard.
     """
-    kind = ["--tree"] if samples is None else [f"--samples={samples}"]
-    asked = [f"--system={system}", *kind, f"--dataset={dataset}", f"--limit={limit}", f"--seed={seed}", f"--out={out}"]
-    command = ["dragoman", "rollout", *asked]
+    asked = ["dragoman", command, *_flags(options), f"--out={out}"]
     if shards == 1:
-        await run(command)
+        await run(asked)
     else:
-        await _in_shards(command, shards, runner, gpus)
-        await run([*command, f"--merge={shards}"])
-    await publish("rollout", Path(out) / "metrics.json")
+        await _shards(asked, shards, runner, gpus)
+        await run([*asked, f"--merge={shards}"])
+    table = Path(out) / "table.md"
+    await publish(command, table if table.is_file() else table.with_name("metrics.json"))
+
+
+def _flags(options: Mapping[str, bool | int | float | str]) -> list[str]:
+    """As a person types them: `--limit=200`, `--tree`, `--no-track`. Each is one argument, whatever its value."""
+    return [
+        f"--{'' if value else 'no-'}{name}" if isinstance(value, bool) else f"--{name}={value}"
+        for name, value in options.items()
+    ]
 
 
 @task(**COMMAND_TASK)
@@ -50,7 +56,7 @@ async def shard(command: Sequence[str], folder: str) -> int:
     return await execute(command, folder=folder)
 
 
-async def _in_shards(command: Sequence[str], shards: int, runner: Runner, gpus: float) -> None:
+async def _shards(command: Sequence[str], shards: int, runner: Runner, gpus: float) -> None:
     commands = [[*command, f"--shard={number}/{shards}"] for number in range(1, shards + 1)]
     async with exclusive_access():
         with ExitStack() as stack:
