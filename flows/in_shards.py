@@ -21,7 +21,7 @@ Runner = Literal["threads", "dask", "ray"]
 async def in_shards(
     command: Command,
     out: str,
-    options: dict[str, bool | int | float | str] = {},
+    options: Mapping[str, bool | int | float | str] = {},
     shards: PositiveInt = 1,
     runner: Runner = "threads",
     gpus: NonNegativeFloat = 0,
