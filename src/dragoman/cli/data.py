@@ -105,7 +105,7 @@ async def synthesize(
 async def harvest(project: Project, options: harvest_stage.Options) -> None:
     """Make a data set of the questions that the endpoint was asked, with answers that users or several draws stand for.
 
-    Each question is there once, without addresses and numbers of persons; docs/operations.md says how to train on it.
+    Each question is there once, without addresses and numbers of persons; docs/served-traffic.md says how to train on it.
 
     Example: dragoman harvest
     Example: dragoman harvest --dataset atlas --episodes kept,results/rollout --draws 4 --out data/served

@@ -86,7 +86,7 @@ class PromoteParams(Section):
 
 
 Measure = Literal["kind", "words", "unseen", "strategy", "passages", "answer_words", "seconds", "rating", "recall"]
-"""What drift is looked for in; docs/operations.md says what each one is."""
+"""What drift is looked for in; docs/served-traffic.md says what each one is."""
 
 
 class DriftParams(Section):
