@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from command import run
@@ -68,6 +69,22 @@ def test_a_merge_and_the_whole_command_after_it_run_no_model(project, capsys, mo
     assert run(capsys, *EVALUATE, "--out", str(merged))[0] == 0
     monkeypatch.setattr(pipeline_project, "open_runtime", None)
     assert run(capsys, *EVALUATE, "--out", str(merged), "--merge", "2")[0] == 0
+
+
+def test_the_merge_is_the_run_in_mlflow_and_no_shard_is(project, capsys, monkeypatch):
+    logged: list[tuple[str, int, int, object]] = []
+
+    def log(dataset, name, summary, rows, episodes, *, parameters, traces):
+        logged.append((name, len(rows), len(episodes), parameters["config"]["system"]))
+
+    recorder = SimpleNamespace(start=lambda folder: None, log_evaluation=log, finish=lambda: None)
+    monkeypatch.setattr("dragoman.evaluation.evaluate.tracking", recorder)
+    command = ("evaluate", "--systems", "direct,c3po", "--out", "x")
+    for shard in ("1/2", "2/2"):
+        assert run(capsys, *command, "--shard", shard)[0] == 0
+    assert not logged
+    assert run(capsys, *command, "--merge", "2")[0] == 0
+    assert logged == [("direct", 7, 7, "direct"), ("c3po", 7, 7, "c3po")]
 
 
 def test_a_shard_that_is_missing_or_made_otherwise_is_named_and_nothing_is_merged(project, capsys):

@@ -166,7 +166,7 @@ def _collected(
     for shard in Shard.all(of):
         finished = shard.finished(out)
         stored = {e.key: e for e in read_episodes(shard.folder(out) / at / EPISODES)} if at in finished.left else {}
-        episodes = [stored[key] for key in finished.left.get(at, ())]
+        episodes = [stored[key] for key in finished.left.get(at, ()) if key in stored]
         asked = [(seed + draw, question.to_json()) for draw in range(draws) for question in shard.part(questions)]
         if [(e.config["seed"], e.question) for e in episodes] != asked:
             raise UserError(
