@@ -93,7 +93,7 @@ async def test_ray_gives_the_same_seeds_and_the_same_evaluation(project, one_mac
         await in_shards("seeds", f"{out}/seeds", asked, **sharding)
         await in_shards("evaluate", f"{out}/evaluate", {"systems": "direct,c3po", **asked}, **sharding)
     whole, merged = (read_samples(Path(out, "seeds/samples.parquet")) for out in ("whole", "ray"))
-    assert merged == whole and len(whole) > 5
+    assert merged == whole and len({sample.question for sample in whole}) > 1
     whole, merged = (predictions(Path(out, "evaluate")) for out in ("whole", "ray"))
     assert merged == whole and len(whole) == 2 * 5
 
