@@ -208,7 +208,8 @@ async def test_an_evaluation_asks_again_unless_its_settings_say_otherwise(wanted
         asked.append(cache)
         raise Stop
 
-    monkeypatch.setattr(evaluate, "open_inputs", lambda *_, **__: SimpleNamespace(index="", passages=None))
+    inputs = SimpleNamespace(index="", passages=None, asked=SimpleNamespace(questions=[]))
+    monkeypatch.setattr(evaluate, "open_inputs", lambda *_, **__: inputs)
     monkeypatch.setattr(project, "open_runtime", opened)
     params = Params() if not wanted else Params().changed({"evaluate.cache": True}, origin="test")
     with pytest.raises(Stop):
