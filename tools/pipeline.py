@@ -23,6 +23,7 @@ BIN = Path(sys.executable).parent
 BASELINES = ("direct", "standard")
 SECONDS = Path("results/seconds.json")
 PUBLISHED = Path("docs/results/report/seconds.json")
+ALWAYS = ["always changed"]
 RUNNING = re.compile(r"Running stage '(.+)':")
 NEXT = """
 The table is in results/report/table.md, its figures in metrics.json and its plots in plots/ beside it. Try next:
@@ -58,9 +59,9 @@ def stages() -> list[str]:
 
 
 def stale() -> list[str]:
-    """The stages that `dvc repro` would run, as far as DVC can say before it has run any."""
+    """The stages that `dvc repro` would run, as far as DVC can say before it has run any, without those that it always runs."""
     changed = json.loads(call("dvc", "status", "--json", capture=True))
-    return [stage for stage in stages() if stage in changed]
+    return [stage for stage in stages() if changed.get(stage, ALWAYS) != ALWAYS]
 
 
 def reproduce(*targets: str) -> None:

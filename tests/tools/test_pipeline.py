@@ -7,7 +7,8 @@ import pytest
 
 from tools import pipeline
 
-STAGES = "seeds\nevaluate@atlas-direct\nevaluate@atlas-standard\nevaluate@atlas-c3po\nevaluate@my-docs-standard\nreport"
+STAGES = "sources\nseeds\nevaluate@atlas-direct\nevaluate@atlas-standard\nevaluate@atlas-c3po\nevaluate@my-docs-standard\nreport"
+STALE = {"sources": ["always changed"], "seeds": [{"changed deps": {}}, "always changed"], "report": []}
 SCRIPT = f"""#!{sys.executable}
 import json, sys, time
 command = " ".join([sys.argv[0].rpartition("/")[2], *sys.argv[1:]])
@@ -29,7 +30,7 @@ def commands(tmp_path, monkeypatch):
     for name in ("dvc", "dragoman"):
         (tmp_path / name).write_text(SCRIPT)
         (tmp_path / name).chmod(0o755)
-    (tmp_path / "stale").write_text('{"seeds": [], "report": []}')
+    (tmp_path / "stale").write_text(json.dumps(STALE))
     (tmp_path / "code").write_text("0")
     (tmp_path / "params.yaml").write_text("{}")
     (tmp_path / "conf").mkdir()

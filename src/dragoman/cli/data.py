@@ -13,6 +13,7 @@ from dragoman.pipeline import harvest as harvest_stage
 from dragoman.pipeline import index as index_stage
 from dragoman.pipeline import model as model_stage
 from dragoman.pipeline import review as review_stage
+from dragoman.pipeline import sources as sources_stage
 from dragoman.pipeline import synthesize as synthesize_stage
 from dragoman.pipeline import validate as validate_stage
 from dragoman.pipeline.project import Project
@@ -30,6 +31,16 @@ async def model(project: Project, options: model_stage.Options) -> None:
     """
     manifest = await model_stage.run(project, options)
     print(f"{options.folder(project)}: {manifest['source']}, {manifest['parameters'] / 1e6:.0f} M parameters")
+
+
+@command()
+async def sources(project: Project, options: sources_stage.Options) -> None:
+    """Hash the files that the data sets of params.yaml are made of, so that `dvc repro` sees when one has changed.
+
+    Example: dragoman sources
+    """
+    counts = await sources_stage.run(project, options)
+    print(f"{options.folder(project)}: " + ", ".join(f"{n} paths of {name}" for name, n in counts.items()))
 
 
 @command(anywhere=True)

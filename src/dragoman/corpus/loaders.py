@@ -128,6 +128,15 @@ def load_questions(path: str | Path, *, limit: int | None = None, require_answer
     return questions
 
 
+def files_of(source: str) -> list[Path]:
+    """The files that `load_corpus` or `load_questions` may read for it, sorted; none where it is nothing on this disk."""
+    path = Path(hub_address(source)[0] if source.startswith("hf:") else source)
+    if path.is_dir():
+        return _visible(path)
+    beside = [path.parent.parent / "queries.jsonl"] if path.suffix == ".tsv" else []  # of qrels
+    return [file for file in (*beside, path) if file.is_file()]
+
+
 def _with_support(question: Question, ids: list[str]) -> Question:
     return replace(question, supporting_ids=tuple(ids))
 
@@ -211,14 +220,17 @@ _TITLE_LINE = re.compile(r"(\S+(?:[ \t]+\S+){0,11})[ \t]*\r?\n[ \t]*\r?\n\s*(?=\
 """Up to a dozen words, alone on the first line."""
 
 
-def _text_passages(folder: Path, limit: int | None) -> list[Passage]:
-    files = sorted(
+def _visible(folder: Path) -> list[Path]:
+    """All files below a folder without the hidden ones, sorted."""
+    return sorted(
         file
         for file in folder.rglob("*")
-        if file.suffix in (".txt", ".md")
-        and file.is_file()
-        and not any(part.startswith(".") for part in file.relative_to(folder).parts)
+        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(folder).parts)
     )
+
+
+def _text_passages(folder: Path, limit: int | None) -> list[Passage]:
+    files = [file for file in _visible(folder) if file.suffix in (".txt", ".md")]
     if not files:
         raise UserError(f"{folder}: no corpus here; expected corpus.jsonl, a saved data set, or .txt and .md files")
     faults = Faults(folder)

@@ -1,0 +1,67 @@
+"""Stage `sources`: hashes of the files that data sets are made of. By them DVC sees that a user has changed one: it runs each time."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from typing_extensions import Doc
+
+from dragoman.core import files
+from dragoman.core.errors import UserError
+from dragoman.core.hashing import sha256_of
+from dragoman.core.identity import content_hash
+from dragoman.corpus.loaders import files_of
+from dragoman.pipeline.project import Project
+
+KEYS = ("source", "train", "dev", "test")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    out: Annotated[Path | None, Doc("Where they go; results/sources by default.")] = None
+
+    def folder(self, project: Project) -> Path:
+        return self.out or project.results("sources")
+
+
+async def run(project: Project, options: Options) -> dict[str, int]:
+    """Write `NAME.json` for each data set of `datasets`: a hash for each path that its entry under `corpus` names.
+
+    The built-in corpus and names on a hub have no files. A path that is gone keeps the hash that it had, with a warning: what
+    was made of it is still good, and another machine may have that alone.
+
+    Returns:
+        How many paths there are of each data set.
+
+    Raises:
+        UserError: a path that was never there.
+    """
+    out, counts = options.folder(project), {}
+    for name in project.params.datasets:
+        settings, record = project.params.corpus[name], out / f"{name}.json"
+        known = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
+        named = {key: value for key in KEYS if (value := getattr(settings, key)) not in (None, "atlas")}
+        hashes = {value: _hash(f"corpus.{name}.{key}", value, known) for key, value in named.items()}
+        hashes = {value: found for value, found in hashes.items() if found is not None}
+        files.write_json(record, hashes)
+        counts[name] = len(hashes)
+    return counts
+
+
+def _hash(key: str, value: str, known: Mapping[str, str]) -> str | None:
+    """The hash of the names and contents of all files behind a path; None where it is a name on a hub."""
+    if found := files_of(value):
+        return content_hash(files=[[str(file), sha256_of([file])] for file in found])
+    if value in known:
+        log.warning("%s: %s is gone; what was made of it is taken as it is", key, value)
+        return known[value]
+    if value.startswith("hf:"):
+        return None
+    raise UserError(f"{key}: {value}: no such file, and no folder with files")

@@ -1,0 +1,58 @@
+"""A user's files are not DVC's: an edit makes the corpus stale all the same, and nothing else does."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from project import commit, copied, dvc
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
+PASSAGE = {"id": "a", "title": "Bhutan", "text": "The currency of Bhutan is the ngultrum."}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    """A copy of the project whose data set is a file of the user's, after its corpus was made."""
+    folder = copied(tmp_path_factory.mktemp("project"))
+    params = yaml.safe_load((folder / "params.yaml").read_text())
+    params |= {"datasets": ["mine"], "oracles": [], "corpus": {"mine": {"source": "passages.jsonl"}}}
+    params["train"]["dataset"] = "mine"
+    params["harvest"]["dataset"] = "mine"
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+    write(folder, PASSAGE)
+    commit(folder)
+    repro(folder)
+    return folder
+
+
+def write(project: Path, passage: dict[str, str]) -> None:
+    (project / "passages.jsonl").write_text(json.dumps(passage) + "\n")
+
+
+def repro(project: Path) -> str:
+    done = dvc(project, "repro", "corpus@mine")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_an_edit_of_the_users_file_reaches_the_corpus_and_a_touch_does_not(project):
+    os.utime(project / "passages.jsonl")
+    assert "Stage 'corpus@mine' didn't change, skipping" in repro(project)
+    write(project, PASSAGE | {"text": "Bhutan pays in ngultrum."})
+    assert "Running stage 'corpus@mine'" in repro(project)
+    assert "pays in ngultrum" in (project / "data/mine/corpus.jsonl").read_text()
+
+
+def test_nothing_is_stale_but_what_always_runs_and_git_sees_no_change(project):
+    repro(project)
+    changed = json.loads(dvc(project, "status", "--json", "corpus@mine", "sources").stdout)
+    assert changed == {"sources": ["always changed"]}
+    write(project, PASSAGE)
+    subprocess.run(["git", "add", "passages.jsonl"], cwd=project, check=True)
+    subprocess.run(["git", "commit", "-qm", "an edit", "--allow-empty"], cwd=project, check=True)
+    repro(project)
+    seen = subprocess.run(["git", "status", "--porcelain"], cwd=project, capture_output=True, text=True, check=True)
+    assert not seen.stdout
