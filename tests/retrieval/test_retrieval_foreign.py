@@ -195,3 +195,12 @@ def test_fingerprints_name_kind_and_address() -> None:
     assert len(set(prints)) == 4
     assert all(found.startswith(f"{kind}-") for found, (kind, _) in zip(prints, kinds, strict=True))
     assert ForeignRetriever("searxng", "http://a/search/").fingerprint == prints[0]
+
+
+def test_a_revision_tells_the_indexes_behind_one_address_apart() -> None:
+    opened = [
+        open_retriever("search-r1+http://a", IndexParams(server=ServerParams(revision=revision)))
+        for revision in ("", "may", "june")
+    ]
+    assert len({retriever.fingerprint for retriever in opened}) == 3
+    assert opened[0].fingerprint == "search-r1-b0b59b60a141885e"  # as it was: episodes of before stay

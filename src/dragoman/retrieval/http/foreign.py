@@ -1,7 +1,7 @@
 """Servers that are not dragoman's: the retrieval servers of Search-R1 and of C-3PO, and search engines of the web.
 
 The address says which: `search-r1+http://localhost:8000`. None of them tells which index it searches, so the fingerprint names
-the address: results of the web change, and it stays.
+the address, and `index.server.revision`: where that is not set, the index changes, and it stays.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class ForeignRetriever:
         url = url.rstrip("/").removesuffix(spoken.path)
         self._calls = Calls(url, spoken.who, patience, key_env, spoken.hints)
         self.url = self._calls.url
-        self.fingerprint = f"{dialect}-{digest({'url': self.url})}"
+        named = {"url": self.url} | ({"revision": server.revision} if server.revision else {})
+        self.fingerprint = f"{dialect}-{digest(named)}"
 
     def __repr__(self) -> str:
         return f"{self._dialect.who} at {self.url}"

@@ -8,6 +8,8 @@ from dragoman.core.settings import Section
 
 
 class ServerParams(Section):
+    revision: str = ""
+    """Names what a server that is not dragoman's searches, since none of those says: change it whenever that index changes."""
     key_env: str = ""
     """The environment variable with the key. Empty: DRAGOMAN_RETRIEVER_KEY, for Tavily TAVILY_API_KEY, for others none."""
     timeout: float = Field(60.0, gt=0)
