@@ -6,15 +6,18 @@ still have their text by the role's grammar, which is what records show.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
 from dragoman.engines.marks import MARK
 from dragoman.systems.grammar import Action
 from dragoman.systems.prompts import one_line
+
+Thing = TypeVar("Thing")
 
 MOST = 100
 """Options that one state may have. A thousand would not fit into a model's context, and none would be read well."""
@@ -108,7 +111,18 @@ def biased(logits: Sequence[float], bias: Sequence[float]) -> list[float]:
 
 def as_line(text: str) -> str:
     """A text as an option's line: without line breaks, and without what would be read as a mark."""
-    return " ".join(text.split()).replace(MARK.strip(), "-")
+    return re.sub(f"{MARK.strip()}+", "-", " ".join(text.split()))
+
+
+def by_line(named: Mapping[str, Thing], *others: str) -> dict[str, Thing]:
+    """What can be chosen, by the lines of its names.
+
+    Of names that read alike it is the first one's. Nothing has a line of `others`, which stand for something else in the list.
+    """
+    lines: dict[str, Thing] = {}
+    for name, thing in named.items():
+        lines.setdefault(as_line(name), thing)
+    return {line: thing for line, thing in lines.items() if line not in others}
 
 
 def passage_lines(passages: Sequence[Passage], words: int) -> tuple[str, ...]:

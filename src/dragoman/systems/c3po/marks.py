@@ -49,12 +49,9 @@ def select(settings: Settings, question: str, objective: str, passages: Sequence
 
 def decide(settings: Settings, question: str, roadmap: str, kept: Sequence[Passage], asked: Sequence[str]) -> Choice:
     """The searches that may come next, and the answer."""
-    searches = {
-        as_line(name): Search(query)
-        for name, query in queries.named_candidates(settings, question, kept, asked).items()
-    }
+    listed = queries.named_candidates(settings, question, kept, asked)
     plan = f"Plan: {as_line(roadmap)}\n" if roadmap else ""
-    actions = (*((text, search) for text, search in searches.items() if text != "answer"), ("answer", Answer()))
+    actions = (*((name, Search(query)) for name, query in listed.items()), (queries.END, Answer()))
     return Choice(
         f"{_head(settings, 'decide', question)}{plan}Known:\n{known(kept, settings.proxy_words)}Next:\n",
         actions,

@@ -18,8 +18,11 @@ from dragoman.systems import names
 from dragoman.systems.c3po.settings import Settings
 from dragoman.systems.grammar import Alias, Line, Span
 from dragoman.systems.names import ITSELF, WHOLE_RUN, copied, searches, unasked
+from dragoman.systems.options import by_line
 from dragoman.systems.prompts import one_line
 
+END = "answer"
+"""What the end of the searches is called in a list."""
 SPAN_RUN = 6
 """The longest run of words."""
 SPAN_WORDS = 40
@@ -74,7 +77,7 @@ def named_candidates(
     settings: Settings, question: str, kept: Sequence[Passage], asked: Sequence[str]
 ) -> dict[str, str]:
     """What each query of `candidates` is called in a list, and the query."""
-    queries = searches(question, whole(settings, question), kept)
+    queries = by_line(searches(question, whole(settings, question), kept), END)
     return unasked(queries, asked, settings.query_chars, settings.max_candidates)
 
 

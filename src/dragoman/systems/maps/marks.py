@@ -23,8 +23,9 @@ def judge(settings: Settings, question: str, pool: Pool) -> Choice:
 
 def extend(settings: Settings, question: str, pool: Pool) -> Choice:
     """The queries that may come next: the names and entities that were found, and those of the question."""
-    listed = {as_line(name): Extend(query) for name, query in queries.candidates(settings, question, pool).items()}
-    return Choice(f"{_known(settings, question, pool)}Next:\n", tuple(listed.items()))
+    listed = queries.candidates(settings, question, pool)
+    actions = tuple((name, Extend(query)) for name, query in listed.items())
+    return Choice(f"{_known(settings, question, pool)}Next:\n", actions)
 
 
 def _known(settings: Settings, question: str, pool: Pool) -> str:

@@ -12,6 +12,7 @@ from dragoman.systems.grammar import Keywords, Line, Span
 from dragoman.systems.maps.pool import Pool
 from dragoman.systems.maps.settings import Settings
 from dragoman.systems.names import ITSELF, WHOLE_RUN, copied, known_names, searches, unasked
+from dragoman.systems.options import by_line
 from dragoman.systems.prompts import one_line
 
 SPAN_RUN = 6
@@ -41,7 +42,7 @@ def candidates(settings: Settings, question: str, pool: Pool) -> dict[str, str]:
     Where nothing is left to ask there is one, the question, which has been asked and ends the search.
     """
     whole = copied(question, settings.query_chars)
-    listed = searches(question, whole, pool.passages)
+    listed = by_line(searches(question, whole, pool.passages))
     new = unasked(listed, [whole, *pool.queries], settings.query_chars, settings.max_candidates)
     return new or {ITSELF: whole or ITSELF}
 

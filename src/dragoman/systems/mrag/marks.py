@@ -41,7 +41,7 @@ def coordinate(settings: Settings, question: str, state: State) -> Choice:
     for agent in available(settings, state):
         if agent == "search":
             found = queries.looks(settings, question, state)
-            listed |= {as_line(name): Look(query) for name, query in found.items()}
+            listed |= {name: Look(query) for name, query in found.items()}
         else:
             listed[agent] = call(settings, question, state, agent)
     return Choice(f"{_known(settings, question, state)}Next:\n", tuple(listed.items()))
@@ -67,7 +67,7 @@ def plan(settings: Settings, question: str, state: State, information: str) -> S
     steps = list(queries.planned(settings, question).items())
     return Selection(
         f"Question: {as_line(question)}\nLook for:\n",
-        tuple(as_line(name) for name, _ in steps),
+        tuple(name for name, _ in steps),
         make=lambda places: Steps(tuple(steps[place][1] for place in places)),
         places=lambda action: tuple([step for _, step in steps].index(said) for said in action.steps),
     )
@@ -76,10 +76,8 @@ def plan(settings: Settings, question: str, state: State, information: str) -> S
 def ask(settings: Settings, question: str, errand: Errand) -> Choice:
     """The first query of an errand."""
     listed = queries.of_errand(settings, question, errand)
-    first = {as_line(name): Query(query) for name, query in listed.items()}
-    return Choice(
-        f"{_errand(settings, question, errand)}Search:\n", tuple(first.items()) or (("the question", Query("")),)
-    )
+    first = tuple((name, Query(query)) for name, query in listed.items())
+    return Choice(f"{_errand(settings, question, errand)}Search:\n", first or (("the question", Query("")),))
 
 
 def select(settings: Settings, question: str, errand: Errand, passages: Sequence[Passage]) -> Selection:
@@ -96,9 +94,9 @@ def move(settings: Settings, question: str, errand: Errand) -> Choice:
     """Whether to read on, with the same query or another."""
     moves = queries.moves(settings, question, errand)
     other = queries.of_errand(settings, question, errand) if Change in moves else {}
-    listed: dict[str, Any] = {as_line(name): Change(query) for name, query in other.items()}
+    listed: dict[str, Any] = {name: Change(query) for name, query in other.items()}
     listed |= {queries.AGAIN: More()} if More in moves else {}
-    listed |= {"end": End()}
+    listed |= {queries.END: End()}
     searched = f"Searched: {as_line(errand.query)}\n"
     return Choice(f"{_errand(settings, question, errand)}{searched}Next:\n", tuple(listed.items()))
 

@@ -7,13 +7,15 @@ from collections.abc import Collection, Sequence
 from dragoman.core.text import names
 from dragoman.core.types import Passage
 from dragoman.systems.grammar import plain
-from dragoman.systems.mrag.actions import Change, End, More
+from dragoman.systems.mrag.actions import CALLS, Change, End, More
 from dragoman.systems.mrag.settings import Settings
 from dragoman.systems.mrag.state import Errand, State
 from dragoman.systems.names import ITSELF, copied, searches, unasked
+from dragoman.systems.options import by_line
 
 AGAIN = "the same again"
 """What the next page of a search is called in a list."""
+END = "end"
 
 
 def whole(settings: Settings, question: str) -> str:
@@ -25,7 +27,7 @@ def candidates(
     settings: Settings, question: str, kept: Sequence[Passage], asked: Collection[str], plan: Sequence[str] = ()
 ) -> dict[str, str]:
     """What each query is called in a list, and the query: at most `max_candidates` that were not asked, planned ones first."""
-    listed = searches(question, whole(settings, question), kept, plan)
+    listed = by_line(searches(question, whole(settings, question), kept, plan), AGAIN, END, *CALLS)
     plains = {name: plain(query, len(query)) for name, query in listed.items()}
     return unasked(plains, asked, settings.line_chars, settings.max_candidates)
 
@@ -44,7 +46,7 @@ def looks(settings: Settings, question: str, state: State) -> dict[str, str]:
 
 def planned(settings: Settings, question: str) -> dict[str, str]:
     """What the steps of a plan may be, where they are listed: the question and the names in it, by what they are called."""
-    named = {name: plain(name, settings.line_chars) for name in names(question)}
+    named = by_line({name: plain(name, settings.line_chars) for name in names(question)}, ITSELF)
     steps = {ITSELF: whole(settings, question) or ITSELF} | named
     return {name: step for name, step in list(steps.items())[: settings.max_items] if step}
 

@@ -19,13 +19,13 @@ from dragoman.systems.options import Action, Choice, Selection, as_line, known, 
 
 def plan(settings: Settings, question: str, state: State) -> Choice | Selection:
     """The subquestions that may be asked, and the end."""
-    listed = {as_line(name): search for name, search in queries.candidates(settings, question, state).items()}
+    listed = queries.candidates(settings, question, state)
     asked = tuple(listed.values())
     places = {search: place for place, search in enumerate(asked)}
     prompt = f"Question: {as_line(question)}\nKnown:\n{known(state.kept, settings.proxy_words)}Next:\n"
     if settings.max_questions == 1 or not listed:
         single: dict[str, Action] = {name: ask([search]) for name, search in listed.items()}
-        return Choice(prompt, tuple((single | {"answer": Answer()}).items()))
+        return Choice(prompt, tuple((single | {queries.END: Answer()}).items()))
     return Selection(
         prompt,
         tuple(listed),

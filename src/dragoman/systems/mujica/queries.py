@@ -21,8 +21,11 @@ from dragoman.systems.mujica.settings import Settings
 from dragoman.systems.mujica.slots import About, Search
 from dragoman.systems.mujica.state import State
 from dragoman.systems.names import WHOLE_RUN, copied, searches, unasked
+from dragoman.systems.options import by_line
 from dragoman.systems.prompts import one_line
 
+END = "answer"
+"""What the end is called in a list."""
 SPAN_RUN = 6
 """The longest run of words."""
 
@@ -64,8 +67,9 @@ def candidates(settings: Settings, question: str, state: State) -> dict[str, Sea
         known = dict.fromkeys(copied(name, settings.query_chars) for name in entities(state))
         about = (Search(whole(settings, question), name) for name in known if name)
         new = (search for search in about if str(search) not in asked)
-        return {search.entity: search for search in islice(new, settings.max_candidates)}
-    listed = searches(question, whole(settings, question), state.kept)
+        named = by_line({search.entity: search for search in new}, END)
+        return dict(islice(named.items(), settings.max_candidates))
+    listed = by_line(searches(question, whole(settings, question), state.kept), END)
     found = unasked(listed, asked, settings.query_chars, settings.max_candidates)
     return {name: Search(query) for name, query in found.items()}
 
