@@ -198,6 +198,31 @@ async def test_a_canary_that_is_promoted_is_no_canary_any_more():
     assert parts.episodes[0].system == MODEL
 
 
+@pytest.mark.parametrize("kind", ["canary", "shadow"])
+async def test_a_challenger_that_was_promoted_and_rolled_back_is_on_trial_no_more(kind):
+    parts = parts_with(kind, Model(searching))
+    parts.champion.folder, parts.proxies["v0"] = "v0", Model(searching)
+    async with parts.client() as client:
+        for champion in ("v7", "v1"):  # nobody asks anything meanwhile
+            parts.champion.folder = champion
+            await eventually(lambda now=champion: parts.service.models.version(MODEL) == now)
+        assert await policy(client) == "v1"
+    assert parts.shown[-1]["challenger"]["answers"] == 0
+
+
+def test_a_version_that_was_rolled_back_is_no_canary_after_a_restart_but_a_shadow(tmp_path, empty_store, caplog):
+    shutil.copytree(empty_store, tmp_path / "mlruns")
+    versions = Versions(tmp_path / "mlruns", tmp_path / "results")
+    for champion in (versions.register(trained(tmp_path, stage, stage.encode())) for stage in ("s1", "s2")):
+        versions.promote(champion, versions.get("champion"))
+    versions.rollback()
+    assert _trial(ServeParams(models=(MODEL,), canary="v2"), versions, Metrics()) == (None, None)
+    assert "v2 was taken back (rolled back 20" in caplog.text
+    for settings in (ServeParams(models=(MODEL,), shadow="v2"), ServeParams(models=(MODEL,), canary="v1")):
+        one, _ = _trial(settings, versions, Metrics())
+        assert one is not None and not one.ended
+
+
 def test_a_canary_that_was_taken_back_stays_so_over_restarts_and_other_replicas(tmp_path, empty_store):
     shutil.copytree(empty_store, tmp_path / "mlruns")
     versions = Versions(tmp_path / "mlruns", tmp_path / "results")

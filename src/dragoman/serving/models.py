@@ -109,6 +109,7 @@ class Models:
         self._names, self._open, self._champion = names, open, champion
         self._poll_s, self._report, self._beside = poll_s, report, beside
         self._models: dict[str, Model] = {}
+        self._stood_for: dict[str, set[str | None]] = {}
         self._followers = [name for name in names if split_name(name)[1] == CHAMPION]
         self._folder: str | None = None  # of the champion that is served
         self._failed_folder: str | None = (
@@ -153,6 +154,10 @@ class Models:
     def version(self, name: str) -> str | None:
         """The version of the policy that a name stands for now."""
         return self._models[name].version
+
+    def has_been(self, name: str, other: str) -> bool:
+        """Whether a name that follows the champion stands, or once stood, for the version that `other` stands for now."""
+        return self.version(other) in self._stood_for.get(name, ())
 
     @contextmanager
     def lease(self, name: str) -> Iterator[Model]:
@@ -206,6 +211,7 @@ class Models:
         self._folder = folder
         for name, new in opened.items():
             old, self._models[name] = self._models[name], Model(name, new)
+            self._stood_for.setdefault(name, set()).add(new.version)
             self._spawn(self._retire(old))
         self._report("swapped")
 

@@ -17,7 +17,7 @@ from dragoman.core.listening import uvicorn_options
 from dragoman.corpus.loaders import load_questions
 from dragoman.evaluation.drift import words_of
 from dragoman.registry.version import Version
-from dragoman.registry.versions import Registry
+from dragoman.registry.versions import ROLLED_BACK, Registry
 from dragoman.retrieval.following import FollowingRetriever
 from dragoman.retrieval.health import check_health
 from dragoman.rollout.feedback import Feedback
@@ -90,7 +90,7 @@ async def open_service(
 
 
 def _trial(settings: ServeParams, registry: Registry, metrics: Metrics) -> tuple[Trial | None, Version | None]:
-    """The trial that settings ask for, with the version that is on trial.
+    """The trial that settings ask for, with the version that is on trial. None for a canary that was rolled back as champion.
 
     Raises:
         UserError: there is no such version.
@@ -99,6 +99,13 @@ def _trial(settings: ServeParams, registry: Registry, metrics: Metrics) -> tuple
     if named is None or settings.champion is None:
         return None, None
     version = registry.find(named)
+    if settings.canary and version.decision.startswith(ROLLED_BACK):
+        log.warning(
+            "%s was taken back (%s), so it is no canary; to try it again, delete its tag decision in MLflow",
+            version.name,
+            version.decision,
+        )
+        return None, None
     challenger = f"{split_name(settings.champion)[0]}@{version.name}"
     kind: Literal["shadow", "canary"] = "shadow" if settings.shadow else "canary"
     log.info("%s is asked %.0f%% of the questions, as a %s", challenger, 100 * settings.share, kind)

@@ -167,7 +167,8 @@ class Service:
     def _on_trial(self, trial: Trial, request: ServedRequest) -> bool:
         if request.model != trial.champion or not trial.chooses(request.who):
             return False
-        return self.models.version(trial.champion) != self.models.version(trial.challenger)  # it was promoted meanwhile
+        # once it was promoted its trial is over: if it is not the champion any more, somebody has taken it back
+        return not self.models.has_been(trial.champion, trial.challenger)
 
     def _watched(self, model: Model) -> AbstractContextManager[Watched]:
         if self.trial is None or model.opened is None:  # without a champion, standard RAG is no measure
