@@ -1,6 +1,8 @@
 """Drawing ahead of the learner: by which policy, at the same time, and what a kill leaves of it."""
 
 import asyncio
+import os
+import signal
 import time
 
 import pytest
@@ -11,7 +13,7 @@ from toy import SETTINGS, TWO_ARMS, Killed, ToyRuntime, late_reward, make_run
 from dragoman.core.errors import UserError
 from dragoman.rollout.store import read_episodes
 from dragoman.training import algorithms
-from dragoman.training.ahead import Ahead
+from dragoman.training.ahead import Ahead, meanwhile
 from dragoman.training.learner import Learner
 from dragoman.training.survey import engine_correction
 
@@ -49,6 +51,46 @@ async def test_what_goes_wrong_ahead_is_raised_where_it_is_taken():
         assert await ahead.take(0) == 0
         with pytest.raises(UserError, match="nothing to learn from"):
             await ahead.take(1)
+
+
+async def test_work_that_is_given_up_ends_at_its_next_step():
+    steps = []
+
+    def work():
+        while len(steps) < 1000:
+            time.sleep(0.01)
+            steps.append(None)
+
+    task = asyncio.create_task(meanwhile(work))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    taken = len(steps)
+    await asyncio.sleep(0.05)
+    assert 0 < len(steps) == taken < 500
+
+
+async def test_what_is_done_meanwhile_is_returned_or_raised():
+    assert await meanwhile(lambda a, b: a + b, 1, 2) == 3
+    with pytest.raises(Killed):
+        await meanwhile(lambda: (_ for _ in ()).throw(Killed))
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_ctrl_c_does_not_wait_for_what_an_iteration_learns(tiny_model, tmp_path, monkeypatch, staleness):
+    steps = []
+
+    def long(self, *arguments, **named):
+        os.kill(os.getpid(), signal.SIGINT)
+        while len(steps) < 3000:
+            time.sleep(0.01)
+            steps.append(None)
+
+    monkeypatch.setattr(Learner, "learn", long)
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(trained(tiny_model, tmp_path / "rl", staleness, iterations=2))
+    assert len(steps) < 1000
 
 
 def drew(out, iterations: int) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import logging
 import random
@@ -27,7 +26,7 @@ from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import Sample, samples, write_samples
 from dragoman.rollout.view import write_tree
 from dragoman.runtime import Runtime
-from dragoman.training.ahead import Ahead
+from dragoman.training.ahead import Ahead, meanwhile
 from dragoman.training.algorithm import Algorithm, Collected
 from dragoman.training.identity import run_identity
 from dragoman.training.learner import Learner
@@ -224,8 +223,7 @@ class Loop:
         stats: dict[str, float] = {}
         self.learner.set_progress(self.iteration / s.iterations)
         if batch:
-            # in a thread, or nothing could be drawn meanwhile
-            stats = await asyncio.to_thread(self._learn, batch) if s.max_staleness else self._learn(batch)
+            stats = await meanwhile(self._learn, batch)
             write_samples(self.out / "samples.parquet", batch)
         else:
             log.warning("rl iteration %d: nothing to learn from: %s", self.iteration, dict(collected.figures))
