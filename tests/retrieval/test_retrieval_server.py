@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from command import run
+from fastapi.testclient import TestClient
 
 from dragoman.core.errors import RetrieverFault
 from dragoman.core.keys import Keys, make_key
@@ -173,3 +176,17 @@ async def test_who_searches_needs_a_key_where_there_are_some(
 def test_another_address_than_loopback_needs_keys(capsys: Any) -> None:
     code, _, err = run(capsys, "serve-retriever", "--host", "0.0.0.0")
     assert code == 2 and "let --keys name a file of API keys, or say --insecure" in err
+
+
+def test_the_page_that_it_names_on_starting_is_there(
+    indexes: dict[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import uvicorn
+
+    apps: list[Any] = []
+    monkeypatch.setattr(uvicorn, "run", lambda app, **options: apps.append(app))
+    code, _, err = run(capsys, "serve-retriever", "--index", str(indexes["bm25"]))
+    assert code == 0
+    (url,) = re.findall(r"(http\S+) describes the routes", err)
+    with TestClient(apps[0]) as browser:
+        assert browser.get(url).status_code == 200

@@ -102,7 +102,7 @@ def serve_retriever(
         raise UserError(
             f"{index}: what it finds depends on the question, which a server is not told; use the folder itself"
         )
-    print(f"http://{host}:{port}/docs describes the routes", file=sys.stderr)
+    print(f"http://{host}:{port}/openapi.json describes the routes", file=sys.stderr)
     limits = uvicorn_options(head_s=BODY_S, connections=4 * MOST_AT_ONCE)
     uvicorn.run(create_app(retriever, keys=known), host=host, port=port, log_level="warning", **limits)
 

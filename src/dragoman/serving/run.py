@@ -187,7 +187,7 @@ async def run_server(
             **uvicorn_options(head_s=settings.body_s, connections=settings.connections),
             timeout_graceful_shutdown=int(settings.deadline_s) + 1,
         )
-        log.info("http://%s:%d/v1 serves %s; /docs describes it", host, port, ", ".join(settings.models))
+        log.info("http://%s:%d/v1 serves %s; /openapi.json describes it", host, port, ", ".join(settings.models))
         if settings.page:
             log.info("http://%s:%d is a page to ask it on", host, port)
         with _signals_only_stop_the_server():

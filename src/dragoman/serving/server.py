@@ -41,6 +41,8 @@ def create_app(service: Service, *, keys: Keys | None = None) -> FastAPI:
     app = FastAPI(
         title="dragoman",
         description="Questions answered by a system: a trained proxy between a search engine and a language model.",
+        docs_url=None,  # these pages load their programs from elsewhere: without a network they are empty
+        redoc_url=None,
     )
     app.add_middleware(RequestMiddleware, metrics=metrics, settings=service.settings, keys=keys)
 
