@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from command import run as command
 from dragoman.config import Params
 from dragoman.core import files
 from dragoman.core.errors import UserError
-from dragoman.pipeline import review
+from dragoman.pipeline import harvest, review
 from dragoman.pipeline.project import Project
 from dragoman.pipeline.review import to_review
 from dragoman.rollout.feedback import Feedback
@@ -89,6 +90,57 @@ async def test_it_waits_in_the_queue_once_until_it_was_reviewed(tmp_path, empty_
         queue.queue_id, item_id=one.trace, status="complete", completed_by="alice"
     )
     assert await review.run(project, review.Options()) == {"added": 0, "left": 0, "pending": []}
+
+
+async def test_what_a_reviewer_says_is_harvested_once_the_review_is_complete(tmp_path, empty_store, monkeypatch):
+    import mlflow
+    from mlflow.entities import AssessmentSource
+    from mlflow.genai import review_queues
+
+    monkeypatch.setattr(harvest, "validate", lambda *arguments, **more: None)
+    shutil.copytree(empty_store, tmp_path / "mlruns")
+    kept, lands = tmp_path / "kept", tmp_path / "data" / "lands"
+    asked = {"a": QUESTION, "b": "Which river flows past Port Salt?", "c": "What is Woolton known for?"}
+    files.write(
+        kept / "episodes.jsonl", (episode(k, "Jorvik", question=q).model_dump(mode="json") for k, q in asked.items())
+    )
+    rows = [Feedback(id=key, rating="down", passages=["p"], at=1.0).model_dump(mode="json") for key in asked]
+    files.write(kept / "feedback.jsonl", rows)
+    files.write(lands / "corpus.jsonl", [{"id": "p", "title": "Brisa", "text": "Its capital is Port Salt."}])
+    changes = {
+        "serve.episodes": str(kept),
+        "corpus": {"atlas": {}, "lands": {"source": "x"}},
+        "harvest.dataset": "lands",
+    }
+    project = Project(tmp_path, Params().changed(changes, origin="test"))
+    assert (await review.run(project, review.Options()))["added"] == 3
+    (queue,), traces = review_queues.list_review_queues(), {}
+    for item in review_queues.list_review_queue_items(queue.queue_id):
+        traces[mlflow.get_trace(item.item_id).info.tags["episode"]] = item.item_id
+    human = AssessmentSource("HUMAN", "alice")
+    mlflow.log_feedback(trace_id=traces["a"], name="rating", value=False, source=human)
+    mlflow.log_expectation(trace_id=traces["a"], name="expected_response", value="Port Salt", source=human)
+    mlflow.log_feedback(trace_id=traces["b"], name="rating", value=True, source=human)
+    mlflow.log_expectation(trace_id=traces["c"], name="expected_response", value="wool", source=human)
+    for key in "ab":  # c is still being looked at
+        review_queues.set_review_queue_item_status(
+            queue.queue_id, item_id=traces[key], status="complete", completed_by="alice"
+        )
+    done = await harvest.run(project, harvest.Options())
+    assert done["labels"] == {"confirmed": 1, "corrected": 1} and done["dropped"] == {"rejected": 1}
+    made = {
+        json.loads(line)["question"]: json.loads(line)
+        for path in (tmp_path / "data" / "served").glob("[td]*.jsonl")
+        for line in path.read_text().splitlines()
+    }
+    assert made[QUESTION]["answers"] == ["Port Salt"] and made[QUESTION]["supporting_ids"] == ["p"]
+    assert made[asked["b"]]["answers"] == ["Jorvik"]
+
+
+def test_feedback_after_a_review_takes_its_place():
+    user, review = (Feedback(id="a", rating=rating, at=at) for rating, at in (("up", 2.0), ("down", 1.0)))
+    assert harvest.with_reviews({"a": user}, {"a": review}) == {"a": user}
+    assert harvest.with_reviews({}, {"a": review}) == {"a": review}
 
 
 async def test_the_latest_ones_are_taken_first(tmp_path, monkeypatch):

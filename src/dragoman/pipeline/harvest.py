@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,6 +27,7 @@ from dragoman.rollout.record import Episode
 from dragoman.rollout.store import EPISODES
 from dragoman.synthesis.harvest import Harvest, harvest, split_of
 from dragoman.synthesis.settings import SPLITS
+from dragoman.tracking.review import reviewed
 
 NAME = "served"
 TRIPLES = "triples.tsv"
@@ -68,7 +69,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     limits = params.validation
     done = harvest(
         kept_episodes(folders),
-        kept_feedback(folders),
+        with_reviews(kept_feedback(folders), reviewed(project.store) if project.track else {}),
         settings,
         words=(limits.min_question_words, limits.max_question_words),
         passages=read_corpus(base / CORPUS).ids,
@@ -138,6 +139,16 @@ def _lines(path: Path) -> int:
 def kept_feedback(folders: Iterable[Path]) -> dict[str, Feedback]:
     """The feedback that counts, of all folders, by the key of its episode."""
     return {key: feedback for folder in folders for key, feedback in read_feedback(folder).items()}
+
+
+def with_reviews(feedback: Mapping[str, Feedback], reviews: Mapping[str, Feedback]) -> dict[str, Feedback]:
+    """Feedback, and what reviewers said after it: that takes its place, but for the passages, of which they say nothing."""
+    both = dict(feedback)
+    for key, review in reviews.items():
+        user = feedback.get(key)
+        if user is None or user.at <= review.at:
+            both[key] = review.model_copy(update={"passages": user.passages if user else []})
+    return both
 
 
 def _check_names(forbidden: Sequence[str], askers: Iterable[str], keys: str | None) -> None:

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dragoman.rollout.feedback import Feedback
 from dragoman.rollout.record import Episode
-from dragoman.tracking.store import client_of, experiment_of, start
+from dragoman.tracking.store import client_of, experiment_of, is_there, start
 from dragoman.tracking.traces import EPISODE, finish, log_trace
 
 QUEUE = "dragoman"
+RATING, ANSWER = "rating", "expected_response"
+"""What a reviewer is asked, by the names under which feedback of users is shown too."""
 WHY = "review"
 """The tag of a trace that says why somebody should look at it."""
 _MOST = 1000
@@ -66,20 +69,56 @@ def pending_reviews(folder: Path | str = "mlruns") -> list[Pending]:
     return found
 
 
-def _queue(experiment: str) -> str:
-    """The id of the queue in an experiment."""
+def reviewed(folder: Path | str = "mlruns") -> dict[str, Feedback]:
+    """What is said of episodes whose review is complete, by key: of rating and right answer what was said last, by whomever."""
+    import mlflow
+
+    if not is_there(folder):
+        return {}
+    start(folder)
+    queue = _found(experiment_of(folder))
+    said: dict[str, Feedback] = {}
+    for item in reversed(_items(queue)) if queue else ():
+        trace = mlflow.get_trace(item.item_id) if item.status == "complete" else None
+        if trace is None or (key := trace.info.tags.get(EPISODE)) is None:
+            continue
+        valid = [one for one in trace.info.assessments if one.valid is not False and one.source.source_type == "HUMAN"]
+        last = {one.name: one.value for one in sorted(valid, key=lambda one: one.last_update_time_ms or 0)}
+        rating, answer = last.get(RATING), last.get(ANSWER)
+        if rating is not None or answer:
+            said[key] = Feedback(
+                id=key,
+                by=item.completed_by,
+                rating=None if rating is None else "up" if rating else "down",
+                answer=str(answer) if answer else None,
+                at=(item.completed_time_ms or item.last_update_time_ms) / 1000,
+            )
+    return said
+
+
+def _found(experiment: str) -> str | None:
+    """The id of the queue in an experiment; None where it has none."""
     from mlflow.exceptions import MlflowException
-    from mlflow.genai import label_schemas, review_queues
+    from mlflow.genai import review_queues
 
     try:
         return review_queues.get_review_queue(name=QUEUE, experiment_id=experiment).queue_id
     except MlflowException as e:
         if e.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
+    return None
+
+
+def _queue(experiment: str) -> str:
+    """The id of the queue in an experiment, which is made if need be."""
+    from mlflow.genai import label_schemas, review_queues
+
+    if found := _found(experiment):
+        return found
     there = {schema.name: schema for schema in label_schemas.list_label_schemas(experiment_id=experiment)}
     asked = (
-        ("rating", "feedback", label_schemas.InputPassFail("right", "wrong"), "Is the answer right?"),
-        ("expected_response", "expectation", label_schemas.InputText(), "The right answer, as short as it can be."),
+        (RATING, "feedback", label_schemas.InputPassFail("right", "wrong"), "Is the answer right?"),
+        (ANSWER, "expectation", label_schemas.InputText(), "The right answer, as short as it can be."),
     )
     for name, kind, given, instruction in asked:
         if name not in there:

@@ -35,6 +35,11 @@ def store_uri(folder: Path | str = "mlruns") -> str:
     return server() or f"sqlite:///{Path(folder).resolve() / 'mlflow.db'}"
 
 
+def is_there(folder: Path | str = "mlruns") -> bool:
+    """Whether anything was ever recorded there, as far as that can be said without making the store."""
+    return server() is not None or (Path(folder) / "mlflow.db").is_file()
+
+
 def start(folder: Path | str = "mlruns") -> None:
     """Connect to a tracking server, or to the project's own store, and make the experiment there once."""
     import mlflow
