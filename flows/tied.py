@@ -27,8 +27,14 @@ def main() -> int:
     except OSError as e:
         sys.stderr.write(f"error: {sys.argv[1]}: {e.strerror}\n")
         return 127
-    threading.Thread(target=_end_with_the_other_end, daemon=True).start()
+    left_alone = threading.Event()
+    end = threading.Thread(target=_end_with_the_other_end, args=(left_alone,), daemon=True)
+    end.start()
     code = process.wait()
+    if (
+        left_alone.is_set()
+    ):  # the command has ended, but a child of it may not have listened: it is killed, and this with it
+        end.join()
     if code < 0:
         if -code != signal.SIGKILL:  # which has no handler
             signal.signal(-code, signal.SIG_DFL)
@@ -36,8 +42,9 @@ def main() -> int:
     return code
 
 
-def _end_with_the_other_end() -> None:
+def _end_with_the_other_end(left_alone: threading.Event) -> None:
     os.read(0, 1)  # not by sys.stdin, whose lock would be held while the interpreter ends
+    left_alone.set()
     os.killpg(0, signal.SIGTERM)
     time.sleep(GRACE)
     os.killpg(0, signal.SIGKILL)

@@ -53,6 +53,21 @@ def test_a_flow_that_is_killed_leaves_no_command_and_no_child_of_one(folder):
     until(lambda: not any(map(lives, running)), lambda: "command and child have ended")
 
 
+@pytest.mark.process
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_child_that_does_not_listen_ends_too_where_the_command_does(folder):
+    (folder / "dragoman").write_text(COMMAND.replace("sleep 1000", "(trap '' TERM; exec sleep 1000)"))
+    code = "import sys; from flows import tied; tied.GRACE = 0.5; sys.exit(tied.main())"
+    keeper = subprocess.Popen(
+        [sys.executable, "-c", code, folder / "dragoman"],
+        cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdin=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    running = ids(folder)
+    keeper.stdin.close()  # as if the flow had been killed
+    until(lambda: not any(map(lives, running)), lambda: "command and child have ended")
+    assert keeper.wait() == -signal.SIGKILL
+
+
 def run(*command: str) -> subprocess.CompletedProcess[str]:
     pipe = subprocess.Popen(
         [sys.executable, tied.__file__, *command],
