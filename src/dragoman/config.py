@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -24,6 +24,7 @@ from dragoman.serving.settings import ServeParams
 from dragoman.synthesis.settings import HarvestParams, SynthesizeParams
 from dragoman.systems import baseline_names, build, profile_settings, system_names
 from dragoman.training import algorithms
+from dragoman.training.gepa.settings import GepaParams
 from dragoman.training.settings import (
     ChainParams,
     DebateParams,
@@ -79,6 +80,9 @@ class Params(RuntimeParams):
     seeds: SeedsParams = SeedsParams()
     sft: SftParams = SftParams()
     rl: RlParams = RlParams()
+    gepa: GepaParams = GepaParams()
+    optimised: tuple[Literal["gepa"], ...] = ()
+    """What the pipeline also rewrites the instructions of the trained system with, and evaluates: stage `gepa`."""
     evaluate: EvaluateParams = EvaluateParams()
     validation: ValidateParams = Field(ValidateParams(), alias="validate")
     """In the file it is `validate`, as its command is; pydantic's models have a method of that name."""
@@ -149,7 +153,7 @@ class Params(RuntimeParams):
         return (
             *self.evaluated,
             *self.baselines,
-            *(f"{self.train.system}@{policy}" for policy in (*self.policies, *oracle)),
+            *(f"{self.train.system}@{policy}" for policy in (*self.policies, *self.optimised, *oracle)),
         )
 
     def changed(self, changes: Mapping[str, Any], *, origin: str) -> Params:

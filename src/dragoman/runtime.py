@@ -63,6 +63,7 @@ def find_system(
 ) -> tuple[System, PolicySet | None]:
     """The system called `name` (`system` or `system@policy`), and its policy: a version, a stage, or a folder.
 
+    A policy may come with instructions, which the system then takes.
     In `system@policy+oracle:ROLE,...` these roles take oracle actions, so that an evaluation shows what they lose.
 
     The policy is None for the untrained base, and for `oracle`, which asks no model.
@@ -86,6 +87,11 @@ def find_system(
     if weights is None and policy_name in ("", ORACLE):
         return system, None
     policy = weights or registry.policy(policy_name)
+    if policy.instructions:
+        try:
+            system = system.with_instructions(policy.instructions)
+        except UserError as e:
+            raise UserError(f"{name}: policy {policy.version}: {e}") from None
     if weights is None and not params.allow_mismatch:
         check_trained_with(name, system, policy.manifest)
     try:

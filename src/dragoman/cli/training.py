@@ -9,6 +9,7 @@ from dragoman.cli.command import ALLOW_MISMATCH, SEED, SYSTEM, Alias, command
 from dragoman.cli.evaluation import show
 from dragoman.pipeline import chain as chain_stage
 from dragoman.pipeline import debate as debate_stage
+from dragoman.pipeline import gepa as gepa_stage
 from dragoman.pipeline import label as label_stage
 from dragoman.pipeline import pair as pair_stage
 from dragoman.pipeline import rl as rl_stage
@@ -80,6 +81,30 @@ async def rl(project: Project, options: rl_stage.Options) -> None:
     Example: dragoman rl --questions train.jsonl --dev dev.jsonl --corpus corpus.jsonl --policy results/mine --out results/rl2
     """
     _show_rl(await rl_stage.run(project, options), options.folder(project), project.params.train.reward)
+
+
+@command(
+    SYSTEM,
+    Alias("--max-metric-calls", "gepa.max_metric_calls", "Most answers that are scored in all.", int),
+    SEED,
+    track=True,
+)
+async def gepa(project: Project, options: gepa_stage.Options) -> None:
+    """Let a reflection model rewrite the instructions of a system's roles, and train nothing: a baseline for training.
+
+    The model is what the setting gepa.reflection names. The result is a policy as that of rl: evaluate c3po@gepa.
+
+    Example: dragoman gepa --set c3po.prompts=full --set gepa.reflection='{engine: openai, model: M, urls: [http://HOST/v1]}'
+    """
+    metrics, out = await gepa_stage.run(project, options), options.folder(project)
+    reward = project.params.train.reward
+    print(
+        f"{metrics['candidates']} candidates by {metrics['reflections']} rewritings, {metrics['metric_calls']} answers scored; "
+        f"number {metrics['best_candidate']} is best: {reward} {metrics['dev_reward']:.2f} on {metrics['dev_questions']} dev "
+        f"questions, {metrics['first']['dev_reward']:.2f} before"
+    )
+    print(f"rewritten: {', '.join(metrics['rewritten']) or 'none, as no text did better'}")
+    print(f"{out}/policies/{metrics['policy']}, instructions/, candidates.jsonl, metrics.json, history.csv")
 
 
 @command(Alias("--limit", "debate.questions", "Only the first so many questions.", int), SEED, track=True)

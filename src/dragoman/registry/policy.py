@@ -41,13 +41,20 @@ class PolicySet:
     """The weights of a policy: a model folder for each role, or one that several roles share."""
 
     version: str
-    """The first 12 digits of the hash of all weights; the folder's name where no stage has published it."""
+    """The first 12 digits of the hash of all weights, and of instructions that come with them; the folder's name where no stage
+    has published it."""
     weights: Mapping[str, Path]
     """Model folders by role. The entry `*` is for every role that is not named."""
     manifest: Mapping[str, Any]
     """Where the policy comes from (see `lineage`), with its `version` and `sha256`; empty for a folder without one."""
     folder: Path = Path()
     """The folder by which this policy is found again: the model folder, or that of the set. Empty for a set in the making."""
+
+    @property
+    def instructions(self) -> Mapping[str, str]:
+        """Those that come with the weights, by role: the system is run with them. Empty where it has its own."""
+        found: Mapping[str, str] = self.manifest.get("instructions", {})
+        return found
 
     def of(self, role: str) -> Path:
         """The model folder of a role.
@@ -81,7 +88,16 @@ class PolicySet:
 def lineage(
     stage: str, system: str, start: Path | PolicySet, data: Mapping[str, str], parameters: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What a manifest says of where a policy comes from: trained by `stage` on `data`, from the model folder or set `start`."""
+    """What a manifest says of where a policy comes from: trained by `stage` on `data`, from the model folder or set `start`.
+
+    Raises:
+        UserError: the policy to start from has instructions of its own, which training would lose.
+    """
+    if isinstance(start, PolicySet) and start.instructions:
+        raise UserError(
+            f"policy {start.version} has instructions of its own, and would be trained without them: start from its base, and "
+            f"give the texts of its folder `instructions` to systems.{system}.rewritten"
+        )
     parent = start.manifest if isinstance(start, PolicySet) else read_manifest(start)
     return {
         "stage": stage,
@@ -103,7 +119,7 @@ def publish(
     Args:
         trained: finished model folders by role, or one for all roles. What is made of them gets the manifest.
         out: the stage's folder.
-        manifest: where the policy comes from (see `lineage`), and its metrics.
+        manifest: where the policy comes from (see `lineage`), its metrics, and its `instructions` if it has some.
         carried: model folders of roles that were not trained. They stay where they are and keep their own manifest.
 
     Raises:
@@ -120,9 +136,9 @@ def publish(
         link_folder(folder, weights[role])
         if role in made_here:
             _identify(weights[role], hashes[role], made)
-    version = _short(set_sha256(hashes))
+    version = _short(set_sha256(hashes, manifest.get("instructions", {})))
     folder = out / POLICIES / version
-    if list(weights) != [SHARED]:
+    if folder not in weights.values():
         write_set(folder, weights, made, hashes=hashes)
     roles = {role: f"{POLICIES}/{path.name}" for role, path in weights.items()}
     files.write_json(out / POINTER, {"version": version, "folder": f"{POLICIES}/{version}", "roles": roles})
@@ -142,18 +158,25 @@ def write_set(
         manifest: where the policy comes from.
         hashes: `weights_sha256` of each, where it is known.
     """
-    sha256 = set_sha256(hashes or {role: weights_sha256(path) for role, path in weights.items()})
+    known = hashes or {role: weights_sha256(path) for role, path in weights.items()}
+    sha256 = set_sha256(known, manifest.get("instructions", {}))
     roles = {role: os.path.relpath(path.resolve(), folder.resolve()) for role, path in weights.items()}
     _identify(folder, sha256, manifest)
     files.write_json(folder / POINTER, {"version": _short(sha256), "roles": roles})
     return find_policy(str(folder))
 
 
-def set_sha256(hashes: Mapping[str, str]) -> str:
-    """The hash of all weights of a set, from the hash of each entry; that of the weights where one entry is for all."""
-    if list(hashes) == [SHARED]:
+def set_sha256(hashes: Mapping[str, str], instructions: Mapping[str, str] = {}) -> str:
+    """The hash of all weights of a set, from the hash of each entry; that of the weights where one entry is for all.
+
+    Args:
+        instructions: those that come with the weights.
+    """
+    if list(hashes) == [SHARED] and not instructions:
         return hashes[SHARED]
-    return hashlib.sha256("".join(f"{role} {sha256}\n" for role, sha256 in sorted(hashes.items())).encode()).hexdigest()
+    parts = [f"{role} {sha256}\n" for role, sha256 in sorted(hashes.items())]
+    parts += [f"{role} reads {text}\n" for role, text in sorted(instructions.items())]
+    return hashlib.sha256("".join(parts).encode()).hexdigest()
 
 
 def find_policy(policy: str, results: Path = Path("results")) -> PolicySet:

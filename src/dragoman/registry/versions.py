@@ -73,7 +73,8 @@ class Registry:
             raise UserError(
                 f"{policy.folder}: no training stage has made this folder, so it cannot become a version of {MODEL}"
             )
-        found = set_sha256({role: weights_sha256(folder) for role, folder in policy.weights.items()})
+        hashes = {role: weights_sha256(folder) for role, folder in policy.weights.items()}
+        found = set_sha256(hashes, policy.instructions)
         if found != manifest["sha256"]:
             raise UserError(
                 f"{policy.folder}: SHA-256 of the weights is {found[:12]}, its manifest says {manifest['version']}"
@@ -269,11 +270,14 @@ class Registry:
 
 
 def content_sha256(policy: PolicySet) -> str:
-    """SHA-256 of all that an engine reads of a policy: every file of each role's folder but the manifest, with its name."""
+    """SHA-256 of all that an engine reads of a policy: every file of each role's folder but the manifest, with its name, and
+    the instructions that come with them."""
     digest = hashlib.sha256()
     for role, folder in sorted(policy.weights.items()):
         for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST):
             digest.update(f"{role}/{path.relative_to(folder).as_posix()} {sha256_of_state([path])}\n".encode())
+    for role, text in sorted(policy.instructions.items()):
+        digest.update(f"{role} reads {text}\n".encode())
     return digest.hexdigest()
 
 

@@ -284,6 +284,19 @@ class System:
         """The system with so many in-context examples for each role."""
         return self
 
+    @property
+    def instructions(self) -> Mapping[str, str]:
+        """What tells each role its task, by the role's name: the texts that may be rewritten. Empty where there are none."""
+        return {}
+
+    def with_instructions(self, texts: Mapping[str, str]) -> Self:
+        """The system with other instructions for these roles.
+
+        Raises:
+            UserError: there is no such role, a text leaves out what it has to hold, or the system takes none.
+        """
+        raise UserError(f"{type(self).__name__} takes no other instructions than its own")
+
 
 @dataclass(frozen=True)
 class Ablation:

@@ -53,6 +53,25 @@ class Prompt:
     examples: tuple[dict[str, Any], ...] = ()
     assistant: str = ""
 
+    @classmethod
+    def parse(cls, name: str, text: str, examples: Sequence[dict[str, Any]] = ()) -> Prompt:
+        """The prompt that a file has as its text.
+
+        Raises:
+            ValueError: other sections, or in another order.
+        """
+        sections = re.split(r"^\[(system|user|assistant)\]\n", text, flags=re.M)
+        if sections[0].strip() or sections[1::2] not in _ORDERS:
+            raise ValueError("expected [user], perhaps with [system] before and [assistant] after")
+        texts = dict(zip(sections[1::2], (s.strip() for s in sections[2::2]), strict=True))
+        return cls(name, texts.get("system", ""), texts["user"], tuple(examples), texts.get("assistant", ""))
+
+    @property
+    def text(self) -> str:
+        """The text of its file, without examples: `parse` reads it back."""
+        sections = (("system", self.system), ("user", self.user), ("assistant", self.assistant))
+        return "\n".join(f"[{name}]\n{text}" for name, text in sections if text or name == "user")
+
     @property
     def slots(self) -> frozenset[str]:
         return frozenset(_SLOT.findall(self.system + self.user + self.assistant))
@@ -77,17 +96,12 @@ class Prompt:
 def load(package: str, name: str) -> Prompt:
     """Read `prompts/NAME.txt` of a system's package."""
     folder = resources.files(package) / "prompts"
-    sections = re.split(
-        r"^\[(system|user|assistant)\]\n", (folder / f"{name}.txt").read_text(encoding="utf-8"), flags=re.M
-    )
-    if sections[0].strip() or sections[1::2] not in _ORDERS:
-        raise ValueError(
-            f"{package}/prompts/{name}.txt: expected [user], perhaps with [system] before and [assistant] after"
-        )
-    texts = dict(zip(sections[1::2], (s.strip() for s in sections[2::2]), strict=True))
     examples = folder / f"{name}.examples.json"
     shots = json.loads(examples.read_text(encoding="utf-8")) if examples.is_file() else []
-    return Prompt(name, texts.get("system", ""), texts["user"], tuple(shots), texts.get("assistant", ""))
+    try:
+        return Prompt.parse(name, (folder / f"{name}.txt").read_text(encoding="utf-8"), shots)
+    except ValueError as e:
+        raise ValueError(f"{package}/prompts/{name}.txt: {e}") from None
 
 
 def number(passages: Sequence[Passage], max_words: int) -> str:

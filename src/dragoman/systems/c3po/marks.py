@@ -66,5 +66,8 @@ def _bias(added: Iterable[float]) -> tuple[float, ...]:
 
 
 def _head(settings: Settings, role: str, question: str) -> str:
+    rewritten = (settings.rewritten or {}).get(role)
+    if rewritten is not None:
+        return f"{rewritten.strip()}\nQuestion: {as_line(question)}\n"
     instructions = INSTRUCTIONS[role] if settings.prompts == "full" else ""
     return f"{instructions}Question: {as_line(question)}\n"

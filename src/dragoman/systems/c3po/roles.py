@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
 from dragoman.systems.base import Ask, Role
 from dragoman.systems.c3po import actions, marks, oracle
@@ -88,9 +89,28 @@ def roadmap(settings: Settings) -> Ask:
 def _prompt(role: str, settings: Settings, full: str = "") -> Prompt:
     """A role's prompt, whose full form may have another name. A brief one has the examples of the full one."""
     prompt = load(__package__, full or role)
+    text = (settings.rewritten or {}).get(role)
+    if text is not None and settings.decide == "text":
+        return _rewritten(prompt, role, text)
     if settings.prompts == "brief":
         return replace(load(__package__, f"{role}_brief"), examples=prompt.examples)
     return prompt
+
+
+def _rewritten(prompt: Prompt, role: str, text: str) -> Prompt:
+    """A role's prompt in other words, with the same slots.
+
+    Raises:
+        UserError: they are not the same, or the text is no prompt.
+    """
+    try:
+        other = Prompt.parse(prompt.name, text, prompt.examples)
+    except ValueError as e:
+        raise UserError(f"rewritten.{role}: {e}") from None
+    if other.slots != prompt.slots:
+        slots = ", ".join(f"{{{slot}}}" for slot in sorted(prompt.slots))
+        raise UserError(f"rewritten.{role}: the prompt of this agent has the slots {slots}, each of them and no other")
+    return other
 
 
 def _with_thought(name: str, settings: Settings) -> str:

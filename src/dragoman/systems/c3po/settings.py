@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
@@ -39,6 +40,9 @@ class Settings:
     """Whether the agents write their actions, as in the paper, or score what they may do, listed: see `marks.py`."""
     prompts: PromptMode = "full"
     """`brief` has no instructions: for a proxy that is trained, or reads examples. Either way the question comes first."""
+    rewritten: Mapping[str, str] | None = None
+    """Instructions in the place of an agent's own, by its name (router, filter, decide): `dragoman gepa` finds some. As text it
+    is the whole prompt, in the form of the files in `prompts/`; at marks it is what stands before the question."""
     roadmap: bool = True
     """Whether the LLM writes a plan first. Those of a small LLM are worth nothing."""
     queries: QueryMode = "free"
@@ -61,6 +65,11 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_choices(self)
+        for name, text in self.rewritten.items() if isinstance(self.rewritten, Mapping) else ():
+            if not isinstance(text, str) or not text.strip():
+                raise UserError(f"rewritten.{name}: expected the text of its instructions, found {text!r}")
+        if self.rewritten is not None and not isinstance(self.rewritten, Mapping):
+            raise UserError(f"rewritten: expected a text for each agent by its name, found {self.rewritten!r}")
         if self.max_candidates < 1:
             raise UserError(f"max_candidates is {self.max_candidates}: list at least one query")
         if self.select == "titles" and self.thoughts:

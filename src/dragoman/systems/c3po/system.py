@@ -7,13 +7,16 @@ hands over to the LLM or a limit is met.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
+from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
 from dragoman.systems.answer import answer
 from dragoman.systems.base import Ask, Context, Outcome, Role, StopReason, System
-from dragoman.systems.c3po import roles
+from dragoman.systems.c3po import marks, roles
 from dragoman.systems.c3po.actions import Answer, KeepAll, NoRetrieval, Plan, Search
 from dragoman.systems.c3po.queries import objective
 from dragoman.systems.c3po.settings import Settings
@@ -22,6 +25,12 @@ from dragoman.systems.c3po.settings import Settings
 @dataclass(frozen=True)
 class C3PO(Settings, System):
     turned_after_training = frozenset({"keep_bias", "search_bias", "plan_bias"})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        names = [role.name for role in self.roles]  # and their prompts are read, rewritten ones too
+        if unknown := sorted({*(self.rewritten or {})} - {*names}):
+            raise UserError(f"rewritten: no agent is called {unknown[0]!r}; they are {', '.join(names)}")
 
     async def run(self, question: Question, ctx: Context) -> Outcome:
         """Algorithm 1 (appendix A.4), with the states of appendix B.2."""
@@ -71,6 +80,19 @@ class C3PO(Settings, System):
     @property
     def roles(self) -> tuple[Role, ...]:
         return (self.router, self.filter, self.decision_maker)
+
+    @property
+    def instructions(self) -> Mapping[str, str]:
+        """Of each agent; none where prompts are brief, unless they were rewritten."""
+        own: Mapping[str, str] = {}
+        if self.prompts == "full":
+            prompts = {role.name: role.prompt.text for role in self.roles}
+            own = marks.INSTRUCTIONS if self.decide == "marks" else prompts
+        return {**own, **(self.rewritten or {})}
+
+    def with_instructions(self, texts: Mapping[str, str]) -> Self:
+        """With these texts, and full prompts for agents that have none among them. For errors see `System`."""
+        return replace(self, prompts="full", rewritten={**(self.rewritten or {}), **texts})
 
     @cached_property
     def router(self) -> Role:
