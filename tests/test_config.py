@@ -85,6 +85,14 @@ def test_baselines_are_compared_before_what_is_trained(tmp_path):
     assert params.compared("atlas") == ("direct", "iter-retgen", "c3po@rl")
 
 
+def test_what_rewrites_instructions_is_compared_too_where_it_is_named(tmp_path):
+    path = project(tmp_path, "evaluated: [direct]\npolicies: [rl]\noptimised: [gepa]\n")
+    assert load_params(path).compared("atlas") == ("direct", "c3po@rl", "c3po@gepa")
+    path.write_text("optimised: [mipro]")
+    with pytest.raises(UserError, match=r"optimised\.0: .*'gepa'"):
+        load_params(path)
+
+
 def test_a_missing_file_says_where_to_go(tmp_path):
     with pytest.raises(UserError, match="no such file"):
         load_params(tmp_path / "params.yaml")

@@ -93,6 +93,20 @@ def test_a_policy_trained_with_other_settings_is_refused_unless_allowed(tmp_path
     find_system(name, other.model_copy(update={"allow_mismatch": True}))
 
 
+@pytest.mark.parametrize("prompts", ["brief", "full"])
+def test_a_policy_that_comes_with_instructions_is_run_with_them(tmp_path, prompts):
+    """Under brief prompts too, so that one table can compare it with a policy that was trained with those."""
+    text = "[user]\nWhat of {question}?"
+    played = build("c3po").with_instructions({"router": text})
+    manifest = {"system": "c3po", "instructions": {"router": text}, "trained_with": trained_with(played)}
+    publish({}, tmp_path / "gepa", manifest, carried={"*": model(tmp_path / "a", b"1")})
+    params = load_params(ROOT / "params.yaml").model_copy(update={"systems": {"c3po": {"prompts": prompts}}})
+    system, policy = find_system(f"c3po@{tmp_path / 'gepa'}", params)
+    assert system == played and policy.of("filter").name == policy.of("router").name
+    with pytest.raises(UserError, match=r"maps@.*: policy [0-9a-f]{12}: .* takes no other instructions"):
+        find_system(f"maps@{tmp_path / 'gepa'}", params)
+
+
 @pytest.fixture
 def engines(monkeypatch):
     """The engine behind each settings that was opened; all searches find nothing."""

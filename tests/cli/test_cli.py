@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 COMMANDS = ["doctor", "model", "corpus", "index", "search", "evaluate", "bench", "report", "ask", "serve-retriever"]
 COMMANDS += ["rollout", "seeds", "sft", "rl", "synthesize", "validate", "serve"]
 COMMANDS += ["register", "promote", "rollback", "lineage", "compare"]
-COMMANDS += ["sparql", "warm-up", "pair"]
+COMMANDS += ["sparql", "warm-up", "pair", "gepa"]
 
 
 @pytest.fixture

@@ -117,7 +117,7 @@ def test_what_only_one_place_knows_only_one_place_imports():
     for library, place in {
         "mlflow": "src/dragoman/tracking/", "prefect": "flows/", "vllm": "src/dragoman/engines/vllm.py",
         "trl": "src/dragoman/training/sft.py", "pyserini": "src/dragoman/retrieval/java.py",
-        "great_expectations": "src/dragoman/quality/",
+        "great_expectations": "src/dragoman/quality/", "gepa": "src/dragoman/training/gepa/",
     }.items():  # fmt: skip
         assert f"`{place.removeprefix('src/dragoman/')}`" in PAGES["architecture.md"], place
         for path in [*(ROOT / "src").rglob("*.py"), *(ROOT / "flows").glob("*.py")]:
@@ -159,7 +159,7 @@ def test_settings_that_the_pages_name_exist():
     from dragoman.systems import build
 
     sections = {field.alias or name: field.annotation for name, field in Params.model_fields.items()}
-    stages = "serve|promote|train|policies|llm|seeds|sft|rl|evaluate|llm_cache"
+    stages = "serve|promote|train|policies|llm|seeds|sft|rl|gepa|evaluate|llm_cache"
     named, of_systems = set(), set()
     for page in PAGES.values():
         named |= set(re.findall(rf"(?:`|--set\s+\"?)((?:{stages})(?:\.(?!jsonl)[a-z_]+)+)(?=[`:=])", page))

@@ -9,7 +9,16 @@ import pytest
 
 from dragoman.core.errors import UserError
 from dragoman.registry import policy
-from dragoman.registry.policy import SHARED, PolicySet, copy_tokenizer, find_policy, publish, read_manifest, resume
+from dragoman.registry.policy import (
+    SHARED,
+    PolicySet,
+    copy_tokenizer,
+    find_policy,
+    lineage,
+    publish,
+    read_manifest,
+    resume,
+)
 
 
 def model(folder: Path, weights: bytes = b"weights", **files: str) -> Path:
@@ -279,3 +288,24 @@ def test_a_published_policy_opens_like_the_model_that_it_came_from(tiny_model, t
     )
     assert text.endswith("<|im_start|>user\nHi<|im_end|>\n")
     assert AutoModelForCausalLM.from_pretrained(folder).num_parameters() > 0
+
+
+def test_instructions_that_come_with_weights_are_part_of_the_policy_s_name(tmp_path):
+    base = model(tmp_path / "base")
+    one, two = (
+        publish({}, tmp_path / name, {"instructions": {"router": name}}, carried={SHARED: base})
+        for name in ("one", "two")
+    )
+    assert len({one.version, two.version, VERSION}) == 3
+    again = find_policy(str(tmp_path / "one"))
+    assert again.instructions == {"router": "one"} and again.version == one.version
+    assert again.of("router") == tmp_path / "one" / "policies" / VERSION
+    assert find_policy(str(base)).instructions == {}
+
+
+def test_training_from_a_policy_with_instructions_is_refused_since_it_would_lose_them(tmp_path):
+    policy = publish(
+        {}, tmp_path / "gepa", {"instructions": {"router": "x"}}, carried={SHARED: model(tmp_path / "base")}
+    )
+    with pytest.raises(UserError, match=r"policy [0-9a-f]{12} has instructions of its own.*systems\.c3po\.rewritten"):
+        lineage("rl", "c3po", policy, {}, {})

@@ -53,6 +53,27 @@ def test_the_same_weights_are_one_version(project):
     assert len(registry.history()) == 1
 
 
+def test_the_same_weights_with_other_instructions_are_two_versions_and_each_keeps_its_own(project):
+    base = trained(project, "sft", b"base")
+    manifest = {"stage": "gepa", "system": "c3po"}
+    policies = [
+        publish({}, Path("results/gepa"), manifest | {"instructions": {"router": text}}, carried=base.weights)
+        for text in ("boldly", "meekly")
+    ]
+    with pytest.raises(UserError, match="neither a model folder nor a finished stage"):
+        find_policy(str(policies[0].folder))  # the stage has gone on
+    policies[0] = publish(
+        {}, Path("results/gepa1"), manifest | {"instructions": {"router": "boldly"}}, carried=base.weights
+    )
+    first, second = (registry.register(policy) for policy in policies)
+    assert registry.register(policies[0]) == first and (first.number, second.number) == (1, 2)
+    assert [registry.policy(v.name).instructions["router"] for v in (first, second)] == ["boldly", "meekly"]
+    kept = registry.policy(first.name).folder / "manifest.json"
+    kept.write_text(kept.read_text().replace("boldly", "madly"))
+    with pytest.raises(UserError, match="are not those that were registered"):
+        registry.policy(first.name)
+
+
 def test_a_folder_that_no_stage_made_or_that_was_changed_is_refused(project):
     Path("mine").mkdir()
     Path("mine/config.json").write_text("{}")
