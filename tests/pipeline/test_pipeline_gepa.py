@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def towns(tmp_path_factory, tiny_model) -> Iterator[list[str]]:
 
 
 def gepa(capsys, *flags: str) -> tuple[int, str, str]:
-    return run(capsys, "gepa", "--system", "c3po", "--no-track", *flags)
+    return run(capsys, "gepa", "--system", "c3po", *flags)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,8 @@ def index(towns) -> list[str]:
     return towns
 
 
-def test_a_small_proxy_gets_instructions_and_is_evaluated_with_them_beside_others(index, capsys):
+def test_a_small_proxy_gets_instructions_and_is_evaluated_with_them_beside_others(index, empty_store, capsys):
+    shutil.copytree(empty_store, "mlruns")
     code, out, err = gepa(capsys, *FULL, *index)
     assert code == 0, err
     policy = find_policy("gepa")

@@ -6,6 +6,7 @@ passage that it is shown. So an answer is right where the router's instructions 
 
 import asyncio
 import itertools
+import multiprocessing
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from dragoman.engines.settings import EngineParams
 from dragoman.registry.policy import find_policy
 from dragoman.rollout.backends import Backends
 from dragoman.systems import build
+from dragoman.training.gepa import player
 from dragoman.training.gepa.player import next_role
 from dragoman.training.gepa.rewriting import check, check_budget, rewrite
 from dragoman.training.gepa.settings import GepaParams
@@ -198,6 +200,48 @@ async def test_a_run_that_is_interrupted_stops_and_goes_on(run):
     assert (metrics["dev_reward"], metrics["metric_calls"]) == (1.0, 14)
     routed = [r for r in run.proxy.requests[before:] if "Choose one action" in r.messages[-1]["content"]]
     assert not routed, "what was answered under the own instructions is on disk"
+
+
+def play(folder: Path, reflection: EngineParams) -> dict:
+    return asyncio.run(Run(folder, ScriptedEngine(proxy))(reflection, max_metric_calls=40))
+
+
+@pytest.mark.process
+def test_a_process_that_is_killed_leaves_what_another_goes_on_with(tmp_path):
+    folders = [tmp_path / "killed", tmp_path / "calm"]
+    second, go_on, words = (
+        threading.Event(),
+        threading.Event(),
+        itertools.chain(["meekly", "-"], itertools.repeat("boldly")),
+    )
+
+    def write(text: str) -> str:
+        word = next(words)
+        if word == "-":
+            second.set()
+            go_on.wait(60)
+        return text.replace("Choose", f"Choose {word}", 1)
+
+    for folder in folders:
+        folder.mkdir()
+    with reflection_model(write) as reflection:
+        process = multiprocessing.get_context("spawn").Process(target=play, args=(folders[0], reflection))
+        process.start()
+        assert second.wait(60)
+        process.kill()
+        process.join()
+        go_on.set()
+        found = play(folders[0], reflection)
+    with reflection_model(adds("meekly", "boldly")) as reflection:
+        assert found == play(folders[1], reflection) and found["reflections"] == 2
+    first, other = (Run(folder, ScriptedEngine(proxy)).read("candidates.jsonl") for folder in folders)
+    assert first == other
+
+
+async def test_a_fault_of_ours_is_not_only_logged(run, monkeypatch):
+    monkeypatch.setattr(player, "lessons", lambda episode, role, score: {}["a bug"])
+    with reflection_model(adds("boldly")) as reflection, pytest.raises(KeyError, match="a bug"):
+        await run(reflection)
 
 
 async def test_a_finished_run_asks_nothing_again_and_another_budget_starts_anew(run):

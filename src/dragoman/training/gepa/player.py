@@ -24,7 +24,7 @@ from dragoman.rollout.store import EpisodeStore
 from dragoman.systems.base import System
 from dragoman.training.gepa.lessons import acting, lessons, reflection
 from dragoman.training.gepa.settings import GepaParams
-from dragoman.training.gepa.waiting import Waiting
+from dragoman.training.gepa.waiting import Waiting, halting
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 @dataclass
 class Player:
     """Plays candidates, which are instructions by role. It is what GEPA calls an adapter.
+
+    GEPA would log what fails here and go on without it, so that all of it is `halting`.
 
     GEPA draws the same from the same seed and the same scores. So a run that was cut short is made again from its beginning:
     what was answered then is in `store`, and what was written in `replies`.
@@ -63,25 +65,28 @@ class Player:
         self, candidate: dict[str, str], batch: EvaluationBatch[Episode, str], roles: list[str]
     ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         """What there is to learn from a batch for each of these roles."""
-        played = list(zip(batch.trajectories or (), batch.scores, strict=True))
-        return {role: [row for episode, score in played for row in lessons(episode, role, score)] for role in roles}
+        with halting():
+            played = list(zip(batch.trajectories or (), batch.scores, strict=True))
+            return {role: [row for episode, score in played for row in lessons(episode, role, score)] for role in roles}
 
     def propose_new_texts(
         self, candidate: dict[str, str], examples: Mapping[str, Sequence[Mapping[str, Any]]], roles: list[str]
     ) -> dict[str, str]:
         """A rewritten text for each of these roles. One that the system cannot take, or that is the same, is left out."""
-        texts = {}
-        for role in roles:
-            reply = self.waiting.wait(self._reflect(candidate[role], examples[role]))
-            text = InstructionProposalSignature.output_extractor(reply)["new_instruction"]
-            try:
-                self.system.with_instructions({**candidate, role: text})
-            except UserError as e:
-                log.info("gepa: a rewriting is left out: %s", e)
-                continue
-            if text != candidate[role]:
-                texts[role] = text
-        return texts
+        with halting():
+            texts = {role: self._rewritten(role, candidate, examples[role]) for role in roles}
+            return {role: text for role, text in texts.items() if text is not None and text != candidate[role]}
+
+    def _rewritten(self, role: str, candidate: dict[str, str], examples: Sequence[Mapping[str, Any]]) -> str | None:
+        """A new text for a role; None where the system cannot take it."""
+        reply = self.waiting.wait(self._reflect(candidate[role], examples))
+        text: str = InstructionProposalSignature.output_extractor(reply)["new_instruction"]
+        try:
+            self.system.with_instructions({**candidate, role: text})
+        except UserError as e:
+            log.info("gepa: a rewriting is left out: %s", e)
+            return None
+        return text
 
     async def _play(self, batch: Sequence[Question], candidate: Mapping[str, str]) -> tuple[list[Episode], list[float]]:
         unique = list({question.id: question for question in batch}.values())  # GEPA fills a last minibatch up

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gepa
 
@@ -140,13 +140,14 @@ async def rewrite(
         bar(f"gepa {name}", most) as advance,
     ):
         player = Player(name, system, backends, rewarding, reflection, settings, seed, store, replies, waiting, advance)
-        result = await waiting.run(
+        adapter, module_selector = cast(Any, player), cast(Any, next_role)  # its protocols want attributes, not methods
+        result: gepa.GEPAResult[Any, Any] = await waiting.run(
             lambda: gepa.optimize(
                 dict(system.instructions),
                 list(questions),
                 list(dev),
-                adapter=player,
-                module_selector=next_role,
+                adapter=adapter,
+                module_selector=module_selector,
                 reflection_minibatch_size=settings.minibatch,
                 skip_perfect_score=math.isfinite(high),
                 perfect_score=high,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -16,6 +17,15 @@ class Halted(BaseException):
 
     It is no `Exception`, since a library may catch all of those and go on.
     """
+
+
+@contextmanager
+def halting() -> Iterator[None]:
+    """Whatever fails within it stops the library, and comes out of `Waiting.run`."""
+    try:
+        yield
+    except Exception as e:
+        raise Halted from e
 
 
 class Waiting:
@@ -54,7 +64,5 @@ class Waiting:
                 coroutine.close()
                 raise Halted
             self._pending = pending = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        try:
+        with halting():
             return pending.result()
-        except BaseException as e:
-            raise Halted from e
