@@ -50,7 +50,7 @@ PAIRS = {"pairs-warm-up@c3po", "pairs-warm-up@mujica", "pairs@c3po-mygo", "pairs
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
-    """A copy of the pipeline that pairs C-3PO and Mujica and has the chain of MAPS, in which DVC takes every stage to have run."""
+    """A copy of the pipeline with all that is off by default but ablations and transfers, in which DVC takes every stage to have run."""
     folder = tmp_path_factory.mktemp("project")
     for name in ("dvc.yaml", "params.yaml", ".dvcignore"):
         shutil.copy(ROOT / name, folder)
@@ -62,6 +62,7 @@ def project(tmp_path_factory) -> Path:
     params["evaluated"] = ["direct", "c3po", "mujica"]
     params["pairs"] = {"systems": ["c3po", "mujica"], "algorithms": ["mygo"]}
     params["chains"] = ["atlas"]
+    params["optimised"] = ["gepa"]
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     dvc(folder, "config", "cache.type", "hardlink,copy")
     from dvc.repo import Repo
@@ -112,6 +113,7 @@ def stale(project: Path, path: str, comment: str) -> set[str]:
             {"evaluate@atlas-mujica", "pairs-warm-up@mujica", "pairs@mujica-mygo"},
         ),
         ("src/dragoman/training/settings.py", set()),
+        ("src/dragoman/training/gepa/prompts/reflect.txt", {"gepa@gepa"}),
         ("src/dragoman/training/sft.py", {"sft", *PAIRS, "chain-judge@atlas"}),
         ("src/dragoman/pipeline/debate.py", {"chain-debate@atlas", "chain-label@atlas"}),
         ("src/dragoman/corpus/atlas/patterns.yaml", None),
