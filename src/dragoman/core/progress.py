@@ -1,8 +1,9 @@
-"""Progress of long jobs: a bar with a note, or a table that fills, on a terminal; silence elsewhere."""
+"""Progress of long jobs: a bar with a note, or a table that fills, on a terminal; silence elsewhere, and with `TQDM_DISABLE`."""
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ class Advance(Protocol):
 @contextmanager
 def bar(title: str, total: int) -> Iterator[Advance]:
     """Show `total` steps under `title`. What is yielded is to be called after each, with a note to show beside it."""
-    if not sys.stderr.isatty():
+    if _quiet():
         yield lambda note="", steps=1: None
         return
     from rich.progress import (
@@ -55,7 +56,7 @@ def grid(corner: str, rows: Sequence[str], columns: Sequence[str]) -> Iterator[C
     Yields:
         What is to be called with a row, a column and the text of their cell.
     """
-    if not sys.stderr.isatty():
+    if _quiet():
         yield lambda row, column, text: None
         return
     from rich.live import Live
@@ -80,6 +81,10 @@ def grid(corner: str, rows: Sequence[str], columns: Sequence[str]) -> Iterator[C
         finally:
             for handler in logs:
                 handler.setStream(below)  # type: ignore[attr-defined]
+
+
+def _quiet() -> bool:
+    return not sys.stderr.isatty() or "TQDM_DISABLE" in os.environ  # as other people's bars
 
 
 @cache

@@ -17,6 +17,7 @@ from torch import Tensor
 from dragoman.core.types import Question
 from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import Sample
+from dragoman.training import algorithms
 from dragoman.training.settings import RlParams
 
 if TYPE_CHECKING:
@@ -70,3 +71,6 @@ class Algorithm:
     """Raises a UserError for settings that the algorithm cannot work with."""
     hopeless: Callable[[Sequence[Mapping[str, Any]], RlParams], str] = lambda history, settings: ""
     """Why the rows of a history say that there is no use in going on; empty where they do not."""
+
+    def __reduce__(self) -> tuple[Callable[[str], Algorithm], tuple[str]]:
+        return algorithms.find, (self.name,)  # another process finds it by its name

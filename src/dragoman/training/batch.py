@@ -231,14 +231,18 @@ class AllowedTokens:
 
 
 def lay_out(
-    samples: Sequence[Sample], indices: Sequence[int], allowed: AllowedTokens, max_tokens: int
+    samples: Sequence[Sample],
+    indices: Sequence[int],
+    allowed: AllowedTokens,
+    max_tokens: int,
+    part: slice = slice(None),
 ) -> list[Batch | MarkedBatch]:
-    """Some of the samples as batches of at most `max_tokens` tokens each."""
+    """Some of the samples as batches of at most `max_tokens` tokens each, or a part of these batches."""
     return [
         collate_marked(group, samples, allowed.pad_id)
         if group[0].marked
         else collate(group, samples, allowed, allowed.pad_id)
-        for group in micro_batches(rows(samples, indices), max_tokens)
+        for group in list(micro_batches(rows(samples, indices), max_tokens))[part]
     ]
 
 

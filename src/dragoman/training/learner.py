@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dragoman.core.progress import bar
 from dragoman.engines.precision import resolved
@@ -21,6 +21,7 @@ from dragoman.rollout.samples import Sample
 from dragoman.training.actor import Actor, Critic
 from dragoman.training.algorithm import Algorithm, MicroBatch
 from dragoman.training.batch import AllowedTokens, Batch, MarkedBatch, Row, lay_out, rows
+from dragoman.training.parallel import Share
 from dragoman.training.settings import RlParams
 from dragoman.training.survey import Survey, engine_logprobs
 
@@ -32,9 +33,12 @@ class Learner:
         algorithm: its `prepare` and `loss` are called.
         warm_up: model folder to start from, which is also the reference.
         seed: of the first weights of adapters and heads.
+        checkpoint: what to go on from, as `load` reads it.
     """
 
-    def __init__(self, algorithm: Algorithm, warm_up: Path, settings: RlParams, *, seed: int) -> None:
+    def __init__(
+        self, algorithm: Algorithm, warm_up: Path, settings: RlParams, *, seed: int, checkpoint: Path | None = None
+    ) -> None:
         torch.manual_seed(seed)
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.algorithm, self.settings = algorithm, settings
@@ -56,6 +60,15 @@ class Learner:
             weight_decay=0.0,
         )
         self.allowed = AllowedTokens(warm_up)
+        self.share = Share()
+        if checkpoint is not None:
+            self.load(checkpoint)
+
+    def iterate(self, batch: Sequence[Sample], *, progress: float, shuffle: random.Random) -> dict[str, float]:
+        """All that an iteration learns from a batch. Returns figures for the history."""
+        self.set_progress(progress)
+        experience, figures = self.prepare(batch)
+        return figures | self.learn(batch, experience, shuffle=shuffle)
 
     def prepare(self, batch: Sequence[Sample]) -> tuple[Any, dict[str, float]]:
         """What is to be known of a batch before the policy changes, and figures for the history."""
@@ -91,7 +104,7 @@ class Learner:
         steps: int = 1,
         tokens: int | None = None,
     ) -> dict[str, float]:
-        """One optimizer step on some actions of a batch, in micro-batches whose gradients add up.
+        """One optimizer step on some actions of a batch, in micro-batches whose gradients add up, over processes as well.
 
         Args:
             steps: into how many the batch is cut. Loss and figures are multiplied by it, so that each step estimates those of
@@ -112,20 +125,21 @@ class Learner:
             (steps * loss).backward()
             for name, value in own.items():
                 figures[name] += steps * value
-        return {**figures, "grad_norm": self._apply_gradients()}
+        self.share.add_up_gradients(self.trainable())
+        return {**_summed(self.share.gather(dict(figures))), "grad_norm": self._apply_gradients()}
 
     def _free_tokens(self, batch: Sequence[Sample]) -> int:
         return max(1, sum(map(self.allowed.free, batch)))
 
     def batches(self, batch: Sequence[Sample], indices: Sequence[int]) -> list[Batch | MarkedBatch]:
-        return lay_out(batch, indices, self.allowed, self.settings.micro_batch_tokens)
+        """The micro-batches that are this process's own."""
+        return lay_out(batch, indices, self.allowed, self.settings.micro_batch_tokens, self.share.part)
 
     @torch.no_grad()
     def survey(self, batch: Sequence[Sample]) -> Survey:
         """One pass of the policy over a batch and, where they are needed, one of the reference and of the critic."""
         shape = (len(batch), max(sample.length for sample in batch))
-        old, entropy, under_reference, values = (torch.zeros(shape) for _ in range(4))
-        free = torch.zeros(shape, dtype=torch.bool)
+        old, entropy, under_reference, values, free = (torch.zeros(shape) for _ in range(5))
         with bar("prepare", len(batch)) as advance:
             for micro in self.batches(batch, range(len(batch))):
                 policy = self.actor(micro, self.settings.exploration.temperature)
@@ -134,13 +148,14 @@ class Learner:
                 entropy[place] = policy.entropy.cpu()
                 if self.critic is not None:
                     values[place] = self.critic(micro, policy).cpu()
-                free[place] = micro.free
+                free[place] = micro.free.float()
                 if self.needs_reference:
                     under_reference[place] = self._under_reference(micro).cpu()
                 advance(steps=len(micro.actions))
+        self.share.add_up([old, entropy, under_reference, values, free])
         engine, reported = engine_logprobs(batch, old)
         reference = under_reference if self.needs_reference else old
-        return Survey(old, entropy, reference, values, engine, reported, free)
+        return Survey(old, entropy, reference, values, engine, reported, free.bool())
 
     def _under_reference(self, micro: Batch | MarkedBatch) -> Tensor:
         with self.actor.without_adapter():
@@ -176,6 +191,16 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * factor
 
+    def trainable(self) -> list[nn.Parameter]:
+        """The weights that are trained: the policy's, then the critic's."""
+        return [weight for group in self.optimizer.param_groups for weight in group["params"]]
+
+    def load(self, checkpoint: Path) -> dict[str, Any]:
+        """Go on from a file that has a learner's `state` under that name. Returns all that it has."""
+        kept: dict[str, Any] = torch.load(checkpoint, weights_only=True)
+        self.load_state(kept["learner"])
+        return kept
+
     def state(self) -> dict[str, Any]:
         """All that a run needs to go on as if it had not stopped."""
         return {
@@ -206,6 +231,15 @@ def _part(experience: Any, micro: Batch | MarkedBatch, device: torch.device) -> 
     width = micro.mask.shape[1]
     parts = [(x[micro.actions, :width] if x.dim() == 2 else x[micro.actions]).to(device) for x in experience]
     return experience._make(parts) if hasattr(experience, "_make") else tuple(parts)
+
+
+def _summed(parts: Sequence[dict[str, float]]) -> dict[str, float]:
+    """By name. A process without a micro-batch has nothing to add."""
+    total: dict[str, float] = defaultdict(float)
+    for part in parts:
+        for name, value in part.items():
+            total[name] += value
+    return total
 
 
 def _mini_batches(groups: Sequence[Row], size: int) -> list[list[Row]]:

@@ -8,6 +8,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -30,6 +31,7 @@ from dragoman.training.ahead import Ahead, meanwhile
 from dragoman.training.algorithm import Algorithm, Collected
 from dragoman.training.identity import run_identity
 from dragoman.training.learner import Learner
+from dragoman.training.parallel import Together
 from dragoman.training.policies import TrainedPolicy
 from dragoman.training.rollouts import Rollouts, summary
 from dragoman.training.selection import better, mean_reward, of_roles, questions_of, worth
@@ -90,7 +92,8 @@ class Loop:
         )
         self.drawn_by: Path | None = None
         """The weights that questions are put to; None for those that are trained, as they are now."""
-        parameters = {"algorithm": algorithm.name, "reward": reward, "seed": seed, **settings.model_dump(mode="json")}
+        learnt_by = settings.model_dump(mode="json", exclude={"processes"})  # a run goes on with more of them, or fewer
+        parameters = {"algorithm": algorithm.name, "reward": reward, "seed": seed, **learnt_by}
         self.manifest = lineage("rl", system, warm_up, data, parameters)
         self.rollouts = Rollouts(system, runtime, reward, seed, settings.concurrency, settings.shaping)
         self.shaped = self.rollouts.shaped
@@ -127,7 +130,7 @@ class Loop:
             await self.runtime.release(self.system, self.warm_up)
         stopped = self._reason_to_stop()
         async with Ahead(self._collect) as ahead:
-            with bar(f"rl {self.system}", self.settings.iterations) as advance:
+            with self._together() as self.learners, bar(f"rl {self.system}", self.settings.iterations) as advance:
                 advance(steps=self.iteration)
                 while self.iteration < self.settings.iterations and not (stopped or self.learner.exhausted):
                     if self.iteration % self.settings.dev_every == 0:
@@ -221,7 +224,6 @@ class Loop:
         rolled = time.monotonic()
         episodes, batch = collected.episodes, collected.batch
         stats: dict[str, float] = {}
-        self.learner.set_progress(self.iteration / s.iterations)
         if batch:
             stats = await meanwhile(self._learn, batch)
             write_samples(self.out / "samples.parquet", batch)
@@ -247,8 +249,9 @@ class Loop:
         }
 
     def _learn(self, batch: Sequence[Sample]) -> dict[str, float]:
-        experience, stats = self.learner.prepare(batch)
-        return stats | self.learner.learn(batch, experience, shuffle=random.Random(f"{self.seed}/{self.iteration}"))
+        progress, shuffle = self.iteration / self.settings.iterations, random.Random(f"{self.seed}/{self.iteration}")
+        found: dict[str, float] = self.learners.call("iterate", batch, progress=progress, shuffle=shuffle)
+        return found
 
     async def _evaluate(self) -> None:
         """Greedy answers to the dev questions. The policy is kept when it is the best so far, question by question."""
@@ -280,11 +283,17 @@ class Loop:
             torch.save(state, temporary)
         self._write_history()
 
+    def _together(self) -> Together:
+        """The learner, and its copies in other processes."""
+        s, path = self.settings, self.out / CHECKPOINT
+        there = path if path.is_file() else None
+        copied = partial(Learner, self.algorithm, self.policy.base, s, seed=self.seed, checkpoint=there)
+        return Together(self.learner, s.processes, copied)
+
     def _load_checkpoint(self) -> None:
         path = self.out / CHECKPOINT
         if path.is_file():
-            state = torch.load(path, weights_only=True)
-            self.learner.load_state(state["learner"])
+            state = self.learner.load(path)
             self.iteration, self.best, self.best_worths = state["iteration"], state["best"], state["best_worths"]
             self.history, self.dev_history = state["history"], state["dev_history"]
             log.info("rl: going on after iteration %d of %d", self.iteration, self.settings.iterations)

@@ -94,6 +94,8 @@ class SftParams(Section):
     """Samples in one forward pass."""
     micro_batch_tokens: int = Field(8192, ge=1)
     """At marks, instead of the one before: tokens in one forward pass, padding included."""
+    processes: int = Field(1, ge=1)
+    """At marks: that train together on this machine, one for each GPU. Each has its share of the micro-batches; the result is the same."""
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     """What is computed in; the weights that are trained are float32 in any case. `auto` is as that of engines."""
     layers: int | None = Field(None, ge=1)
@@ -248,6 +250,8 @@ class RlParams(Section):
     """Longer actions, prompt included, are left out, and counted."""
     micro_batch_tokens: int = Field(8192, ge=1)
     """Tokens in one forward pass, padding included."""
+    processes: int = Field(1, ge=1)
+    """As `sft.processes`, whatever the algorithm."""
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     """As `sft.dtype`."""
     dev_questions: int = Field(50, ge=1)
