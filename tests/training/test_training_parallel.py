@@ -1,19 +1,31 @@
 """Training by two real processes on a tiny model: the same curves and weights as by one, and what a death leaves."""
 
+import csv
 import os
 import random
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
-from toy import SETTINGS
+from safetensors.torch import load_file
+from toy import KNOWN, SETTINGS, AtMarks, ToyRuntime, make_run
 
-from dragoman.core.errors import Fault
-from dragoman.training import algorithms
+from dragoman.core.errors import Fault, UserError
+from dragoman.engines.local import Vocabulary
+from dragoman.registry.policy import find_policy
+from dragoman.rollout.exploration import GREEDY
+from dragoman.rollout.scheduler import roll_out
+from dragoman.rollout.store import EpisodeStore
+from dragoman.training import algorithms, imitation
 from dragoman.training.learner import Learner
-from dragoman.training.parallel import Together
+from dragoman.training.parallel import Share, Together
+from dragoman.training.seeds import labelled
+from dragoman.training.settings import AdapterParams, SftParams
 
 pytestmark = pytest.mark.process
 
@@ -62,3 +74,97 @@ def test_a_process_that_is_killed_ends_the_others_with_a_reason(tiny_model, toy_
         with pytest.raises(Fault, match=r"of the 2 processes that train, process 1 ended with -9.*the same command"):
             learners.call("iterate", toy_samples, progress=0.5, shuffle=random.Random(0))
     assert own.share.processes == 1 and not process.is_alive()
+
+
+ORPHAN = """
+import os, random, signal, sys
+from functools import partial
+from pathlib import Path
+from dragoman.training import algorithms
+from dragoman.training.learner import Learner
+from dragoman.training.parallel import Together
+from dragoman.training.settings import RlParams
+
+settings = RlParams(dtype="float32", critic="head")
+make = partial(Learner, algorithms.find("ppo"), Path(sys.argv[1]), settings, seed=0)
+with Together(make(), 2, make) as learners:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_others_end_when_the_command_is_killed(tiny_model):
+    """What is captured ends when the last process that writes there has ended: with one left, this would time out."""
+    done = subprocess.run(
+        [sys.executable, "-c", ORPHAN, str(tiny_model)], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert "process 1 of 2 that train: process 0 has ended" in done.stderr
+
+
+@pytest.fixture
+async def marked():
+    opened = ToyRuntime(AtMarks())
+    yield opened
+    await opened.close()
+
+
+async def test_a_run_that_a_death_cut_short_goes_on_and_comes_to_what_one_process_does(
+    tiny_model, marked, tmp_path, monkeypatch
+):
+    """PPO at marks. Half of it with two processes, and the rest with two others."""
+    changes = {"micro_batch_tokens": 100, "iterations": 3, "critic": "tree"}
+    alone = make_run("ppo", tiny_model, marked, tmp_path / "one", **changes)
+    await alone.train()
+    cut = make_run("ppo", tiny_model, marked, tmp_path / "two", **changes, processes=2)
+    original = type(cut)._checkpoint
+
+    def checkpoint_and_kill(self):
+        original(self)
+        os.kill(self.learners._others[0][0].pid, signal.SIGKILL)
+
+    monkeypatch.setattr(type(cut), "_checkpoint", checkpoint_and_kill)
+    with pytest.raises(Fault, match="process 1 ended with -9"):
+        await cut.train()
+    monkeypatch.setattr(type(cut), "_checkpoint", original)
+    resumed = make_run("ppo", tiny_model, marked, tmp_path / "two", **changes, processes=2)
+    await resumed.train()
+    assert len(resumed.history) == 3 and resumed.history[0] == cut.history[0]
+    assert sum(row["actions"] for row in resumed.history) > 0
+    for row, other in zip(resumed.history, alone.history, strict=True):
+        for name in row.keys() - {"rollout_seconds", "learn_seconds"}:
+            assert row[name] == pytest.approx(other[name], rel=2e-3, abs=1e-5), name
+    for name, weights in resumed.learner.actor.state().items():
+        torch.testing.assert_close(weights, alone.learner.actor.state()[name], rtol=1e-3, atol=1e-5)
+
+
+async def test_two_processes_imitate_as_one(tiny_model, marked, tmp_path):
+    system, backends = marked.open(f"toy@{tiny_model}")
+    with EpisodeStore(tmp_path / "seen") as store:
+        oracle = GREEDY.model_copy(update={"oracle": True})
+        episodes = await roll_out(KNOWN, "toy", system, backends, store, exploration=oracle)
+    states, losses, weights = labelled(episodes, Vocabulary(tiny_model, None)), [], []
+    for processes in (1, 2):
+        settings = SftParams(
+            adapter=AdapterParams(rank=8, alpha=16), lr=0.005, batch_size=5, epochs=3, rounds=1, visits=4, dev_questions=2,
+            dtype="float32", micro_batch_tokens=100, processes=processes,
+        )  # fmt: skip
+        out = tmp_path / str(processes)
+        await imitation.train(
+            "toy", states, KNOWN, KNOWN[:2], marked, settings,
+            start=find_policy(str(tiny_model)), reward="cover_em", seed=0, out=out, data={},
+        )  # fmt: skip
+        losses.append([float(row["loss"]) for row in csv.DictReader((out / "loss.csv").open())])
+        weights.append(load_file(find_policy(str(out)).of("choose") / "model.safetensors"))
+    assert losses[0][0] > 2 * losses[0][-1]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3, abs=2e-5)
+    for name, learnt in weights[0].items():
+        torch.testing.assert_close(learnt, weights[1][name], rtol=1e-3, atol=1e-4)
+
+
+def test_a_launcher_that_starts_the_command_several_times_is_refused(tiny_model, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with (
+        pytest.raises(UserError, match=r"Start it once.*rl\.processes"),
+        Together(SimpleNamespace(share=Share()), 2, list),
+    ):
+        pass

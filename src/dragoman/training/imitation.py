@@ -20,11 +20,12 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dragoman.core import files
 from dragoman.core.progress import bar
@@ -39,6 +40,7 @@ from dragoman.training.actor import Actor
 from dragoman.training.batch import AllowedTokens, lay_out
 from dragoman.training.export import export, truncated
 from dragoman.training.identity import run_identity
+from dragoman.training.parallel import Share, Together
 from dragoman.training.policies import TrainedPolicy
 from dragoman.training.rollouts import Rollouts, summary
 from dragoman.training.seeds import labelled
@@ -89,7 +91,8 @@ async def train(
     batch = of_roles(batch, settings.roles)
     fitting = imitable(batch, dev, settings.max_tokens)
     trained = TrainedPolicy(start, settings.roles, out, own=bool(settings.roles))
-    parameters = {"reward": reward, "seed": seed, **settings.model_dump(mode="json")}
+    learnt_by = settings.model_dump(mode="json", exclude={"processes"})  # a run goes on with more of them, or fewer
+    parameters = {"reward": reward, "seed": seed, **learnt_by}
     manifest = lineage("sft", system, start, data, parameters)
     played, backends = runtime.open(system, start)
     visited = _pick([q for q in questions if q.supporting_ids], settings.visits, seed)
@@ -112,25 +115,27 @@ async def train(
     manifest |= {"trained_with": trained_with(played)}
     base = truncated(trained.base, settings.layers, out / "base")
     rollouts = Rollouts(system, runtime, reward, seed, settings.concurrency)
-    student = Student(base, settings, seed=seed, checkpoint=out / CHECKPOINT)
+    make = partial(Student, base, settings, seed, out / CHECKPOINT)
+    student = make()
     states = fitting
-    for number in range(settings.rounds + 1 if visited else 1):
-        folder = out / "candidates" / f"{number:02d}"
-        if number:
-            before = trained.whole(out / "candidates" / f"{number - 1:02d}")
-            episodes = await rollouts.run(before, visited, out=out / "visited" / f"{number:02d}", exploration=VISIT)
-            labels = of_roles(labelled(episodes, student.allowed.vocabulary), settings.roles)
-            new = [s for s in labels if s.tokens <= settings.max_tokens]
-            states = [*new, *_pick(fitting, round(settings.replay * len(fitting)), seed + number)]
-            await runtime.release(system, before)
-        student.learn(states, number, lr=settings.lr * (settings.next_lr if number else 1.0))
-        if not folder.is_dir():
-            student.save(base, folder)
-        policy = trained.whole(folder)
-        row = summary(await rollouts.run(policy, dev, out=out / "dev" / f"{number:02d}"), reward)
-        await runtime.release(system, policy)
-        student.history.append({"round": number, "states": len(states), **row})
-        log.info("sft round %d: %d states, dev %s %.3f", number, len(states), reward, row["dev_reward"])
+    with Together(student, settings.processes, make) as students:
+        for number in range(settings.rounds + 1 if visited else 1):
+            folder = out / "candidates" / f"{number:02d}"
+            if number:
+                before = trained.whole(out / "candidates" / f"{number - 1:02d}")
+                episodes = await rollouts.run(before, visited, out=out / "visited" / f"{number:02d}", exploration=VISIT)
+                labels = of_roles(labelled(episodes, student.allowed.vocabulary), settings.roles)
+                new = [s for s in labels if s.tokens <= settings.max_tokens]
+                states = [*new, *_pick(fitting, round(settings.replay * len(fitting)), seed + number)]
+                await runtime.release(system, before)
+            students.call("learn", states, number, lr=settings.lr * (settings.next_lr if number else 1.0))
+            if not folder.is_dir():
+                student.save(base, folder)
+            policy = trained.whole(folder)
+            row = summary(await rollouts.run(policy, dev, out=out / "dev" / f"{number:02d}"), reward)
+            await runtime.release(system, policy)
+            student.history.append({"round": number, "states": len(states), **row})
+            log.info("sft round %d: %d states, dev %s %.3f", number, len(states), reward, row["dev_reward"])
     best = max(student.history, key=lambda row: row["dev_reward"])
     metrics = {
         "samples": len(fitting),
@@ -202,6 +207,7 @@ class Student:
         bf16 = resolved(self.settings.dtype) == "bfloat16"
         self.actor = Actor(self.base, self.settings.adapter, device, bf16=bf16)
         self.allowed = AllowedTokens(self.base)
+        self.share = Share()
         self.done = (0, 0)  # round, and steps of it
         self._optimizer_state: dict[str, Any] | None = None
         if self.checkpoint.is_file():
@@ -239,6 +245,9 @@ class Student:
         self.done = (number + 1, 0)
         self._save(optimizer)
 
+    def trainable(self) -> list[nn.Parameter]:
+        return self.actor.trainable()
+
     def save(self, base: Path, folder: Path) -> None:
         """Write the policy as a model folder."""
         adapter = folder.with_name(f"{folder.name}-adapter")
@@ -256,7 +265,8 @@ class Student:
         actions = [action for _, action in right]
         optimizer.zero_grad(set_to_none=True)
         total = 0.0
-        for micro in lay_out(actions, range(len(actions)), self.allowed, self.settings.micro_batch_tokens):
+        size, part = self.settings.micro_batch_tokens, self.share.part
+        for micro in lay_out(actions, range(len(actions)), self.allowed, size, part):
             places = micro.actions.tolist()
             numbers = [right[i][0] for i in places]
             order = {state: i for i, state in enumerate(dict.fromkeys(numbers))}
@@ -266,9 +276,10 @@ class Student:
             loss = imitation_loss(policy.logprobs, lengths, state) * len(order) / len(batch)
             loss.backward()
             total += float(loss.detach())
-        torch.nn.utils.clip_grad_norm_(self.actor.trainable(), 1.0)
+        self.share.add_up_gradients(self.trainable())
+        torch.nn.utils.clip_grad_norm_(self.trainable(), 1.0)
         optimizer.step()
-        return total
+        return float(sum(self.share.gather(total)))
 
     def _batches(self, states: Sequence[Sample], epoch: str) -> Iterator[list[Sample]]:
         """States in random order; those of a step are of like length, so that little is padding."""
@@ -283,6 +294,8 @@ class Student:
         yield from batches
 
     def _save(self, optimizer: torch.optim.Optimizer) -> None:
+        if self.share.rank:  # process 0 writes for all
+            return
         state = {
             "done": list(self.done),
             "losses": self.losses,
