@@ -21,9 +21,9 @@ from dragoman.registry.policy import find_policy
 from dragoman.rollout.exploration import GREEDY
 from dragoman.rollout.scheduler import roll_out
 from dragoman.rollout.store import EpisodeStore
-from dragoman.training import algorithms, imitation
+from dragoman.training import algorithms, imitation, sft
 from dragoman.training.learner import Learner
-from dragoman.training.parallel import Share, Together
+from dragoman.training.parallel import Share, Together, in_each
 from dragoman.training.seeds import labelled
 from dragoman.training.settings import AdapterParams, SftParams
 
@@ -159,6 +159,19 @@ async def test_two_processes_imitate_as_one(tiny_model, marked, tmp_path):
     assert losses[0] == pytest.approx(losses[1], rel=1e-3, abs=2e-5)
     for name, learnt in weights[0].items():
         torch.testing.assert_close(learnt, weights[1][name], rtol=1e-3, atol=1e-4)
+
+
+def test_two_processes_warm_up_on_text_as_one(tiny_model, toy_samples, tmp_path):
+    """TRL divides the work. Six steps of two actions, with one process and with two."""
+    right, losses = [s for s in toy_samples if s.kind == "Right"], []
+    for processes in (1, 2):
+        settings = SftParams(
+            adapter=AdapterParams(rank=8, alpha=16), lr=0.01, batch_size=2, micro_batch=1, epochs=2, dtype="float32",
+            processes=processes,
+        )  # fmt: skip
+        seen = in_each(processes, sft._fine_tune, tiny_model, right, settings, 0, tmp_path / str(processes))
+        losses.append([row["loss"] for row in seen])
+    assert len(losses[0]) == 6 and losses[0] == pytest.approx(losses[1], rel=1e-3)
 
 
 def test_a_launcher_that_starts_the_command_several_times_is_refused(tiny_model, monkeypatch):

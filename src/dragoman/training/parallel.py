@@ -22,12 +22,14 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from dragoman.core.errors import Fault, UserError
+
+T = TypeVar("T")
 
 PATIENCE = timedelta(hours=1)
 """How long a process waits for the others to finish their share of a step."""
@@ -128,11 +130,7 @@ class Together:
     def __enter__(self) -> Together:
         if self.processes == 1:
             return self
-        if os.environ.get("WORLD_SIZE", "1") != "1":
-            raise UserError(
-                "a launcher has started this command several times (WORLD_SIZE is set). Start it once, without one: "
-                "rl.processes and sft.processes say how many processes train"
-            )
+        _refuse_launchers()
         try:
             with tempfile.TemporaryDirectory() as folder:
                 meeting = Path(folder) / "meeting"
@@ -193,10 +191,7 @@ class Together:
             if not ended:
                 raise
             which = ", ".join(f"process {rank} ended with {code}" for rank, code in ended.items())
-            raise Fault(
-                f"of the {self.processes} processes that train, {which}; what it said stands above. "
-                "What is finished is kept: run the same command to go on"
-            ) from error
+            raise Fault(_told(self.processes, f"{which}; what it said stands above")) from error
 
     def _end(self, *, at_once: bool) -> None:
         for process, pipe in self._others:
@@ -217,6 +212,69 @@ class Together:
 def fingerprint(copy: Shared) -> str:
     """Differs where the weights of two copies do."""
     return sum(float(weight.detach().double().square().sum()) for weight in copy.trainable()).hex()
+
+
+def in_each(processes: int, function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function in so many new processes at once, which divides its work itself, as trainers of Hugging Face do.
+
+    Each process finds torch's default group, and the usual variables. Function and arguments have to be picklable. With one
+    process it is this one.
+
+    Returns:
+        What it returned in process 0.
+
+    Raises:
+        UserError: there are fewer GPUs, or a launcher has started this command several times.
+        Fault: a process has ended; then so have the others.
+    """
+    if processes == 1:
+        return function(*arguments)
+    _refuse_launchers()
+    if 0 < (gpus := torch.cuda.device_count()) < processes:
+        raise UserError(f"sft.processes is {processes}, and there are {gpus} GPUs: in text each process needs one")
+    from torch.multiprocessing.spawn import ProcessException, start_processes
+
+    threads = max(1, torch.get_num_threads() // processes)
+    with tempfile.TemporaryDirectory() as folder:
+        answer = Path(folder) / "answer"
+        try:
+            start_processes(
+                _one_of, (processes, Path(folder) / "meeting", threads, answer, function, arguments), nprocs=processes
+            )
+        except ProcessException as error:
+            raise Fault(_told(processes, f"process {error.error_index} ended: {error}")) from error
+        result: T = pickle.loads(answer.read_bytes())
+    return result
+
+
+def _one_of(
+    rank: int, processes: int, meeting: Path, threads: int, answer: Path, function: Callable[..., Any], arguments: Any
+) -> None:
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+    os.environ |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # or accelerate would choose
+    torch.set_num_threads(threads)
+    if rank:
+        os.environ["TQDM_DISABLE"] = "1"
+    store = torch.distributed.FileStore(str(meeting), processes)
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=processes, timeout=PATIENCE)
+    found = function(*arguments)
+    if rank == 0:
+        answer.write_bytes(pickle.dumps(found))
+    torch.distributed.destroy_process_group()
+
+
+def _refuse_launchers() -> None:
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise UserError(
+            "a launcher has started this command several times (WORLD_SIZE is set). Start it once, without one: "
+            "rl.processes and sft.processes say how many processes train"
+        )
+
+
+def _told(processes: int, what: str) -> str:
+    return f"of the {processes} processes that train, {what}. What is finished is kept: run the same command to go on"
 
 
 def _follow(

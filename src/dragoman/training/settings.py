@@ -95,7 +95,7 @@ class SftParams(Section):
     micro_batch_tokens: int = Field(8192, ge=1)
     """At marks, instead of the one before: tokens in one forward pass, padding included."""
     processes: int = Field(1, ge=1)
-    """At marks: that train together on this machine, one for each GPU. Each has its share of the micro-batches; the result is the same."""
+    """That train together on this machine, one for each GPU. Each has its share of the micro-batches; the result is the same."""
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     """What is computed in; the weights that are trained are float32 in any case. `auto` is as that of engines."""
     layers: int | None = Field(None, ge=1)

@@ -24,6 +24,7 @@ from dragoman.runtime import Runtime
 from dragoman.training.actor import lora_config
 from dragoman.training.export import export
 from dragoman.training.identity import run_identity
+from dragoman.training.parallel import in_each
 from dragoman.training.policies import TrainedPolicy
 from dragoman.training.rollouts import Rollouts, summary
 from dragoman.training.selection import imitable, of_roles
@@ -86,7 +87,7 @@ async def train(
         _clean(out)
         return finished
     manifest |= {"trained_with": trained_with(played)}
-    losses = _fine_tune(trained.base, fitting, settings, seed=seed, work=out / "epochs")
+    losses = in_each(settings.processes, _fine_tune, trained.base, fitting, settings, seed, out / "epochs")
     rollouts = Rollouts(system, runtime, reward, seed, settings.concurrency)
     history: list[dict[str, Any]] = []
     for epoch, checkpoint in enumerate(_checkpoints(out / "epochs"), start=1):
@@ -123,10 +124,11 @@ def _clean(out: Path) -> None:
         shutil.rmtree(out / name, ignore_errors=True)
 
 
-def _fine_tune(
-    base: Path, batch: Sequence[Sample], settings: SftParams, *, seed: int, work: Path
-) -> list[dict[str, Any]]:
-    """Run TRL, from the last checkpoint in `work` where there is one. Returns the loss by step."""
+def _fine_tune(base: Path, batch: Sequence[Sample], settings: SftParams, seed: int, work: Path) -> list[dict[str, Any]]:
+    """Run TRL, from the last checkpoint in `work` where there is one. Returns the loss by step.
+
+    In each of several processes at once: TRL divides the micro-batches of a step.
+    """
     import torch
     from datasets import Dataset
     from torch.nn.functional import cross_entropy
@@ -148,6 +150,8 @@ def _fine_tune(
             wanted = labels[:, read]
             total = cross_entropy(outputs.logits.float().flatten(0, 1), wanted.flatten(), reduction="sum")
             loss = total / ((wanted != -100).sum() if num_items_in_batch is None else num_items_in_batch)
+            if num_items_in_batch is not None:  # in all processes, over which the mean of the gradients is taken
+                loss = loss * self.accelerator.num_processes
             return (loss, outputs) if return_outputs else loss
 
     rows = Dataset.from_list(
@@ -159,8 +163,9 @@ def _fine_tune(
             for s in batch
         ]
     )
-    accumulate = max(1, round(min(settings.batch_size, len(batch)) / settings.micro_batch))
-    steps = settings.epochs * -(-len(batch) // (settings.micro_batch * accumulate))
+    together = settings.micro_batch * settings.processes
+    accumulate = max(1, round(min(settings.batch_size, len(batch)) / together))
+    steps = settings.epochs * -(-len(batch) // (together * accumulate))
     adapter = settings.adapter
     bf16 = resolved(settings.dtype) == "bfloat16"
     dtype = torch.bfloat16 if adapter is not None and bf16 else torch.float32  # what is trained is float32
