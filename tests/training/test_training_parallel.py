@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -64,11 +65,15 @@ def test_two_processes_learn_as_one(tiny_model, toy_samples, name, changes):
     assert_equal(learnt(make, batch, 2), learnt(make, batch, 1))
 
 
-def test_a_process_that_is_killed_ends_the_others_with_a_reason(tiny_model, toy_samples):
+def test_a_process_that_differs_or_is_killed_ends_the_others_with_a_reason(tiny_model, toy_samples):
     make = recipe("ppo", tiny_model)
     own = make()
     with Together(own, 2, make) as learners:
         learners.call("iterate", toy_samples, progress=0.0, shuffle=random.Random(0))
+        with torch.no_grad():
+            own.trainable()[0].add_(0.01)
+        with pytest.raises(Fault, match="do not agree on the weights"):
+            learners.call("set_progress", 0.5)
         ((process, _),) = learners._others
         os.kill(process.pid, signal.SIGKILL)
         with pytest.raises(Fault, match=r"of the 2 processes that train, process 1 ended with -9.*the same command"):
@@ -163,7 +168,7 @@ async def test_two_processes_imitate_as_one(tiny_model, marked, tmp_path):
 
 def test_two_processes_warm_up_on_text_as_one(tiny_model, toy_samples, tmp_path):
     """TRL divides the work. Six steps of two actions, with one process and with two."""
-    right, losses = [s for s in toy_samples if s.kind == "Right"], []
+    right, losses, weights = [s for s in toy_samples if s.kind == "Right"], [], []
     for processes in (1, 2):
         settings = SftParams(
             adapter=AdapterParams(rank=8, alpha=16), lr=0.01, batch_size=2, micro_batch=1, epochs=2, dtype="float32",
@@ -171,13 +176,28 @@ def test_two_processes_warm_up_on_text_as_one(tiny_model, toy_samples, tmp_path)
         )  # fmt: skip
         seen = in_each(processes, sft._fine_tune, tiny_model, right, settings, 0, tmp_path / str(processes))
         losses.append([row["loss"] for row in seen])
+        weights.append(load_file(tmp_path / str(processes) / "checkpoint-6" / "adapter_model.safetensors"))
     assert len(losses[0]) == 6 and losses[0] == pytest.approx(losses[1], rel=1e-3)
+    for name, learnt in weights[0].items():
+        torch.testing.assert_close(learnt, weights[1][name], rtol=1e-3, atol=1e-4)
 
 
-def test_a_launcher_that_starts_the_command_several_times_is_refused(tiny_model, monkeypatch):
+def end_one_of_two() -> None:
+    if os.environ["RANK"] == "1":
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(200)
+
+
+def test_a_process_of_trl_that_is_killed_ends_the_others():
+    with pytest.raises(Fault, match=r"process 1 ended: .*SIGKILL"):
+        in_each(2, end_one_of_two)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_launcher_that_starts_the_command_several_times_is_refused(monkeypatch, processes):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with (
-        pytest.raises(UserError, match=r"Start it once.*rl\.processes"),
-        Together(SimpleNamespace(share=Share()), 2, list),
-    ):
+    refused = pytest.raises(UserError, match=r"Start it once.*rl\.processes")
+    with refused, Together(SimpleNamespace(share=Share()), processes, list):
         pass
+    with refused:
+        in_each(processes, list)

@@ -9,6 +9,7 @@ The group is not torch's default one: an engine takes that for itself, such as v
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import pickle
@@ -128,9 +129,9 @@ class Together:
         self._threads = max(1, torch.get_num_threads() // processes)
 
     def __enter__(self) -> Together:
+        _refuse_launchers()
         if self.processes == 1:
             return self
-        _refuse_launchers()
         try:
             with tempfile.TemporaryDirectory() as folder:
                 meeting = Path(folder) / "meeting"
@@ -211,7 +212,7 @@ class Together:
 
 def fingerprint(copy: Shared) -> str:
     """Differs where the weights of two copies do."""
-    return sum(float(weight.detach().double().square().sum()) for weight in copy.trainable()).hex()
+    return math.fsum(float(weight.detach().double().square().sum()) for weight in copy.trainable()).hex()
 
 
 def in_each(processes: int, function: Callable[..., T], *arguments: Any) -> T:
@@ -227,9 +228,9 @@ def in_each(processes: int, function: Callable[..., T], *arguments: Any) -> T:
         UserError: there are fewer GPUs, or a launcher has started this command several times.
         Fault: a process has ended; then so have the others.
     """
+    _refuse_launchers()
     if processes == 1:
         return function(*arguments)
-    _refuse_launchers()
     if 0 < (gpus := torch.cuda.device_count()) < processes:
         raise UserError(f"sft.processes is {processes}, and there are {gpus} GPUs: in text each process needs one")
     from torch.multiprocessing.spawn import ProcessException, start_processes
