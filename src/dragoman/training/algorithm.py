@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
@@ -17,7 +18,6 @@ from torch import Tensor
 from dragoman.core.types import Question
 from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import Sample
-from dragoman.training import algorithms
 from dragoman.training.settings import RlParams
 
 if TYPE_CHECKING:
@@ -72,5 +72,5 @@ class Algorithm:
     hopeless: Callable[[Sequence[Mapping[str, Any]], RlParams], str] = lambda history, settings: ""
     """Why the rows of a history say that there is no use in going on; empty where they do not."""
 
-    def __reduce__(self) -> tuple[Callable[[str], Algorithm], tuple[str]]:
-        return algorithms.find, (self.name,)  # another process finds it by its name
+    def __reduce__(self) -> tuple[Callable[[str], Any], tuple[str]]:
+        return resolve_name, (f"{self.collect.__module__}:ALGORITHM",)  # another process finds it in its file
