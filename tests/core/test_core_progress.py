@@ -15,6 +15,7 @@ class Terminal(io.StringIO):
 def test_a_grid_fills_with_a_bar_inside(monkeypatch):
     terminal = Terminal()
     monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)  # a command that a test has run may have set it
     monkeypatch.setattr(sys, "stderr", terminal)
     handler = logging.StreamHandler(terminal)
     monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
@@ -34,3 +35,12 @@ def test_nothing_is_shown_where_there_is_no_terminal(capsys):
         show("direct", "atlas", "done")
         advance()
     assert capsys.readouterr() == ("", "")
+
+
+def test_nothing_is_shown_on_a_terminal_where_bars_are_switched_off(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with progress.bar("direct", 1) as advance:
+        advance()
+    assert terminal.getvalue() == ""

@@ -88,8 +88,12 @@ def test_ctrl_c_does_not_wait_for_what_an_iteration_learns(tiny_model, tmp_path,
             steps.append(None)
 
     monkeypatch.setattr(Learner, "learn", long)
-    with pytest.raises(KeyboardInterrupt):
-        asyncio.run(trained(tiny_model, tmp_path / "rl", staleness, iterations=2))
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a worker of xdist ignores it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(trained(tiny_model, tmp_path / "rl", staleness, iterations=2))
+    finally:
+        signal.signal(signal.SIGINT, handler)
     assert len(steps) < 1000
 
 
