@@ -31,9 +31,7 @@ def main() -> int:
     end = threading.Thread(target=_end_with_the_other_end, args=(left_alone,), daemon=True)
     end.start()
     code = process.wait()
-    if (
-        left_alone.is_set()
-    ):  # the command has ended, but a child of it may not have listened: it is killed, and this with it
+    if left_alone.is_set():  # a child of the command may not have listened: it is killed, and this with it
         end.join()
     if code < 0:
         if -code != signal.SIGKILL:  # which has no handler
