@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import shutil
 from importlib import metadata
 from importlib.util import find_spec
@@ -14,6 +15,8 @@ import pytest
 from tiny import make_tiny
 
 os.environ.pop("MLFLOW_TRACKING_URI", None)  # a developer's own server is not for tests to write to
+# The token of test_clusters.py. Ray reads it when it is first imported, and vLLM, which other tests start, imports Ray.
+os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # each worker has a core to itself
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ray_machines import Machines, token_file, until
+from ray_machines import Machines, until
 from scripted import make_project, predictions, without_times
 
 from dragoman.rollout.record import Episode
@@ -38,13 +38,9 @@ def project(tmp_path, monkeypatch) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def ray(tmp_path_factory):
-    """Ray with a token for all of this module's clusters: a process reads it once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_AUTH_TOKEN_PATH", str(token_file(tmp_path_factory.mktemp("token"))))
-        patch.setenv("RAY_AUTH_MODE", "token")  # without it Ray sends no token to a cluster that an address names
-        yield pytest.importorskip("ray", reason="ray is not installed")
+@pytest.fixture
+def ray():
+    return pytest.importorskip("ray", reason="ray is not installed")
 
 
 @pytest.fixture

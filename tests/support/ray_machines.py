@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 import subprocess
 import sys
@@ -18,14 +17,6 @@ PATIENCE = 90.0
 """Seconds."""
 SMALLEST_STORE = 80_000_000
 """Bytes of memory for objects; Ray takes no less, and nothing is kept there."""
-
-
-def token_file(folder: Path) -> Path:
-    """A file with a token of the cluster's, for nobody else to read."""
-    path = folder / "auth_token"
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(secrets.token_hex(32))
-    return path
 
 
 class Machines:
