@@ -115,6 +115,17 @@ async def test_the_oracle_at_marks_takes_the_entity_and_then_its_triple(graph):
     assert episode.trajectories[0].passages == list(question.supporting_ids)
 
 
+async def test_at_marks_the_planner_answers_without_the_llm(graph):
+    nobody = ScriptedEngine(lambda prompt, rng: AssertionError("neither model was to be asked"))
+    backends = Backends(llm=nobody, proxy=nobody, retriever=graph, oracle=True)
+    question = replace(QUESTION, supporting_ids=("Nihonium\tnamed after\tJapan", "Japan\tcapital\tTokyo"))
+    system = Mujica(environment="graph", candidates="gold", queries="span", decide="marks", answers="planner", k=2)
+    episode = await Tree(question, system, backends).grow()
+    (trajectory,) = episode.trajectories
+    assert (trajectory.answer, trajectory.stop) == ("Tokyo", StopReason.ANSWERED)
+    assert [node.text for node in episode.nodes][-2:] == ["[Answer]", "[Answer] Tokyo"]
+
+
 async def test_entities_are_linked_by_a_search_for_the_question(graph):
     _, episode = await run(graph, ["[Answer]"], {}, candidates="search", k=2)
     (search,) = (call for call in episode.calls if call.kind == "search")

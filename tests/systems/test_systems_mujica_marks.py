@@ -64,6 +64,31 @@ def test_in_a_graph_entities_are_listed_and_each_is_asked_the_whole_question():
     assert later.texts == ("Japan",) and later.prompt.endswith("Known:\nNihonium: named after: Japan\nNext:\n")
 
 
+def test_in_a_graph_the_planner_answers_by_an_entity_that_it_knows_or_yes_or_no():
+    agent = system(environment="graph", answers="planner").conclusion
+    state = {"question": "What is it", "state": State(kept=(NIHONIUM, SYMBOL), candidates=("Nihonium",))}
+    options, grammar = agent.options(**state), agent.grammar(**state)
+    known = "Nihonium: named after: Japan\nNihonium: symbol: Nh\n"
+    assert rendered(options) == (
+        f"Question: What is it\nKnown:\n{known}Answer:\nNihonium ->\nJapan ->\nNh ->\nyes ->\nno ->"
+    )
+    for place, text in enumerate(options.texts):
+        action = options.action([place])
+        assert action == Answer(text) == grammar.parse(grammar.render(action))
+
+
+@pytest.mark.parametrize(
+    ("answers", "right"),
+    [(("japan",), ["Japan"]), (("NH", "no"), ["Nh", "no"]), (("Tokyo",), ["Nihonium", "Japan", "Nh", "yes", "no"])],
+)
+async def test_the_oracle_takes_every_right_answer_and_any_where_none_is(answers, right):
+    agent = system(environment="graph", answers="planner").conclusion
+    state = State(kept=(NIHONIUM, SYMBOL), candidates=("Nihonium",))
+    gold = Gold(frozenset({"a passage of text"}), find, answers, (("Nihonium", "named after", "Japan"),))
+    told = await agent.oracle(gold, question="What is it", state=state)
+    assert [action.answer for action in told] == right
+
+
 def test_in_a_graph_a_worker_lists_the_triples_of_its_entity():
     state = {"question": QUESTION, "subquestion": WHOLE, "entity": "Nihonium", "passages": [NIHONIUM, SYMBOL]}
     options = system(environment="graph").worker.options(**state)

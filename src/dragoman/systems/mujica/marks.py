@@ -2,7 +2,7 @@
 
 The planner says of each subquestion whether it is to be asked now; of none, that what is known is enough. As a chain it
 takes one of them, or the answer. A worker says of each passage whether it rests on it. In a graph the planner's options are
-entities, and a worker's are the triples of one. Prompts have no instructions.
+entities, and a worker's are the triples of one; there the planner can answer too, by an entity. Prompts have no instructions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def plan(settings: Settings, question: str, state: State) -> Choice | Selection:
     listed = queries.candidates(settings, question, state)
     asked = tuple(listed.values())
     places = {search: place for place, search in enumerate(asked)}
-    prompt = f"Question: {as_line(question)}\nKnown:\n{known(state.kept, settings.proxy_words)}Next:\n"
+    prompt = f"{_asked_and_known(settings, question, state)}Next:\n"
     if settings.max_questions == 1 or not listed:
         single: dict[str, Action] = {name: ask([search]) for name, search in listed.items()}
         return Choice(prompt, tuple((single | {queries.END: Answer()}).items()))
@@ -32,6 +32,12 @@ def plan(settings: Settings, question: str, state: State) -> Choice | Selection:
         make=lambda taken: ask([asked[place] for place in taken]) if taken else Answer(),
         places=lambda action: () if isinstance(action, Answer) else tuple(places[each] for each in action.searches),
     )
+
+
+def conclude(settings: Settings, question: str, state: State) -> Choice:
+    """The entities that may be the answer, and yes and no."""
+    prompt = f"{_asked_and_known(settings, question, state)}Answer:\n"
+    return Choice(prompt, tuple((line, Answer(name)) for line, name in queries.answers(settings, state).items()))
 
 
 def look_up(
@@ -46,3 +52,7 @@ def look_up(
         make=lambda places: Found(tuple(place + 1 for place in places)) if places else Nothing(),
         places=lambda action: () if isinstance(action, Nothing) else tuple(i - 1 for i in action.ids),
     )
+
+
+def _asked_and_known(settings: Settings, question: str, state: State) -> str:
+    return f"Question: {as_line(question)}\nKnown:\n{known(state.kept, settings.proxy_words)}"

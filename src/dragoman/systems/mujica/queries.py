@@ -21,11 +21,12 @@ from dragoman.systems.mujica.settings import Settings
 from dragoman.systems.mujica.slots import About, Search
 from dragoman.systems.mujica.state import State
 from dragoman.systems.names import WHOLE_RUN, copied, searches, unasked
-from dragoman.systems.options import by_line
+from dragoman.systems.options import MOST, by_line
 from dragoman.systems.prompts import one_line
 
 END = "answer"
 """What the end is called in a list."""
+YES_OR_NO = ("yes", "no")
 SPAN_RUN = 6
 """The longest run of words."""
 
@@ -75,8 +76,17 @@ def candidates(settings: Settings, question: str, state: State) -> dict[str, Sea
 
 
 def answer(settings: Settings, question: str, state: State) -> Line:
-    choices = [("yes", 1, 1), ("no", 1, 1)]
+    if settings.decide == "marks":
+        listed = [(name, WHOLE_RUN, WHOLE_RUN) for name in answers(settings, state)]
+        return _line(settings, settings.query_chars, listed)
+    choices = [(word, 1, 1) for word in YES_OR_NO]
     return _line(settings, settings.query_chars, [*choices, *known_runs(settings, question, state)])
+
+
+def answers(settings: Settings, state: State) -> dict[str, str]:
+    """In a graph, what each answer is called in a list, and the answer: an entity that is known, or yes or no."""
+    names = (copied(name, settings.query_chars) for name in (*entities(state), *YES_OR_NO))
+    return dict(islice(by_line({name: name for name in names if name}).items(), MOST))
 
 
 def sentence(settings: Settings, passages: Sequence[Passage]) -> Line:

@@ -15,7 +15,7 @@ from dragoman.systems.prompts import load, number
 
 def planner(settings: Settings) -> Role:
     """Asks subquestions or ends. Its state is the question, and the subquestions so far with their answers."""
-    answers = settings.answers == "planner"
+    answers = settings.answers == "planner" and settings.decide == "text"  # at marks it ends first, and concludes then
     name = "planner" if settings.environment == "text" else "planner_graph"
     return Role(
         "planner",
@@ -43,6 +43,7 @@ def conclusion(settings: Settings) -> Role:
         view=partial(_view, settings),
         max_tokens=settings.question_tokens,
         oracle=partial(oracle.conclude, settings),
+        options=partial(marks.conclude, settings) if settings.decide == "marks" else None,
     )
 
 

@@ -30,7 +30,8 @@ class Settings:
     """Whether workers read what is found. If not, the planner does, as in iterative RAG (the other ablation of table 4)."""
     answers: Answerer = "llm"
     """Who gives the answer. The paper's planner does. Here the planner only says when, and the LLM answers from the kept passages.
-    One prompt then serves every system, so a gain is that of the passages found."""
+    One prompt then serves every system, so a gain is that of the passages found. At `marks` the planner can answer in a graph
+    alone, where answers can be listed."""
     environment: Environment = "text"
     """What is searched: passages of text, or the triples of a knowledge graph (an index of method `graph` of a file of triples).
     In a graph each subquestion is about one entity."""
@@ -67,7 +68,9 @@ class Settings:
         check_choices(self)
         check_at_least_one(self, "max_iterations", "max_questions", "max_documents", "max_candidates")
         if self.decide == "marks":
-            written = {"queries": "span", "answers": "llm", "thoughts": False, "context": "facts", "memory": False}
+            written = {"queries": "span", "thoughts": False, "context": "facts", "memory": False}
+            if self.environment == "text":
+                written["answers"] = "llm"
             for name, needed in written.items():
                 if (value := getattr(self, name)) != needed:
                     raise UserError(

@@ -38,7 +38,7 @@ class Mujica(Settings, System):
         for _ in range(self.max_iterations):
             match action := await self._plan(self.planner, question, state, ctx):
                 case Answer(answer=text):
-                    if self.answers == "planner":
+                    if text:
                         return Outcome(text, state.kept)
                     stop = StopReason.ANSWERED
                     break
