@@ -52,9 +52,11 @@ def project(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_with_an_example(capsys, command):
+def test_every_command_has_help_with_examples_each_on_its_line(capsys, command):
     code, out, _ = run(capsys, command, "--help")
-    assert code == 0 and f"Example: dragoman {command}" in " ".join(out.split())
+    examples = [line.split("Example:") for line in out.splitlines() if "Example:" in line]
+    assert code == 0 and examples
+    assert all(not before.strip() and text.startswith(f" dragoman {command}") for before, text in examples)
 
 
 EVALUATE = ["evaluate", "--corpus", "corpus.jsonl", "--questions", "questions.jsonl", "--out", "out", "--no-track"]

@@ -7,6 +7,7 @@ which sets any parameter.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from inspect import Parameter, Signature, signature
@@ -126,12 +127,17 @@ def command(
             _parameter("set", SET, None),
             _parameter("params", PARAMS_FILE, PARAMS),
         ]
-        call.__name__, call.__doc__ = function.__name__, function.__doc__
+        call.__name__, call.__doc__ = function.__name__, _with_examples_as_written(function.__doc__ or "")
         call.__signature__ = Signature(sorted(flags, key=lambda p: p.default is not Parameter.empty))  # type: ignore[attr-defined]
         app.command(name)(call)
         return function
 
     return decorate
+
+
+def _with_examples_as_written(text: str) -> str:
+    """A command's help text in which each example keeps its line. Click would make one paragraph of them."""
+    return re.sub(r"\n\n( *)(?=Example:)", r"\n\n\1\b\n\1", text)
 
 
 def run(coroutine: Awaitable[None]) -> None:

@@ -193,6 +193,7 @@ def sparql(
 ) -> None:
     """Put a SPARQL query to a knowledge graph, to see what is in it. `:` is the prefix of the names of a TSV file.
 
+    \b
     Example: dragoman sparql "SELECT ?neighbour ?city { :Bhutan :borders ?neighbour . ?neighbour :capital ?city }"
     Example: dragoman sparql "SELECT DISTINCT ?relation { ?entity ?relation ?other }" --graph triples.nt
     """

@@ -85,6 +85,7 @@ def lineage(
 ) -> None:
     """Show where a version of the proxy comes from, back to the base model, and check its weights.
 
+    \b
     Example: dragoman lineage
     Example: dragoman lineage champion
     """
