@@ -1,6 +1,6 @@
 """One system trained by several algorithms from one warm-up, in one run and one table.
 
-- the warm-up and what each algorithm made of it: EM and F1 on the test questions, with intervals;
+- the untrained proxy, the warm-up and what each algorithm made of it: EM and F1 on the test questions, with intervals;
 - trajectories and minutes up to the first dev score that all have reached (Mujica-MyGO, table 7);
 - the best dev score that each had at the fewest trajectories, and in the fewest minutes, that any of them took.
 
@@ -57,11 +57,9 @@ def train(rows: Sequence[str], out: Path, common: Arguments) -> None:
 def compare_policies(
     title: str, system: str, rows: Sequence[str], out: Path, common: Arguments, few_shot: Arguments = ()
 ) -> None:
-    """Evaluate the warm-up and every row; with `few_shot`, settings of the untrained system, that too."""
-    folders = [out / "evaluate"]
-    if few_shot:
-        folders.insert(0, out / "evaluate-few-shot")
-        dragoman("evaluate", *common, *few_shot, "--systems", system, "--out", folders[0])
+    """Evaluate the untrained system, with settings of its own if `few_shot` has any, the warm-up and every row."""
+    folders = [out / "evaluate-untrained", out / "evaluate"]
+    dragoman("evaluate", *common, *few_shot, "--systems", system, "--out", folders[0])
     names = ",".join(f"{system}@{out / stage}" for stage in ("sft", *rows))
     dragoman("evaluate", *common, "--systems", names, "--out", folders[-1])
     table = markdown(merge([folders], dataset=title, seed=0, resamples=2000)).strip() + "\n"
