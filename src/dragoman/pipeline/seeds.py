@@ -139,7 +139,8 @@ def choose(
     if settings.teacher is not None or settings.shots or settings.exploration.oracle:
         written = [sample for sample in chosen if sample.marks is None]
         chosen = [s for s in chosen if s.marks] + seeds.for_proxy(written, episodes, settings.shots, vocabulary())
-    chosen = [sample for sample in chosen if sample.completion_ids or sample.marks] + taught
+    # A choice of one has no positions: nobody was asked, and there is nothing to imitate.
+    chosen = [s for s in chosen if s.completion_ids or (s.marks and s.marks.positions)] + taught
     kept = seeds.balance(chosen, settings.max_share, seed)
     if settings.max_samples is not None and len(kept) > settings.max_samples:
         kept = random.Random(seed).sample(kept, settings.max_samples)
