@@ -125,3 +125,17 @@ async def test_an_oracle_s_actions_too_and_the_proxy_is_asked_nothing(tmp_path, 
         vocabulary.decode(s.completion_ids) for s in read_samples(tmp_path / "samples.parquet") if s.role == "filter"
     }
     assert said and all("[all]" not in text for text in said)
+
+
+async def test_a_choice_of_one_which_nobody_was_asked_is_not_imitated(tmp_path, tiny_model):
+    """Nothing gold is found, and nothing is left to ask but the LLM, which knows the answer."""
+    system = build("mujica", {"decide": "marks", "queries": "span"})
+    question = Question("a/0", "which town is it?", ("town 0",), supporting_ids=("elsewhere",))
+    settings = SeedsParams(exploration={"oracle": True}, max_share=1)
+    vocabulary = Vocabulary(tiny_model, None)
+    metrics = await make_seeds(
+        "mujica", system, backends("town 0"), [question], settings, lambda: vocabulary, out=tmp_path
+    )
+    kept = read_samples(tmp_path / "samples.parquet")
+    assert metrics["trees"]["nodes"] == 3 and [sample.kind for sample in kept] == ["Subquestions", "Nothing"]
+    assert all(sample.marks.positions for sample in kept)

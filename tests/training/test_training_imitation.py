@@ -155,3 +155,12 @@ async def test_one_role_imitates_in_its_own_states_and_the_others_keep_the_base(
 async def test_nothing_to_imitate_is_said(runtime, tiny_model, tmp_path):
     with pytest.raises(UserError, match="0 samples"):
         await train(runtime, tiny_model, [], tmp_path / "sft")
+
+
+async def test_a_loss_that_is_no_number_ends_the_run_before_the_weights_take_it_in(tiny_model, states, tmp_path):
+    student = imitation.Student(tiny_model, SETTINGS, 0, tmp_path / "checkpoint.pt")
+    before = [parameter.detach().clone() for parameter in student.trainable()]
+    nowhere = replace(states[0], marks=replace(states[0].marks, positions=(), taken=(0,), right=((0,),)))
+    with pytest.raises(UserError, match=r"the loss is nan in step 1 of round 0, on .* lower sft\.lr"):
+        student.learn([nowhere, *states[1:4]], 0, lr=0.1)
+    assert all(map(torch.equal, before, student.trainable()))

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from dragoman.core import files
+from dragoman.core.errors import UserError
 from dragoman.core.progress import bar
 from dragoman.core.types import Question
 from dragoman.engines.precision import resolved
@@ -277,9 +278,15 @@ class Student:
             loss.backward()
             total += float(loss.detach())
         self.share.add_up_gradients(self.trainable())
+        loss = float(sum(self.share.gather(total)))
+        if not math.isfinite(loss):  # before the weights take it in
+            raise UserError(
+                f"sft: the loss is {loss} in step {self.done[1] + 1} of round {self.done[0]}, on {batch[0].node} and the "
+                "states beside it; lower sft.lr, or leave these samples out. Nothing was learnt in this step"
+            )
         torch.nn.utils.clip_grad_norm_(self.trainable(), 1.0)
         optimizer.step()
-        return float(sum(self.share.gather(total)))
+        return loss
 
     def _batches(self, states: Sequence[Sample], epoch: str) -> Iterator[list[Sample]]:
         """States in random order; those of a step are of like length, so that little is padding."""
