@@ -274,9 +274,9 @@ class Student:
             policy = self.actor(micro)
             lengths = torch.tensor([actions[i].length for i in places], device=policy.logprobs.device)
             state = torch.tensor([order[n] for n in numbers], device=policy.logprobs.device)
-            loss = imitation_loss(policy.logprobs, lengths, state) * len(order) / len(batch)
-            loss.backward()
-            total += float(loss.detach())
+            share = imitation_loss(policy.logprobs, lengths, state) * len(order) / len(batch)
+            share.backward()
+            total += float(share.detach())
         self.share.add_up_gradients(self.trainable())
         loss = float(sum(self.share.gather(total)))
         if not math.isfinite(loss):  # before the weights take it in
