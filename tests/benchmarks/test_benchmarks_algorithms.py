@@ -109,7 +109,9 @@ def check_commands(commands: list[list[str]], capsys, monkeypatch) -> None:
 
 def test_c3po_by_three_algorithms_is_one_command(recorder, capsys, monkeypatch):
     algorithms.main(["--limit", "5", "--set", "train.reward=f1", "--out", "out"])
-    assert [command[0] for command in recorder.commands] == ["seeds", "sft", "rl", "rl", "rl", "evaluate"]
+    assert [command[0] for command in recorder.commands] == ["seeds", "sft", "rl", "rl", "rl", "evaluate", "evaluate"]
+    untrained, trained = recorder.commands[-2:]
+    assert "c3po" in untrained and "c3po@out/sft,c3po@out/ppo,c3po@out/grpo,c3po@out/mygo" in trained
     warm_ups = {command[command.index("--policy") + 1] for command in recorder.commands if command[0] == "rl"}
     assert warm_ups == {"out/sft"} and "| mygo | 1 | 10 | 10 | 1.0 |" in Path("out/training.md").read_text()
     check_commands(recorder.commands, capsys, monkeypatch)
@@ -119,8 +121,7 @@ def test_c3po_by_three_algorithms_is_one_command(recorder, capsys, monkeypatch):
 def test_mujica_s_tables_are_one_command(decide, recorder, capsys, monkeypatch):
     mujica.main(["--out", "out", "--environments", "graph", "--decide", decide, "--limit", "5"])
     stages = [command[0] for command in recorder.commands]
-    few_shot = ["evaluate"] * (decide == "text")
-    assert stages == ["index", "seeds", "sft", *["rl"] * 5, *few_shot, "evaluate", *["seeds", "sft", "evaluate"] * 2]
+    assert stages == ["index", "seeds", "sft", *["rl"] * 5, *["evaluate"] * 2, *["seeds", "sft", "evaluate"] * 2]
     assert "The graph takes 1.00 of the chain's seconds." in Path("out/graph/plans.md").read_text()
     chains = [command for command in recorder.commands if "mujica.max_questions=1" in command]
     assert len(chains) == 3 and all("mujica.max_iterations=6" in command for command in chains)

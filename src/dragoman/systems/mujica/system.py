@@ -38,7 +38,7 @@ class Mujica(Settings, System):
         for _ in range(self.max_iterations):
             match action := await self._plan(self.planner, question, state, ctx):
                 case Answer(answer=text):
-                    if text:
+                    if self.answers == "planner" and text:  # at marks it ends first, and concludes then
                         return Outcome(text, state.kept)
                     stop = StopReason.ANSWERED
                     break
