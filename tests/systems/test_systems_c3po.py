@@ -242,6 +242,17 @@ async def test_the_oracle_says_nothing_that_the_policy_cannot(queries, found):
     assert passages == found  # with nothing kept a span is the whole question again; only who phrases freely may name
 
 
+@pytest.mark.parametrize(
+    ("strategy", "first"),
+    [("NoRetrieval", "[No Retrieval]"), ("Search", "[Retrieval] the question"), ("Plan", "[Planning]")],
+)
+async def test_the_oracle_takes_the_strategy_that_the_router_is_held_to(strategy, first):
+    asked = "Of which country is Thimphu the capital, and what is its money?"
+    both = replace(QUESTION, question=asked, supporting_ids=("bhutan", "ngultrum"))
+    for question in (both, replace(both, supporting_ids=("bhutan",))):  # a plan would be better, one search would do
+        assert (await told(question, k=2, strategy=strategy))[0][0] == first
+
+
 async def test_the_oracle_answers_when_no_query_leads_on():
     texts, passages = await told(replace(QUESTION, supporting_ids=("bhutan", "nowhere")), k=1)
     assert texts[0] == "[Planning]" and texts[-1] == "Action: [LLM]"

@@ -7,14 +7,21 @@ from collections.abc import Sequence
 from dragoman.core.types import Passage
 from dragoman.systems.base import Gold
 from dragoman.systems.c3po import queries
-from dragoman.systems.c3po.actions import Answer, Keep, Plan, Search
+from dragoman.systems.c3po.actions import Answer, Keep, NoRetrieval, Plan, Search
 from dragoman.systems.c3po.settings import Settings
 from dragoman.systems.grammar import can_say
 
 
-async def route(settings: Settings, gold: Gold, question: str) -> list[Search | Plan]:
-    """One search if it finds all there is to find, else a plan."""
+async def route(settings: Settings, gold: Gold, question: str) -> list[NoRetrieval | Search | Plan]:
+    """One search if it finds all there is to find, else a plan; or what the settings hold the router to."""
     query = queries.whole(settings, question)
+    held: dict[str, NoRetrieval | Search | Plan] = {
+        "NoRetrieval": NoRetrieval(),
+        "Search": Search(query),
+        "Plan": Plan(),
+    }
+    if settings.strategy:
+        return [held[settings.strategy]]
     sayable = any(can_say(line, query) for line in queries.first_queries(settings, question))
     return [Search(query) if sayable and gold.ids <= set(await gold.find(query, settings.k)) else Plan()]
 
