@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import pytest
 
 from dragoman.core.errors import UserError
-from dragoman.systems.options import Choice, Selection, as_line, rendered
+from dragoman.core.types import Passage
+from dragoman.systems.options import Choice, Selection, as_line, passage_lines, rendered
 
 
 @dataclass(frozen=True)
@@ -54,3 +55,8 @@ def test_options_that_cannot_be_told_apart_or_are_too_many_are_refused(kind, opt
 
 def test_a_line_cannot_hold_a_mark_or_a_line_break():
     assert as_line("a ->\nb\t c") == "a - b c"
+
+
+def test_a_passage_that_reads_like_the_number_of_another_has_a_line_of_its_own():
+    alike = [Passage(str(i), "", text) for i, text in enumerate(("X", "X (3)", "X"), start=1)]
+    assert passage_lines(alike, words=16) == ("X", "X (3)", "X (3) (3)")

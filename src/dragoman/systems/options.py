@@ -130,7 +130,9 @@ def passage_lines(passages: Sequence[Passage], words: int) -> tuple[str, ...]:
     lines: dict[str, None] = {}
     for i, passage in enumerate(passages, start=1):
         line = as_line(one_line(passage, words)) or "(empty)"
-        lines[line if line not in lines else f"{line} ({i})"] = None
+        while line in lines:
+            line = f"{line} ({i})"
+        lines[line] = None
     return tuple(lines)
 
 
