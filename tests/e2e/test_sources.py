@@ -1,7 +1,8 @@
-"""A user's files are not DVC's: an edit makes the corpus stale all the same, and nothing else does."""
+"""A user's files are not DVC's: an edit makes corpus or model stale all the same, and nothing else does."""
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -32,8 +33,8 @@ def write(project: Path, passage: dict[str, str]) -> None:
     (project / "passages.jsonl").write_text(json.dumps(passage) + "\n")
 
 
-def repro(project: Path) -> str:
-    done = dvc(project, "repro", "corpus@mine")
+def repro(project: Path, stage: str = "corpus@mine") -> str:
+    done = dvc(project, "repro", stage)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -56,3 +57,19 @@ def test_nothing_is_stale_but_what_always_runs_and_git_sees_no_change(project):
     repro(project)
     seen = subprocess.run(["git", "status", "--porcelain"], cwd=project, capture_output=True, text=True, check=True)
     assert not seen.stdout
+
+
+def test_a_model_folder_with_other_weights_reaches_the_model_and_a_touch_does_not(project, tiny_model):
+    shutil.copytree(tiny_model, project / "my-model")
+    params = yaml.safe_load((project / "params.yaml").read_text())
+    params["model"]["source"] = "my-model"
+    (project / "params.yaml").write_text(yaml.safe_dump(params))
+    weights = project / "my-model/model.safetensors"
+    assert "Running stage 'model'" in repro(project, "model")
+    os.utime(weights)
+    assert "Stage 'model' didn't change, skipping" in repro(project, "model")
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))  # one bit of one weight
+    before = json.loads((project / "data/model/manifest.json").read_text())["sha256"]
+    assert "Running stage 'model'" in repro(project, "model")
+    assert json.loads((project / "data/model/manifest.json").read_text())["sha256"] != before

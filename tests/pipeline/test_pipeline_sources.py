@@ -81,3 +81,21 @@ async def test_a_path_that_is_gone_keeps_its_hash_and_one_that_was_never_there_i
     shutil.rmtree("results")
     with pytest.raises(UserError, match=r"corpus\.mine\.source: passages\.jsonl: no such file"):
         await hashes(project)
+
+
+async def test_a_model_folder_has_a_hash_and_a_model_elsewhere_has_none(tmp_path, monkeypatch):
+    make(tmp_path, monkeypatch, "{source: atlas}")
+    record = Path("results/sources/model/source.json")
+    with Path("params.yaml").open("a") as params:
+        params.write("model: {source: my/model}\n")
+    assert await sources.run(Project.load(track=False), sources.Options()) == {"mine": 0, "model": 0}
+    assert json.loads(record.read_text()) == {}  # a name on a hub, as far as can be known here
+    weights = Path("my/model/model.safetensors")
+    weights.parent.mkdir(parents=True)
+    weights.write_bytes(b"before")
+    assert await sources.run(Project.load(track=False), sources.Options()) == {"mine": 0, "model": 1}
+    before = json.loads(record.read_text())
+    weights.write_bytes(b"after")
+    await sources.run(Project.load(track=False), sources.Options())
+    assert before.keys() == json.loads(record.read_text()).keys() == {"my/model"}
+    assert before != json.loads(record.read_text())

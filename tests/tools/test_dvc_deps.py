@@ -76,10 +76,12 @@ def project(tmp_path_factory) -> Path:
                 file.write_text("{}")
         for missing in (
             "results/sources/atlas.json",
+            "results/sources/model/source.json",
             "results/synthesize/train.jsonl",
             "results/synthesize/dev.jsonl",
             "results/synthesize/test.jsonl",
         ):
+            (folder / missing).parent.mkdir(exist_ok=True)
             (folder / missing).write_text("")
     dvc(folder, "commit", "--force", "--quiet")
     return folder

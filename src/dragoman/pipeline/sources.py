@@ -1,4 +1,4 @@
-"""Stage `sources`: hashes of the files that data sets are made of. By them DVC sees that a user has changed one: it runs each time."""
+"""Stage `sources`: hashes of the files that data sets and model are made of. By them DVC sees that a user has changed one: it runs each time."""
 
 from __future__ import annotations
 
@@ -34,34 +34,42 @@ class Options:
 async def run(project: Project, options: Options) -> dict[str, int]:
     """Write `NAME.json` for each data set of `datasets`: a hash for each path that its entry under `corpus` names.
 
-    The built-in corpus and names on a hub have no files. A path that is gone keeps the hash that it had, with a warning: what
-    was made of it is still good, and another machine may have that alone.
+    `model/source.json` has that of a model folder, if `model.source` is one. The built-in corpus and names on a hub have no
+    files. A path that is gone keeps the hash that it had, with a warning: what was made of it is still good, and another
+    machine may have that alone.
 
     Returns:
-        How many paths there are of each data set.
+        How many paths there are of each data set, and of the model.
 
     Raises:
-        UserError: a path that was never there.
+        UserError: a path of a data set that was never there.
     """
-    out, counts = options.folder(project), {}
-    for name in project.params.datasets:
-        settings, record = project.params.corpus[name], out / f"{name}.json"
-        known = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
-        named = {key: value for key in KEYS if (value := getattr(settings, key)) not in (None, "atlas")}
-        hashes = {value: _hash(f"corpus.{name}.{key}", value, known) for key, value in named.items()}
-        hashes = {value: found for value, found in hashes.items() if found is not None}
-        files.write_json(record, hashes)
-        counts[name] = len(hashes)
+    out, params, counts = options.folder(project), project.params, {}
+    for name in params.datasets:
+        named = {key: value for key in KEYS if (value := getattr(params.corpus[name], key)) not in (None, "atlas")}
+        counts[name] = _record(out / f"{name}.json", {value: f"corpus.{name}.{key}" for key, value in named.items()})
+    counts["model"] = _record(
+        out / "model" / "source.json", {params.model.source: "model.source"}, maybe_elsewhere=True
+    )
     return counts
 
 
-def _hash(key: str, value: str, known: Mapping[str, str]) -> str | None:
+def _record(record: Path, keys: Mapping[str, str], maybe_elsewhere: bool = False) -> int:
+    """Write the hashes of paths, each with the key of params.yaml that names it. Returns how many there are."""
+    known = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
+    hashes = {value: _hash(key, value, known, maybe_elsewhere) for value, key in keys.items()}
+    hashes = {value: found for value, found in hashes.items() if found is not None}
+    files.write_json(record, hashes)
+    return len(hashes)
+
+
+def _hash(key: str, value: str, known: Mapping[str, str], maybe_elsewhere: bool) -> str | None:
     """The hash of the names and contents of all files behind a path; None where it is a name on a hub."""
     if found := files_of(value):
         return content_hash(files=[[str(file), sha256_of([file])] for file in found])
     if value in known:
         log.warning("%s: %s is gone; what was made of it is taken as it is", key, value)
         return known[value]
-    if value.startswith("hf:"):
+    if maybe_elsewhere or value.startswith("hf:"):
         return None
     raise UserError(f"{key}: {value}: no such file, and no folder with files")
