@@ -99,3 +99,18 @@ async def test_a_model_folder_has_a_hash_and_a_model_elsewhere_has_none(tmp_path
     await sources.run(Project.load(track=False), sources.Options())
     assert before.keys() == json.loads(record.read_text()).keys() == {"my/model"}
     assert before != json.loads(record.read_text())
+
+
+async def test_the_file_that_a_baseline_was_taught_by_has_a_hash(tmp_path, monkeypatch):
+    make(tmp_path, monkeypatch, "{source: atlas}")
+    with Path("params.yaml").open("a") as params:
+        params.write("baselines: [drag, sure]\nsystems: {drag: {training: taught.jsonl}}\n")
+    Path("taught.jsonl").write_text("before")
+    project = Project.load(track=False)
+    assert await sources.run(project, sources.Options()) == {"mine": 0, "model": 0, "drag": 1, "sure": 0}
+    record = Path("results/sources/systems/drag.json")
+    before = json.loads(record.read_text())
+    Path("taught.jsonl").write_text("after")
+    await sources.run(project, sources.Options())
+    assert before.keys() == json.loads(record.read_text()).keys() == {"taught.jsonl"}
+    assert before != json.loads(record.read_text())

@@ -1,4 +1,4 @@
-"""Stage `sources`: hashes of the files that data sets and model are made of. By them DVC sees that a user has changed one: it runs each time."""
+"""Stage `sources`: hashes of the files that data sets, model and baselines are made of. By them DVC sees that a user has changed one: it runs each time."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Options:
 async def run(project: Project, options: Options) -> dict[str, int]:
     """Write `NAME.json` for each data set of `datasets`: a hash for each path that its entry under `corpus` names.
 
-    `model/source.json` has that of a model folder, if `model.source` is one. The built-in corpus and names on a hub have no
-    files. A path that is gone keeps the hash that it had, with a warning: what was made of it is still good, and another
-    machine may have that alone.
+    `model/source.json` has that of a model folder, if `model.source` is one, and `systems/NAME.json` that of the file which a
+    baseline was taught by, if it was. The built-in corpus and names on a hub have no files. A path that is gone keeps the
+    hash that it had, with a warning: what was made of it is still good, and another machine may have that alone.
 
     Returns:
-        How many paths there are of each data set, and of the model.
+        How many paths there are of each data set, of the model and of each baseline.
 
     Raises:
         UserError: a path of a data set that was never there.
@@ -51,6 +51,11 @@ async def run(project: Project, options: Options) -> dict[str, int]:
     counts["model"] = _record(
         out / "model" / "source.json", {params.model.source: "model.source"}, maybe_elsewhere=True
     )
+    for name in params.baselines:
+        taught = {
+            value: f"systems.{name}.training" for value in [params.systems.get(name, {}).get("training")] if value
+        }
+        counts[name] = _record(out / "systems" / f"{name}.json", taught, maybe_elsewhere=True)
     return counts
 
 
