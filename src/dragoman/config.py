@@ -15,7 +15,7 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from dragoman.core.errors import UserError
 from dragoman.core.settings import keys, merged, near, parse_section, read_yaml
-from dragoman.corpus.settings import CorpusParams
+from dragoman.corpus.settings import CorpusParams, listed
 from dragoman.engines.settings import ModelParams
 from dragoman.evaluation.settings import EvaluateParams, PromoteParams, TransferParams
 from dragoman.quality.settings import ValidateParams
@@ -121,7 +121,7 @@ class Params(RuntimeParams):
             )
         for name, given in self.corpus.items():
             for key in ("source", "train", "dev", "test"):
-                if Path(getattr(given, key) or "").is_relative_to(Path("data", name)):
+                if any(Path(path).is_relative_to(Path("data", name)) for path in listed(getattr(given, key))):
                     raise ValueError(
                         f"corpus.{name}.{key}: lies in data/{name}/, which DVC empties before stage corpus writes it: "
                         f"give the data set another name than {name!r}"

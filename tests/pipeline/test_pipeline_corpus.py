@@ -97,3 +97,73 @@ def test_several_topics_are_kept_and_written_again(tmp_path, monkeypatch):
     asyncio.run(corpus.run(project, corpus.Options()))
     (question,) = load_questions("data/kings/dev.jsonl")
     assert question.topics == ("Arcadius", "Male")
+
+
+def joined(folder: Path, monkeypatch: pytest.MonkeyPatch, *, passages: list[list[dict]], questions: list[list[dict]]):
+    """A project whose one data set `both` is made of several corpora and several files of questions."""
+    named: dict[str, list[str]] = {"source": [], "test": []}
+    for key, parts in (("source", passages), ("test", questions)):
+        for number, lines in enumerate(parts):
+            path = folder / f"{key}-{number}.jsonl"
+            path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+            named[key].append(path.name)
+    (folder / "conf").mkdir()
+    (folder / "conf/cpu.yaml").write_text("{}")
+    named = {key: paths for key, paths in named.items() if paths}
+    (folder / "params.yaml").write_text(
+        json.dumps({"datasets": ["both"], "train": {"dataset": "both"}, "corpus": {"both": named}})
+    )
+    monkeypatch.chdir(folder)
+    return Project.load(track=False)
+
+
+def a_passage(id: str, text: str = "") -> dict:
+    return {"id": id, "title": id.upper(), "text": text or f"What {id} is."}
+
+
+def a_question(id: str, gold: str) -> dict:
+    return {"id": id, "question": f"What is {gold}?", "answers": [gold], "supporting_ids": [gold]}
+
+
+async def test_several_corpora_are_one_with_questions_of_each_in_their_share(tmp_path, monkeypatch):
+    project = joined(
+        tmp_path,
+        monkeypatch,
+        passages=[[a_passage("a"), a_passage("b")], [a_passage("b"), a_passage("c")]],
+        questions=[[a_question(f"q{i}", "a") for i in range(4)], [a_question("r0", "c"), a_question("r1", "b")]],
+    )
+    assert await corpus.run(project, corpus.Options()) == {"passages": 3, "test": 6}
+    lines = Path("data/both/corpus.jsonl").read_text().splitlines()
+    assert [json.loads(line)["id"] for line in lines] == ["a", "b", "c"]
+    assert [q.id for q in load_questions("data/both/test.jsonl")] == ["q0", "r0", "q1", "q2", "r1", "q3"]
+
+
+@pytest.mark.parametrize(
+    ("passages", "questions", "message"),
+    [
+        ([[a_passage("a")], [a_passage("a", "Another.")]], [], r"source-1.jsonl: the id 'a' .* in source-0.jsonl"),
+        (
+            [[a_passage("a")]],
+            [[a_question("q", "a")], [a_question("q", "a")]],
+            "test-1.jsonl: the id 'q' is also that of a question in another file",
+        ),
+        (
+            [[a_passage("a")], [a_passage("b")]],
+            [[a_question("q", "b")], [a_question("r", "c")]],
+            "test-1.jsonl: question r names passage 'c', which the corpus lacks",
+        ),
+    ],
+)
+async def test_corpora_that_do_not_fit_together_are_refused_by_file(
+    tmp_path, monkeypatch, passages, questions, message
+):
+    project = joined(tmp_path, monkeypatch, passages=passages, questions=questions)
+    with pytest.raises(UserError, match=message):
+        await corpus.run(project, corpus.Options())
+    assert not Path("data/both/test.jsonl").exists()
+
+
+def test_the_built_in_corpus_in_a_list_is_refused(tmp_path, monkeypatch):
+    project = joined(tmp_path, monkeypatch, passages=[[a_passage("a")]], questions=[])
+    with pytest.raises(UserError, match=r"corpus.both.*source: atlas is built, not read"):
+        project.changed({"corpus.both.source": ["atlas", "source-0.jsonl"]})

@@ -114,3 +114,8 @@ async def test_the_file_that_a_baseline_was_taught_by_has_a_hash(tmp_path, monke
     await sources.run(project, sources.Options())
     assert before.keys() == json.loads(record.read_text()).keys() == {"taught.jsonl"}
     assert before != json.loads(record.read_text())
+
+
+async def test_each_path_of_a_list_has_a_hash(tmp_path, monkeypatch):
+    project = make(tmp_path, monkeypatch, "{source: [passages.jsonl, texts], test: [questions.jsonl]}")
+    assert list(await hashes(project)) == ["passages.jsonl", "texts", "questions.jsonl"]

@@ -128,6 +128,30 @@ def load_questions(path: str | Path, *, limit: int | None = None, require_answer
     return questions
 
 
+def join_passages(parts: Iterable[tuple[str, list[Passage]]]) -> list[Passage]:
+    """Several corpora as one, in their order; a passage that several of them have is in it once.
+
+    Args:
+        parts: the passages of each corpus, with its name.
+
+    Raises:
+        UserError: two corpora have different passages under one id.
+    """
+    first: dict[str, tuple[str, Passage]] = {}
+    repeated = 0
+    for name, passages in parts:
+        for passage in passages:
+            earlier, known = first.setdefault(passage.id, (name, passage))
+            if known != passage:
+                raise UserError(
+                    f"{name}: the id {passage.id!r} stands for another passage than in {earlier}; give one of them another id"
+                )
+            repeated += known is not passage
+    if repeated:
+        log.info("%d passages are in several of the corpora, and were taken once", repeated)
+    return [passage for _, passage in first.values()]
+
+
 def files_of(source: str) -> list[Path]:
     """The files that `load_corpus` or `load_questions` may read for it, sorted; none where it is nothing on this disk."""
     path = Path(hub_address(source)[0] if source.startswith("hf:") else source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,11 +12,12 @@ from typing_extensions import Doc
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
-from dragoman.corpus import build_atlas, chunk, load_corpus, load_questions
-from dragoman.corpus.loaders import TRIPLES
-from dragoman.corpus.settings import CorpusParams
+from dragoman.corpus import build_atlas, chunk, load_corpus
+from dragoman.corpus.loaders import TRIPLES, join_passages
+from dragoman.corpus.settings import CorpusParams, listed
 from dragoman.corpus.triple_passages import triple_id
 from dragoman.pipeline.project import Project
+from dragoman.pipeline.questions import load_mixed
 
 SPLITS = ("train", "dev", "test")
 
@@ -59,7 +61,9 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
 
 
 def _import(settings: CorpusParams, out: Path) -> dict[str, Any]:
-    passages = load_corpus(settings.source)
+    corpora = listed(settings.source)
+    passages = join_passages((source, load_corpus(source)) for source in corpora)
+    graph = all(Path(source).suffix in TRIPLES for source in corpora)
     ids = {p.id for p in passages}
     if settings.chunk is not None:
         cut = settings.chunk
@@ -67,20 +71,25 @@ def _import(settings: CorpusParams, out: Path) -> dict[str, Any]:
     files.write(out / "corpus.jsonl", (asdict(p) for p in passages))
     counts = {"passages": len(passages)}
     for split in SPLITS:
-        path = getattr(settings, split)
-        if path is None:
+        paths = listed(getattr(settings, split))
+        if not paths:
             continue
-        questions = load_questions(path)
-        if Path(settings.source).suffix in TRIPLES:
-            questions = [_about_triples(question) for question in questions]
-        for question in questions:
-            if missing := set(question.supporting_ids) - ids:
-                raise UserError(
-                    f"{path}: question {question.id} names passage {min(missing)!r}, which the corpus lacks"
-                )
+        questions = _questions(paths, ids, graph)
         files.write(out / f"{split}.jsonl", (q.to_json() for q in questions))
         counts[split] = len(questions)
     return counts
+
+
+def _questions(paths: Sequence[str], ids: set[str], graph: bool) -> list[Question]:
+    """The questions of some files, evenly mixed, whose gold passages are all in the corpus."""
+    mixed = load_mixed([(path, Path(path)) for path in paths])
+    questions = [_about_triples(question) for question in mixed.questions] if graph else mixed.questions
+    for question in questions:
+        if missing := set(question.supporting_ids) - ids:
+            raise UserError(
+                f"{mixed.sources[question.id]}: question {question.id} names passage {min(missing)!r}, which the corpus lacks"
+            )
+    return questions
 
 
 def _about_triples(question: Question) -> Question:

@@ -16,6 +16,7 @@ from dragoman.core.errors import UserError
 from dragoman.core.hashing import sha256_of
 from dragoman.core.identity import content_hash
 from dragoman.corpus.loaders import files_of
+from dragoman.corpus.settings import listed
 from dragoman.pipeline.project import Project
 
 KEYS = ("source", "train", "dev", "test")
@@ -46,8 +47,8 @@ async def run(project: Project, options: Options) -> dict[str, int]:
     """
     out, params, counts = options.folder(project), project.params, {}
     for name in params.datasets:
-        named = {key: value for key in KEYS if (value := getattr(params.corpus[name], key)) not in (None, "atlas")}
-        counts[name] = _record(out / f"{name}.json", {value: f"corpus.{name}.{key}" for key, value in named.items()})
+        named = {path: key for key in KEYS for path in listed(getattr(params.corpus[name], key)) if path != "atlas"}
+        counts[name] = _record(out / f"{name}.json", {path: f"corpus.{name}.{key}" for path, key in named.items()})
     counts["model"] = _record(
         out / "model" / "source.json", {params.model.source: "model.source"}, maybe_elsewhere=True
     )
