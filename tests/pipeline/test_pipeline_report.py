@@ -7,6 +7,7 @@ import pytest
 
 from dragoman.config import Params
 from dragoman.core.errors import UserError
+from dragoman.evaluation.metrics import summarize
 from dragoman.evaluation.report import markdown
 from dragoman.pipeline import report
 from dragoman.pipeline.project import Project
@@ -60,3 +61,45 @@ async def test_a_pooled_report_counts_the_questions_of_all_runs(project, tmp_pat
 async def test_a_pooled_run_that_has_no_evaluation_is_named(project, tmp_path):
     with pytest.raises(UserError, match="elsewhere/evaluate/atlas-direct"):
         await report.run(project, report.Options(so_far=True, pool=(tmp_path / "elsewhere",)))
+
+
+def evaluation(folder: Path, dataset: str, **scores: float) -> Path:
+    """What `evaluate --out` leaves of one question, with the score of each system."""
+    for system, score in scores.items():
+        evaluated(folder / system, cover_em=score)
+    rows = [
+        json.loads((folder / system / "evaluate/atlas-direct/predictions.jsonl").read_text()) | {"system": system}
+        for system in scores
+    ]
+    (folder / "predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "metrics.json").write_text(json.dumps(summarize(rows, dataset=dataset, seed=0, resamples=10)))
+    return folder
+
+
+async def test_data_sets_that_are_joined_stand_alone_and_together(project, tmp_path):
+    parts = (
+        evaluation(tmp_path / "a", "hotpotqa", direct=1.0, standard=0.0),
+        evaluation(tmp_path / "b", "2wiki", direct=0.0, standard=0.0),
+    )
+    metrics = await report.run(project, report.Options(joined=parts, out=tmp_path / "out"))
+    assert list(metrics) == ["hotpotqa", "2wiki", "hotpotqa + 2wiki"]
+    assert [one["systems"]["direct"]["cover_em"]["mean"] for one in metrics.values()] == [1.0, 0.0, 0.5]
+    assert metrics["hotpotqa + 2wiki"]["n"] == 2
+    assert metrics["hotpotqa + 2wiki"]["paired"]["standard - direct"]["cover_em"]["mean"] == -0.5
+    assert "hotpotqa + 2wiki, n = 2, seed 0;" in (tmp_path / "out/table.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (None, "b/metrics.json: no such file; `dragoman evaluate --out"),
+        ({"dataset": "hotpotqa", "direct": 1.0}, "b/metrics.json: hotpotqa is there already"),
+        ({"dataset": "2wiki", "direct": 1.0, "ircot": 1.0}, "b: has ircot, which another one lacks"),
+    ],
+)
+async def test_data_sets_that_cannot_be_joined_are_refused_by_folder(project, tmp_path, second, message):
+    first = evaluation(tmp_path / "a", "hotpotqa", direct=1.0)
+    if second is not None:
+        evaluation(tmp_path / "b", **second)
+    with pytest.raises(UserError, match=message):
+        await report.run(project, report.Options(joined=(first, tmp_path / "b")))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from typing_extensions import Doc
 
+from dragoman.core.errors import UserError
 from dragoman.core.text import folder_name
 from dragoman.evaluation.evaluate import merge
 from dragoman.evaluation.report import write_joint_report
@@ -23,6 +25,10 @@ class Options:
         tuple[Path, ...],
         Doc("Folders results/ of other runs, such as clones with another seed. Their questions count beside your own."),
     ] = ()
+    joined: Annotated[
+        tuple[Path, ...],
+        Doc("Instead of the pipeline's: folders that `evaluate --out` made, of the same systems on several data sets."),
+    ] = ()
 
 
 async def run(project: Project, options: Options) -> dict[str, Any]:
@@ -31,6 +37,11 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     Raises:
         UserError: a system has not been evaluated yet, or none at all.
     """
+    if options.joined:
+        metrics = _joined(project, options.joined)
+        if options.out is not None:
+            write_joint_report(metrics, options.out)
+        return metrics
     params, evaluated = project.params, project.results("evaluate")
     metrics = {}
     for dataset in params.datasets:
@@ -49,3 +60,26 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         served = drift.read_text(encoding="utf-8") if drift.is_file() else None
         write_joint_report(metrics, options.out, sources=sources, served=served)
     return metrics
+
+
+def _joined(project: Project, folders: Sequence[Path]) -> dict[str, Any]:
+    """The metrics of each folder, by the name of its dataset, and of the questions of all of them together."""
+    metrics: dict[str, Any] = {}
+    for folder in folders:
+        path = folder / "metrics.json"
+        if not path.is_file():
+            raise UserError(f"{path}: no such file; `dragoman evaluate --out {folder}` makes it")
+        one = json.loads(path.read_text(encoding="utf-8"))
+        if one["dataset"] in metrics:
+            raise UserError(
+                f"{path}: {one['dataset']} is there already; for several runs of one data set there is --pool"
+            )
+        metrics[one["dataset"]] = one
+    common = set.intersection(*(set(one["systems"]) for one in metrics.values()))
+    for folder, one in zip(folders, metrics.values(), strict=True):
+        if more := set(one["systems"]) - common:
+            raise UserError(f"{folder}: has {min(more)}, which another one lacks; evaluate the same systems on each")
+    together, seed = " + ".join(metrics), project.params.seed
+    pooled = merge([[f] for f in folders], dataset=together, seed=seed, resamples=project.params.evaluate.bootstrap)
+    del pooled["runs"]  # one run, of several data sets
+    return metrics | {together: pooled}
