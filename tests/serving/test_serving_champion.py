@@ -9,17 +9,23 @@ from dataclasses import replace
 
 import httpx
 import openai
+import psutil
 import pytest
 from fakes import ListRetriever
 from serving_parts import QUESTION, Model, Parts, Registry, ask, eventually, searching
+from tiny import make_tiny
 
 from dragoman.config import Params
 from dragoman.core.errors import UserError
 from dragoman.engines import POOL
 from dragoman.engines.settings import EngineParams
+from dragoman.engines.transformers import TransformersEngine
+from dragoman.rollout.backends import Backends
 from dragoman.serving import models
 from dragoman.serving.champion import StageChampion
-from dragoman.serving.models import opener
+from dragoman.serving.memory import give_back
+from dragoman.serving.models import Models, Opened, opener
+from dragoman.systems import build
 
 MODELS = ("c3po@champion", "standard")
 
@@ -126,6 +132,28 @@ async def test_two_replicas_behind_one_address_follow_one_registry():
             assert await policy_of(client) in {"v1", "v2"}, "meanwhile no request fails"
         assert [await policy_of(client) for _ in range(4)] == ["v2"] * 4
     assert all(parts.proxies[policy].requests for parts in replicas for policy in ("v1", "v2")), "one was never asked"
+
+
+async def test_a_swap_leaves_no_memory_behind(tmp_path):
+    for seed in (1, 2):
+        make_tiny(tmp_path / f"v{seed}", seed=seed, vocab_size=1 << 18)
+
+    def open(name: str) -> Opened:
+        folder = tmp_path / name.partition("@")[2] if name != "standard" else tmp_path / "v1"
+        engine = TransformersEngine(folder, dtype="float32", threads=1)
+        backends = Backends(llm=engine, proxy=engine, retriever=ListRetriever([]))
+        return Opened(build("direct"), backends, folder.name, engine.close)
+
+    registry, swapped = Registry("v1"), []
+    async with Models(("c3po@champion",), open, registry, poll_s=0.05, report=swapped.append) as served:
+        assert served.version("c3po@champion") == "v1"
+        give_back()  # what was freed before would hide what a swap leaves
+        before = psutil.Process().memory_info().rss
+        registry.folder = "v2"
+        await eventually(lambda: len(swapped) == 2 and len(served._tasks) == 1, 60)  # the old one has been let go
+        assert served.version("c3po@champion") == "v2"
+        grown = (psutil.Process().memory_info().rss - before) >> 20
+        assert grown < 12, f"{grown} MiB: loading a policy of this size leaves some 27"
 
 
 async def test_without_a_champion_standard_rag_answers_until_there_is_one():

@@ -16,6 +16,7 @@ from dragoman.retrieval.base import Retriever
 from dragoman.rollout.backends import Backends
 from dragoman.runtime import Runtime, RuntimeParams, find_system, split_name
 from dragoman.serving.champion import Champion
+from dragoman.serving.memory import give_back
 from dragoman.systems.base import System
 
 log = logging.getLogger(__name__)
@@ -236,6 +237,7 @@ class Models:
         finally:  # also when the server ends
             async with self._loading:
                 await self._close(model)
+        await asyncio.to_thread(give_back)
 
     async def _close(self, model: Model) -> None:
         opened, model.opened = model.opened, None
