@@ -13,6 +13,7 @@ from serving_parts import PASSAGES, QUESTION, Failing, Model, Parts, answering, 
 from dragoman.core.errors import PromptTooLong, RetrieverFault
 from dragoman.core.keys import Keys, make_key
 from dragoman.core.types import Passage
+from dragoman.engines.transformers import TransformersEngine
 from dragoman.serving import health
 from dragoman.serving.errors import ApiError
 from dragoman.serving.gate import Gate
@@ -215,6 +216,30 @@ async def test_a_client_that_goes_away_ends_the_work():
             await eventually(lambda: parts.llm.running == 0 and parts.service.gate.running == 0)
         assert parts.llm.abandoned == 2
         await eventually(lambda: parts.metric("dragoman_errors_total", code="client_closed_request") == 2)
+
+
+async def test_160_clients_that_leave_a_local_engine_leave_nothing_behind_in_it(tiny_model):
+    engine = TransformersEngine(
+        tiny_model, dtype="float32", threads=1, max_batch=1
+    )  # one after the other: a minute or more
+    settings = {"concurrency": 160, "deadline_s": 60}
+    parts = Parts(llm=engine, settings=settings, systems={"direct": {"answer_tokens": 400}})
+    try:
+        async with parts.server() as url, httpx.AsyncClient(limits=httpx.Limits(max_connections=None)) as client:
+
+            def post(question: str) -> asyncio.Task[httpx.Response]:
+                body = chat(question, "direct")
+                return asyncio.create_task(client.post(f"{url}/chat/completions", json=body, timeout=60))
+
+            leaving = [post(f"{QUESTION} {number}") for number in range(160)]
+            await eventually(lambda: len(engine._pending) > 140, 30)
+            for request in leaving:
+                request.cancel()
+            await asyncio.gather(*leaving, return_exceptions=True)
+            await eventually(lambda: not engine._pending and parts.service.gate.running == 0, 5)
+            assert (await post(QUESTION)).status_code == 200
+    finally:
+        await engine.close()
 
 
 async def test_a_client_that_leaves_a_stream_ends_the_work():
