@@ -1,8 +1,8 @@
 """Kill -9 what the system rests on, in the midst of its work, or attack it, and see that nothing is lost and no one let in.
 
     python -m tools.drill all                  # or: worker mlflow llm api, and those of tools/faults.py and versions.py
-    python -m tools.drill endurance circle     # up to ten minutes each, and not among all
-    python -m tools.drill canary               # one or two minutes, and not among all
+    python -m tools.drill endurance --seconds 90        # ten minutes without that, and so among all
+    python -m tools.drill circle canary        # up to ten minutes, and not among all
     python -m tools.drill llm --keep           # leaves the folder to look at
 
 Real servers and commands, in a folder and at loopback ports of their own. Only the LLM is a stand-in: a server of OpenAI's
@@ -412,7 +412,7 @@ class LLM(BaseHTTPRequestHandler):
 
     def says(self, messages: list[dict[str, str]]) -> str:
         time.sleep(SECONDS)
-        asked = re.findall(r"river of (town\w)\?", messages[-1]["content"])
+        asked = re.findall(r"river of (town\w+)\?", messages[-1]["content"])
         river = f"{asked[-1]}water" if asked else ""
         known = river if f"the {river}." in json.dumps(messages) else "water"
         return f"the {known}"
@@ -451,16 +451,19 @@ def main() -> None:
     if sys.argv[1:2] == ["--llm"]:
         LLM.answered, LLM.root = Path(sys.argv[3]), sys.argv[4]
         ThreadingHTTPServer((HOST, int(sys.argv[2])), LLM).serve_forever()
-    from tools import circle, faults, versions
+    from tools import circle, endurance, faults, versions
 
     drills = DRILLS | faults.FAULTS | versions.VERSIONS
-    alone = {"endurance": faults.endurance, "circle": circle.circle, "canary": versions.canary}
+    drills |= {"endurance": lambda drill: endurance.endurance(drill, options.seconds, options.clients)}
+    alone = {"circle": circle.circle, "canary": versions.canary}
     parser = argparse.ArgumentParser(
         description="Kill or attack a part of the system at work, and see what comes of it."
     )
     parser.add_argument("drill", choices=(*drills, *alone, "all"), nargs="+")
     parser.add_argument("--keep", action="store_true", help="leave the folders, with the logs")
     parser.add_argument("--built", type=Path, help="the folder of an earlier drill, whose data and index are used")
+    parser.add_argument("--seconds", type=float, default=endurance.SECONDS, help="of the drill endurance (%(default)g)")
+    parser.add_argument("--clients", type=int, default=endurance.CLIENTS, help="of the same (%(default)s)")
     options = parser.parse_args()
     failures = 0
     with prepared(False, options.built) as first:  # what all of them start from is built once

@@ -256,35 +256,6 @@ def writers(drill: Drill) -> str:
     return "the second writer ended and named the first; every line can be read"
 
 
-def endurance(drill: Drill, seconds: float = 600) -> str:
-    """64 clients for ten minutes, while the index is built again and again and the LLM is restarted."""
-    drill.configure(llm={"retries": 6})  # some 30 s, in which a server comes up again
-    server, endpoint = drill.llm(), Endpoint(drill, deadline_s=60)
-    with ThreadPoolExecutor(64) as pool:
-        end = time.monotonic() + seconds
-
-        def client(number: int) -> list[int]:
-            seen = []
-            while time.monotonic() < end:
-                seen.append(endpoint.status(f"What is the river of town{chr(ord('a') + number % QUESTIONS)}?"))
-            return seen
-
-        clients = [pool.submit(client, number) for number in range(64)]
-        time.sleep(seconds / 10)
-        memory = psutil.Process(endpoint.process.pid).memory_info().rss
-        while time.monotonic() < end - seconds / 10:
-            drill.command("index", "--dataset", "atlas", "--out", "data/index/atlas")
-            drill.kill(server)
-            server = drill.llm()
-            time.sleep(seconds / 10)
-        statuses = [status for done in clients for status in done.result()]
-    grown = psutil.Process(endpoint.process.pid).memory_info().rss / memory - 1
-    bad = [status for status in statuses if status not in (200, 429)]
-    must(not bad, f"{len(bad)} of {len(statuses)} requests failed: {sorted(set(bad))}")
-    must(grown < 0.05, f"memory grew by {grown:.0%}")
-    return f"{len(statuses)} requests, none failed; memory grew by {grown:.1%}"
-
-
 FAULTS: dict[str, Callable[[Drill], str]] = {
     "swap": swap, "hang": hang, "index": index, "storm": storm, "bodies": bodies, "poison": poison,
     "questions": questions, "login": login, "writers": writers,

@@ -88,11 +88,7 @@ def promotion(drill: Drill) -> str:
     """A promotion is killed at two steps, then all that runs have made is removed. The next command carries it out."""
     drill.llm()
     drill.configure(promote={"limit": 4, "min_questions": 4, "max_cost_ratio": 1000})
-    validated = drill.folder / "results" / "validate"
-    validated.mkdir(parents=True)
-    judged = [drill.folder / "data" / "atlas" / name for name in ("corpus.jsonl", "test.jsonl")]
-    hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in judged}
-    (validated / "metrics.json").write_text(json.dumps({"failed": 0, "expectations": 1, "sha256": hashes}))
+    validated(drill)
     drill.python(REGISTER, "direct", "standard")
     before = drill.folder / "before"
     for name in ("data", "results"):
@@ -125,6 +121,15 @@ def promotion(drill: Drill) -> str:
     return (
         f"killed {' and '.join(HOLDS)}: the next command carried it out, and the weights are those that were registered"
     )
+
+
+def validated(drill: Drill) -> None:
+    """Have it that the data, as it is now, was validated: the gate asks for that."""
+    folder = drill.folder / "results" / "validate"
+    folder.mkdir(parents=True, exist_ok=True)
+    judged = [drill.folder / "data" / "atlas" / name for name in ("corpus.jsonl", "test.jsonl")]
+    hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in judged}
+    (folder / "metrics.json").write_text(json.dumps({"failed": 0, "expectations": 1, "sha256": hashes}))
 
 
 def follower(drill: Drill) -> str:
