@@ -11,6 +11,7 @@ from toy import KNOWN, QUESTIONS, AtMarks, Left, Right, ToyRuntime, TwoArms
 from dragoman.core.types import Question
 from dragoman.evaluation.ask import show_step
 from dragoman.rewards import Reward
+from dragoman.rollout.credit import credit
 from dragoman.rollout.exploration import GREEDY, Exploration
 from dragoman.rollout.record import Episode, Marked, Node
 from dragoman.rollout.samples import Marks, read_samples, samples, write_samples
@@ -155,12 +156,31 @@ async def test_decisions_alone_need_no_answer(c3po_at_marks):
     assert [c.name for c in unknown.calls if c.kind == "ask"] == ["answer"]
 
 
+async def test_decisions_without_an_answer_are_scored_by_a_reward_that_reads_none(c3po_at_marks):
+    episode = await c3po_at_marks(reward=Reward.of("2 * gold_recall + gold_precision"), answers=False, breadth=(1, 4))
+    rewards = {tuple(t.passages): t.rewards for t in episode.trajectories}
+    assert {kept: r["2 * gold_recall + gold_precision"] for kept, r in rewards.items()} == {
+        (): 0.0,
+        ("p",): 3.0,
+        ("q",): 0.0,
+        ("p", "q"): 2.5,
+    }
+    assert all(r["cover_em"] is None and r["f1"] is None for r in rewards.values())
+    assert all(value is not None for value in credit(episode, "2 * gold_recall + gold_precision").values())
+
+
+@pytest.mark.parametrize("setting", ["cover_em", "cover_em + gold_recall"])
+async def test_decisions_without_an_answer_have_no_reward_that_reads_it(c3po_at_marks, setting):
+    episode = await c3po_at_marks(reward=Reward.of(setting), answers=False)
+    assert episode.trajectories[0].rewards == {}
+
+
 @pytest.fixture
 def c3po_at_marks(tiny_model):
     from dragoman.core.types import Passage
     from dragoman.systems import build
 
-    async def grown(*, gold: bool = True, **exploration) -> Episode:
+    async def grown(*, gold: bool = True, reward: Reward | None = None, **exploration) -> Episode:
         passages = [Passage("p", "Bhutan", "Thimphu is its capital."), Passage("q", "Perth", "A city.")]
         settings = {"decide": "marks", "queries": "names", "roadmap": False, "answer_tokens": 4, "strategy": "Search"}
         runtime = ToyRuntime(build("c3po", settings), passages=passages)
@@ -168,7 +188,8 @@ def c3po_at_marks(tiny_model):
         system, backends = runtime.open(folder)
         question = Question("q", "Where is Thimphu?", ("Bhutan",), supporting_ids=("p",) if gold else ())
         try:
-            return await Tree(question, system, backends, exploration=GREEDY.model_copy(update=exploration)).grow()
+            explored = GREEDY.model_copy(update={"temperature": 1.0} | exploration)
+            return await Tree(question, system, backends, exploration=explored, reward=reward).grow()
         finally:
             await runtime.close()
 

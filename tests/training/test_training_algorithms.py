@@ -415,3 +415,9 @@ def test_a_policy_is_better_by_its_paired_differences():
     assert better([1.0, 1.0, 0.0, 1.0], old, 1.15) and not better([1.0, 1.0, 0.0, 1.0], old, 1.16)
     assert better([1.0, None, 0.0, None], [0.0, 1.0, 0.0, None], 0.0)
     assert not better([None], [1.0], 0.0)
+
+
+def test_decisions_alone_are_refused_where_the_reward_reads_answers(tiny_model, tmp_path):
+    unasked = Exploration(breadth=(2,), answers=False)
+    with pytest.raises(UserError, match=r"rl.exploration.answers: without answers nothing can be scored by cover_em"):
+        make_run("ppo", tiny_model, ToyRuntime(), tmp_path / "rl", exploration=unasked)

@@ -39,6 +39,8 @@ class RewardFunction:
     name: str
     score: Score
     bounds: Bounds = (-math.inf, math.inf)
+    of_answers: bool = True
+    """Whether it reads the answer. One that does not can also score decisions after which the LLM was not asked for any."""
 
     @property
     def parameters(self) -> frozenset[str]:
@@ -59,12 +61,13 @@ REWARDS: dict[str, RewardFunction] = {}
 """All that have been imported; `discovery` imports them."""
 
 
-def reward(*, bounds: Bounds | None = None, name: str = "") -> Callable[[S], S]:
+def reward(*, bounds: Bounds | None = None, name: str = "", of_answers: bool = True) -> Callable[[S], S]:
     """Make the function below a reward of its name.
 
     Args:
         bounds: the lowest and the highest value that it can give; None when there are none.
         name: of the reward, where it is not that of the function.
+        of_answers: False where it looks at the passages alone.
 
     Raises:
         UserError: another function has that name.
@@ -74,7 +77,7 @@ def reward(*, bounds: Bounds | None = None, name: str = "") -> Callable[[S], S]:
         known_as, module = name or score.__name__, score.__module__
         if known_as in REWARDS and (other := REWARDS[known_as].score.__module__) != module:
             raise UserError(f"two rewards are called {known_as!r}, in {other} and in {module}: rename one")
-        REWARDS[known_as] = RewardFunction(known_as, score, bounds or (-math.inf, math.inf))
+        REWARDS[known_as] = RewardFunction(known_as, score, bounds or (-math.inf, math.inf), of_answers)
         return score
 
     return register

@@ -94,6 +94,11 @@ class Reward:
         return low + min(0.0, less), high + max(0.0, more)
 
     @property
+    def of_answers(self) -> bool:
+        """Whether one of its terms, shaping apart, reads the answer."""
+        return any(term.function.of_answers for term in self.terms)
+
+    @property
     def modules(self) -> list[str]:
         """The modules of its functions, whose code decides what it gives."""
         return sorted({term.function.score.__module__ for term in self.terms + self.shaping})
@@ -103,8 +108,8 @@ class Reward:
     ) -> dict[str, float | None]:
         """The values of its terms and of `RECORDED` by name, and the sum by its name, without its shaping and with it.
 
-        The sum is None where one of its terms is. So is a term whose call of an engine or retriever failed. A shaping that is
-        None, as of gold passages that nobody knows, adds nothing.
+        The sum is None where one of its terms is. So is a term whose call of an engine or retriever failed, and one that reads
+        the answer where there is none. A shaping that is None, as of gold passages that nobody knows, adds nothing.
 
         Raises:
             UserError: a reward function failed.
@@ -121,6 +126,8 @@ class Reward:
     async def _value(
         self, term: Term, question: Question, trajectory: Trajectory, passages: Sequence[Passage]
     ) -> float | None:
+        if trajectory.answer is None and term.function.of_answers:
+            return None
         parameters = dict(term.parameters) | {name: getattr(self, name) for name in term.function.asks}
         try:
             value = term.function.score(question, trajectory, passages, **parameters)

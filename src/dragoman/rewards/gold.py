@@ -13,13 +13,13 @@ from dragoman.corpus.chunking import gold_id
 from dragoman.rewards.base import Trajectory, reward
 
 
-@reward(bounds=(0, 1))
+@reward(bounds=(0, 1), of_answers=False)
 def gold_recall(question: Question, trajectory: Trajectory, passages: Sequence[Passage]) -> float | None:
     """The share of the gold passages that were kept; None where no gold is known, or the trajectory failed."""
     return recall(trajectory.passages, question.supporting_ids) if _known(question, trajectory) else None
 
 
-@reward(bounds=(0, 1))
+@reward(bounds=(0, 1), of_answers=False)
 def gold_precision(question: Question, trajectory: Trajectory, passages: Sequence[Passage]) -> float | None:
     """The share of the kept passages that are gold: 0 where nothing was kept; None as for `gold_recall`."""
     return precision(trajectory.passages, question.supporting_ids) if _known(question, trajectory) else None

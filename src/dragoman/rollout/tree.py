@@ -39,7 +39,7 @@ class Tree:
         recorded: values of calls that an interrupted run of this tree has finished, by id.
         remember: called with the id and the value of each new call, before anything depends on it.
         reward: what the trajectories are scored by, once all are there. Those without an answer, by a fault or by a limit of
-            the tree, are not.
+            the tree, are not. Where the LLM was not to be asked for one, a reward that reads none tells.
         observe: called with every node and call as it is made.
     """
 
@@ -136,5 +136,6 @@ class Tree:
 
     async def _score(self, run: str) -> None:
         trajectory = self.trajectories[run]
-        if self.reward is not None and trajectory.answer is not None:
+        unasked = trajectory.stop is StopReason.NOT_ASKED and self.reward is not None and not self.reward.of_answers
+        if self.reward is not None and (unasked or trajectory.answer is not None):
             trajectory.rewards = await self.reward.score(self.question, trajectory, self._kept[run])

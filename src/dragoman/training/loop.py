@@ -21,6 +21,7 @@ from dragoman.core.progress import bar
 from dragoman.core.types import Question
 from dragoman.registry.policy import METRICS, PolicySet, lineage, resume
 from dragoman.registry.trained_with import trained_with
+from dragoman.rewards import Reward
 from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.figures import llm_calls
 from dragoman.rollout.record import Episode
@@ -83,6 +84,11 @@ class Loop:
     ) -> None:
         if not questions or not dev:
             raise UserError("rl needs questions to learn from and dev questions to choose by; one of the two is empty")
+        if not settings.exploration.answers and Reward.of(reward).of_answers:
+            raise UserError(
+                f"rl.exploration.answers: without answers nothing can be scored by {reward}; give train.reward what reads none, "
+                "such as `2 * gold_recall + gold_precision`, or let the LLM answer"
+            )
         algorithm.check(settings)
         self.algorithm, self.system, self.questions, self.dev = algorithm, system, questions, dev
         self.runtime, self.settings, self.warm_up = runtime, settings, warm_up
