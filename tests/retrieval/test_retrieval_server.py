@@ -157,6 +157,23 @@ async def test_a_search_that_hangs_and_one_too_many_are_told_to_come_again(liste
         assert (await client.get("/healthz")).status_code == 200
 
 
+async def test_one_key_that_has_its_share_leaves_places_for_others(
+    listed: Any, tmp_path: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(limits, "SEARCH_S", 0.3)
+    monkeypatch.setattr(limits, "MOST_PER_KEY", 2, raising=False)
+    keys = [{"Authorization": f"Bearer {make_key(tmp_path / 'keys', name)}"} for name in ("greedy", "modest")]
+    greedy, modest = keys
+    transport = httpx.ASGITransport(app=create_app(listed("abc", delay=30), keys=Keys(tmp_path / "keys")))
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        for _ in range(2):  # the second time shows that places are given back
+            asked = (client.get("/search", params={"q": "x"}, headers=key) for key in [greedy] * 5 + [modest] * 2)
+            answers = await asyncio.gather(*asked)
+            assert [a.status_code for a in answers] == [503, 503, 429, 429, 429, 503, 503]
+            assert all("2 requests of this key" in a.text and a.headers["retry-after"] == "1" for a in answers[2:5])
+            assert all("no answer in" in a.text for a in answers[5:])
+
+
 async def test_who_searches_needs_a_key_where_there_are_some(
     bm25: Retriever, serve: Callable[..., Any], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 from fastapi import HTTPException
 from starlette.datastructures import Headers
@@ -19,22 +20,25 @@ SEARCH_S = 60.0
 """Seconds for a whole request. Its search may go on, but nobody waits for it."""
 MOST_AT_ONCE = 256
 """Requests under way. The next one is told to come again, which clients of ours do by themselves."""
+MOST_PER_KEY = MOST_AT_ONCE // 2
+"""Of them, those that one key may have, which leaves the rest to others."""
 _OPEN = ("/healthz",)
 """Needs no key and no place."""
 
 
 class Limits:
-    """Refuses a request before it costs anything: without a key, too large, too slow, or one too many."""
+    """Refuses a request before it costs anything: without a key, too large, too slow, or one too many, of all or of its key."""
 
     def __init__(self, app: ASGIApp, *, keys: Keys | None) -> None:
         self.app, self.keys = app, keys
-        self.under_way = 0
+        self._under_way: Counter[str | None] = Counter()  # requests, by the name of their key
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in _OPEN:
             await self.app(scope, receive, send)
             return
-        refusal = self._refusal(Headers(scope=scope))
+        owner = None if self.keys is None else self.keys.owner(Headers(scope=scope).get("authorization", ""))
+        refusal = self._refusal(owner)
         if refusal is not None:
             await refusal(scope, receive, send)
             return
@@ -52,7 +56,7 @@ class Limits:
             too_large=_too_large,
             too_slow=_too_slow,
         )
-        self.under_way += 1
+        self._under_way[owner] += 1
         try:
             async with asyncio.timeout(SEARCH_S):
                 await self.app(scope, body, noted)
@@ -60,13 +64,15 @@ class Limits:
             if not begun:
                 await _refused(503, f"no answer in {SEARCH_S:g} s")(scope, receive, send)
         finally:
-            self.under_way -= 1
+            self._under_way[owner] -= 1
 
-    def _refusal(self, headers: Headers) -> JSONResponse | None:
-        if self.keys is not None and self.keys.owner(headers.get("authorization", "")) is None:
+    def _refusal(self, owner: str | None) -> JSONResponse | None:
+        if self.keys is not None and owner is None:
             return _refused(401, "give a valid key: `Authorization: Bearer KEY`", {"WWW-Authenticate": "Bearer"})
-        if self.under_way >= MOST_AT_ONCE:
-            return _refused(503, f"{self.under_way} requests are under way", {"Retry-After": "1"})
+        if (everyone := self._under_way.total()) >= MOST_AT_ONCE:
+            return _refused(503, f"{everyone} requests are under way", {"Retry-After": "1"})
+        if owner is not None and (own := self._under_way[owner]) >= MOST_PER_KEY:
+            return _refused(429, f"{own} requests of this key are under way", {"Retry-After": "1"})
         return None
 
 
