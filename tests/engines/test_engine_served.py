@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,10 +15,10 @@ from fastapi.responses import JSONResponse
 from openai_stub import serving
 
 from dragoman.core.errors import EngineFault, UserError
-from dragoman.engines import EnginePool, open_engine, served
+from dragoman.engines import EnginePool, open_engine, openai, served
 from dragoman.engines.base import Request
 from dragoman.engines.cache import AnswerCache, CachedEngine
-from dragoman.engines.served import served_identity
+from dragoman.engines.served import Served
 from dragoman.engines.settings import EngineParams
 
 LONG_AGO = 1_700_000_000
@@ -28,11 +29,12 @@ class Server(FastAPI):
 
     def __init__(self, answer: str, **card: Any) -> None:
         super().__init__()
-        self.answer, self.card, self.asked = answer, card, 0
+        self.answer, self.card, self.asked, self.listed = answer, card, 0, 0
         self.get("/v1/models")(self.models)
         self.post("/v1/chat/completions")(self.chat)
 
     async def models(self) -> JSONResponse:
+        self.listed += 1
         card = {"created": int(time.time()), **self.card}
         return JSONResponse({"object": "list", "data": [{"id": "llm", "object": "model", **card}]})
 
@@ -67,6 +69,70 @@ async def test_a_model_that_takes_the_place_of_another_at_one_url_answers_itself
     cache.close()
 
 
+async def test_a_model_that_is_swapped_under_an_open_engine_does_not_answer_in_the_name_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the connections that were open all along, where nothing but time tells, and after a restart at once."""
+    monkeypatch.setattr(openai, "CHECK_S", 3600.0)
+    cache = AnswerCache(tmp_path, 1)
+    before, after = Server("model A", root="/models/a"), Server("model B", root="/models/b")
+    listener = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+    listener.close()
+    settings = EngineParams(engine="openai", model="llm", urls=(url,), structured="none", retries=1)
+
+    def question(text: str) -> Request:
+        return Request(prompt=(("user", text),), max_tokens=5)
+
+    with serving(before, url=url):
+        engine = CachedEngine(open_engine(settings, pool=EnginePool()), cache)
+        (result,) = await engine.generate([question("first")])
+        assert result.completions[0].text == "model A"
+        asked = before.listed
+        for number in range(5):
+            await engine.generate([question(f"no {number}")])
+        assert before.listed == asked, "the card is not asked for at each question"
+        monkeypatch.setattr(openai, "CHECK_S", 0.0)
+        before.card["root"] = "/models/c"
+        with pytest.raises(EngineFault, match=rf"{url} runs another model as 'llm' .*/models/a.*/models/c.*restart"):
+            await engine.generate([question("second")])
+        monkeypatch.setattr(openai, "CHECK_S", 3600.0)
+        before.card["root"] = "/models/a"
+        await engine.generate([question("it is back")])
+    with serving(after, url=url):
+        for _ in range(2):
+            with pytest.raises(EngineFault, match=r"runs another model .*/models/a.*/models/b"):
+                await engine.generate([question("third")])
+        (result,) = await engine.generate([question("first")])
+        assert result.completions[0].text == "model A", "what the first has answered is still its answer"
+        await engine.close()
+        again = CachedEngine(open_engine(settings, pool=EnginePool()), cache)
+        (result,) = await again.generate([question("third")])
+        assert result.completions[0].text == "model B"
+        await again.close()
+    cache.close()
+
+
+async def test_a_revision_is_taken_at_its_word_and_no_server_is_asked() -> None:
+    server = Server("model A")
+    with served_by(server, revision="mine") as settings:
+        engine = open_engine(settings, pool=EnginePool())
+        await engine.generate([Request(prompt=(("user", "Who?"),), max_tokens=5)])
+        await engine.close()
+    assert server.listed == 0 and server.asked == 1
+
+
+def test_a_time_of_making_that_was_taken_for_a_stamp_is_no_other_model() -> None:
+    server = Server("", root="/models/a")
+    with served_by(server) as settings:
+        served = Served(settings)
+        server.card["created"] = LONG_AGO
+        served.check(settings.urls[0])
+        server.card["root"] = "/models/b"
+        with pytest.raises(EngineFault, match="another model"):
+            served.check(settings.urls[0])
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -78,26 +144,26 @@ async def test_a_model_that_takes_the_place_of_another_at_one_url_answers_itself
 def test_the_identity_of_a_served_model_follows_what_its_card_says_of_it(before: Any, after: Any) -> None:
     server = Server("", **before)
     with served_by(server) as settings:
-        first = served_identity(settings)
-        assert served_identity(settings) == first
+        first = Served(settings).identity
+        assert Served(settings).identity == first
         server.card = after
-        assert served_identity(settings) != first
+        assert Served(settings).identity != first
 
 
 def test_the_time_of_the_answer_is_no_part_of_the_identity(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server("", root="/models/a")
     with served_by(server) as settings:
-        stamped = served_identity(settings)
+        stamped = Served(settings).identity
         server.card |= {"created": int(time.time()) - 2}
-        assert served_identity(settings) == stamped
+        assert Served(settings).identity == stamped
 
 
 @pytest.mark.parametrize("card", [{}, {"root": "llm", "parent": None, "meta": {}}])
 def test_a_server_that_says_nothing_of_its_model_is_refused_unless_a_revision_names_it(card: Any) -> None:
     with served_by(Server("", **card)) as settings:
         with pytest.raises(UserError, match=rf"{settings.urls[0]} does not say which model it runs.*`revision`"):
-            served_identity(settings)
-        assert served_identity(settings.model_copy(update={"revision": "a"})) == "a"
+            Served(settings)
+        assert Served(settings.model_copy(update={"revision": "a"})).identity == "a"
 
 
 def test_a_model_that_is_not_served_is_refused_with_those_that_are() -> None:
@@ -105,16 +171,16 @@ def test_a_model_that_is_not_served_is_refused_with_those_that_are() -> None:
         served_by(Server("", root="/models/a")) as settings,
         pytest.raises(UserError, match="serves no 'other', but llm"),
     ):
-        served_identity(settings.model_copy(update={"model": "other"}))
+        Served(settings.model_copy(update={"model": "other"}))
 
 
 def test_servers_that_run_different_models_under_one_name_are_refused_with_both_urls() -> None:
     servers = Server("", root="/models/a"), Server("", root="/models/b")
     with served_by(*servers) as settings, pytest.raises(UserError, match=r"/v1 and http://.*/v1 run different models"):
-        served_identity(settings)
+        Served(settings)
 
 
 def test_a_server_that_is_not_there_is_a_fault_with_its_url() -> None:
     settings = EngineParams(engine="openai", model="llm", urls=("http://127.0.0.1:9/v1",), retries=1)
     with pytest.raises(EngineFault, match=r"http://127.0.0.1:9/v1/models.*start the server"):
-        served_identity(settings)
+        Served(settings)

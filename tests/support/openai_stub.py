@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import uvicorn
 from fastapi import FastAPI, Response
@@ -19,9 +20,9 @@ from dragoman.engines.base import Engine, Grammar, Request, Result
 
 
 @contextmanager
-def serving(app: FastAPI) -> Iterator[str]:
-    """Serve on a free port of this machine. Yields the base URL, /v1 included."""
-    listener = socket.create_server(("127.0.0.1", 0))
+def serving(app: FastAPI, *, url: str = "") -> Iterator[str]:
+    """Serve on a free port of this machine, or at a URL that an earlier server had. Yields the base URL, /v1 included."""
+    listener = socket.create_server(("127.0.0.1", urlsplit(url).port or 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()

@@ -150,12 +150,14 @@ def open_engine(settings: EngineParams, *, pool: EnginePool = POOL) -> Engine:
     options = {name: getattr(settings, name) for name in _OPTIONS[kind]}
     if kind == "openai":
         from dragoman.engines.openai import OpenAIEngine
-        from dragoman.engines.served import served_identity
+        from dragoman.engines.served import Served
 
-        identity = served_identity(settings)  # in the key, because a server may run another model by now
+        served = Served(settings)  # in the key, because a server may run another model by now
         return pool.open(
-            (kind, settings.urls, settings.model, identity, *options.values()),
-            lambda: OpenAIEngine(settings.urls, settings.model, identity=identity, **options),
+            (kind, settings.urls, settings.model, served.identity, *options.values()),
+            lambda: OpenAIEngine(
+                settings.urls, settings.model, identity=served.identity, check=served.check, **options
+            ),
         )
     from dragoman.engines.local import fingerprint
     from dragoman.engines.precision import resolved

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -22,6 +24,8 @@ Structured = Literal["vllm", "response_format", "none"]
 
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 60.0
+CHECK_S = 5.0
+"""How long it holds that a server runs what it ran, on the connections that it has."""
 _EXCERPT = 120
 _TOO_LONG = re.compile(
     r"context[ _](?:length|size|window)|exceeds? the context|prompt is too long|too many tokens", re.I
@@ -36,19 +40,28 @@ class _Servers(httpx.AsyncHTTPTransport):
         urls: where the paths of the protocol begin.
         concurrency: tries under way at once. One that waits to be repeated is none of them.
         patience: seconds until a try must be answered whole. The timeout of httpx bounds each chunk alone.
+        check: raises EngineFault where the server of a URL is not what it was; None to trust it. An answer counts once it
+            has been asked on the connections that there are, and no longer than `CHECK_S` ago.
     """
 
-    def __init__(self, urls: Iterator[str], concurrency: int, patience: float) -> None:
+    def __init__(
+        self, urls: Iterator[str], concurrency: int, patience: float, check: Callable[[str], None] | None
+    ) -> None:
         # no limit of the pool's own: it counts a connection whose request was cancelled while it was made, for ever
         super().__init__(limits=httpx.Limits(max_connections=None, max_keepalive_connections=concurrency))
         self._urls, self._patience = urls, patience
         self._slots = asyncio.Semaphore(concurrency)
+        self._check = check
+        self._checking = asyncio.Lock()
+        self._connected: dict[str, float] = {}  # when, by URL
+        self._checked: dict[str, float] = {}
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         async with self._slots:
-            request.url = httpx.URL(next(self._urls) + request.extensions["path"])
+            url = next(self._urls)
+            request.url = httpx.URL(url + request.extensions["path"])
             request.headers["host"] = request.url.netloc.decode()
-            sending = asyncio.ensure_future(self._whole(request))
+            sending = asyncio.ensure_future(self._whole(request, url))
             sending.add_done_callback(lambda done: done.cancelled() or done.exception())  # which somebody has seen
             try:
                 async with asyncio.timeout(self._patience):
@@ -59,9 +72,20 @@ class _Servers(httpx.AsyncHTTPTransport):
             finally:
                 sending.cancel()  # once, however often its caller is: a second time would leave its connection open
 
-    async def _whole(self, request: httpx.Request) -> httpx.Response:
+    async def _whole(self, request: httpx.Request, url: str) -> httpx.Response:
+        async def trace(event: str, _: Any) -> None:
+            if event == "connection.connect_tcp.complete":
+                self._connected[url] = time.monotonic()  # to another process, perhaps
+
+        request.extensions["trace"] = trace
         response = await super().handle_async_request(request)
         await response.aread()
+        if self._check is not None and response.status_code == 200:
+            async with self._checking:
+                now = time.monotonic()
+                if self._checked.get(url, -math.inf) < max(self._connected.get(url, -math.inf), now - CHECK_S):
+                    await asyncio.to_thread(self._check, url)
+                    self._checked[url] = now
         return response
 
 
@@ -72,6 +96,7 @@ class OpenAIEngine:
         urls: where the protocol's paths begin, as OpenAI's own client has it: "http://localhost:8000/v1".
         model: the name that the servers know the model by.
         identity: names what they run under that name (see `served.py`).
+        check: raises EngineFault where a server runs something else by now. It is asked in a thread, before an answer counts.
         api_key_env: the environment variable with the key; no key is sent where it is unset.
         concurrency: requests under way at once, over all URLs.
         connect_timeout_s: seconds.
@@ -94,6 +119,7 @@ class OpenAIEngine:
         model: str,
         *,
         identity: str = "",
+        check: Callable[[str], None] | None = None,
         api_key_env: str = "OPENAI_API_KEY",
         concurrency: int = 32,
         connect_timeout_s: float = 10.0,
@@ -112,6 +138,7 @@ class OpenAIEngine:
         self._urls = [url.rstrip("/") for url in urls]
         self._next_url = itertools.cycle(self._urls)
         self._model = model
+        self._check = check
         self._api_key_env = api_key_env
         self._key = os.environ.get(api_key_env, "")
         self._concurrency = concurrency
@@ -150,7 +177,7 @@ class OpenAIEngine:
         if self._client is not None and self._loop is loop:
             return
         self._loop = loop
-        servers = _Servers(self._next_url, self._concurrency, self._patience)
+        servers = _Servers(self._next_url, self._concurrency, self._patience, self._check)
         waits = {"first_wait": _FIRST_WAIT_S, "longest_wait": _LONGEST_WAIT_S}
         self._client = httpx.AsyncClient(
             timeout=self._timeout,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -22,36 +22,68 @@ _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 10.0
 
 
-def served_identity(settings: EngineParams) -> str:
-    """Names what the servers of these settings run: `settings.revision`, or a hash of what they all say of the model.
+class Served:
+    """What the servers of these settings run, and whether they still do.
+
+    Its identity is `settings.revision`, or a hash of what they all say of the model.
 
     Raises:
         EngineFault: a server does not answer.
         UserError: one does not say what it runs, or runs something else than the first one.
     """
-    if settings.revision:
-        return settings.revision
-    key = os.environ.get(settings.api_key_env)
-    transport = retrying(
-        httpx.HTTPTransport(), retries=settings.retries, first_wait=_FIRST_WAIT_S, longest_wait=_LONGEST_WAIT_S
-    )
-    with httpx.Client(
-        transport=transport,
-        timeout=settings.connect_timeout_s,
-        headers={"Authorization": f"Bearer {key}"} if key else {},
-    ) as client:
-        said = {url: _said(client, url, settings.model, settings.api_key_env) for url in settings.urls}
-    first = settings.urls[0]
-    for url, other in said.items():
-        if other != said[first]:
-            raise UserError(
-                f"engine openai: {first} and {url} run different models as {settings.model!r} ({said[first]} and "
-                f"{other}); give URLs of equal servers, or set `revision` where they are"
+
+    def __init__(self, settings: EngineParams) -> None:
+        self._settings = settings
+        self._first: dict[str, Any] = {}
+        if settings.revision:
+            self.identity = settings.revision
+            return
+        said = self._ask(settings.urls)
+        first = settings.urls[0]
+        self._first = said[first]
+        for url, other in said.items():
+            if other != said[first]:
+                raise UserError(
+                    f"engine openai: {first} and {url} run different models as {settings.model!r} ({said[first]} and "
+                    f"{other}); give URLs of equal servers, or set `revision` where they are"
+                )
+        self.identity = hashlib.sha256(repr([*said[first].items()]).encode()).hexdigest()[:16]
+
+    def check(self, url: str) -> None:
+        """Ask one of the servers again. It blocks. Where a revision names what they run, nothing is asked.
+
+        Raises:
+            EngineFault: it runs another model by now, or does not say.
+        """
+        if self._settings.revision:
+            return
+        try:
+            now = self._ask([url])[url]
+        except UserError as e:
+            raise EngineFault(str(e)) from None
+        then = self._first
+        fields = {*then, *now} - (set() if "created" in then and "created" in now else {"created"})  # see `_is_stamp`
+        if any(then.get(field) != now.get(field) for field in fields):
+            raise EngineFault(
+                f"{url} runs another model as {self._settings.model!r} than when it was opened ({then}, and now {now}), so "
+                "its answers are not kept as those of the first; give the command again, or restart the endpoint"
             )
-    return hashlib.sha256(repr(said[first]).encode()).hexdigest()[:16]
+
+    def _ask(self, urls: Sequence[str]) -> dict[str, dict[str, Any]]:
+        settings = self._settings
+        key = os.environ.get(settings.api_key_env)
+        transport = retrying(
+            httpx.HTTPTransport(), retries=settings.retries, first_wait=_FIRST_WAIT_S, longest_wait=_LONGEST_WAIT_S
+        )
+        with httpx.Client(
+            transport=transport,
+            timeout=settings.connect_timeout_s,
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+        ) as client:
+            return {url: _said(client, url, settings.model, settings.api_key_env) for url in urls}
 
 
-def _said(client: httpx.Client, url: str, model: str, api_key_env: str) -> list[tuple[str, Any]]:
+def _said(client: httpx.Client, url: str, model: str, api_key_env: str) -> dict[str, Any]:
     """What the card of a model says of what is loaded, by field.
 
     Raises:
@@ -75,9 +107,9 @@ def _said(client: httpx.Client, url: str, model: str, api_key_env: str) -> list[
     if model not in cards:
         raise UserError(f"engine openai: {url} serves no {model!r}, but {', '.join(cards) or 'nothing'}; set `model`")
     card = cards[model]
-    said = [(field, card[field]) for field in _TELLING if card.get(field) and card[field] != model]
+    said = {field: card[field] for field in _TELLING if card.get(field) and card[field] != model}
     if card.get("created") and not _is_stamp(card, response.headers):
-        said.append(("created", card["created"]))
+        said["created"] = card["created"]
     if not said:
         raise UserError(
             f"engine openai: {url} does not say which model it runs as {model!r}, so answers of another one could not "
