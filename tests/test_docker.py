@@ -6,8 +6,10 @@ There is no Docker where these tests run: both files are read, not run.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -423,3 +425,34 @@ def test_what_is_asked_from_outside_cannot_write_to_the_code_nor_read_the_passwo
     assert settings["PREFECT_SERVER_API_AUTH_STRING"] == SERVICES["worker"]["environment"]["PREFECT_API_AUTH_STRING"]
     assert settings["PREFECT_SERVER_CSRF_PROTECTION_ENABLED"] == "true"
     assert settings["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"] == "http://127.0.0.1:4200"
+
+
+@pytest.mark.parametrize("place", ["data/model", "{folder}/data/model"])
+def test_other_weights_at_the_same_place_are_served_by_another_path(tmp_path, place):
+    """The entrypoint of the service, run for real, with a `vllm` that says what it was given."""
+    service = yaml.safe_load(interpolated(TEXT, SECRET | {"VLLM_MODEL": place.format(folder=tmp_path)}))["services"][
+        "vllm"
+    ]
+    arguments = [part.replace("$$", "$") for part in [*service["entrypoint"], *service["command"]]]
+    (tmp_path / "vllm").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (tmp_path / "vllm").chmod(0o755)
+    model = tmp_path / "data/model"
+    (model / "onnx").mkdir(parents=True)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+    def served(*command: str) -> list[str]:
+        done = subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
+        return done.stdout.splitlines()
+
+    paths = []
+    for weights in (b"one", b"two", b"one"):
+        (model / "model.safetensors").write_bytes(weights)
+        verb, path, *rest = served(*arguments)
+        assert verb == "serve" and rest == service["command"][1:]
+        assert (Path(path) / "model.safetensors").read_bytes() == weights
+        paths.append(path)
+    assert paths[0] == paths[2] != paths[1]
+    for path in {*paths}:
+        Path(path).unlink()
+    command = [*arguments[: len(service["entrypoint"])], "org/name", "--port", "8000"]
+    assert served(*command) == ["serve", "org/name", "--port", "8000"], "a name of a hub stays as it is"

@@ -40,7 +40,7 @@ class EngineParams(Section):
     """`openai` only: one or more servers that speak the OpenAI protocol, for example http://localhost:8000/v1."""
     revision: str = ""
     """`openai` only: names what the servers run, and has to change with it. Empty: what their `/models` says (see `served.py`).
-    vLLM tells the path of the weights there, so set this where other weights take the same path."""
+    vLLM tells the path of the weights there, so set this where other weights take the same path. That of `compose.yaml` needs none."""
     api_key_env: str = "DRAGOMAN_API_KEY"
     """Name of the environment variable that holds the key; the key itself is never in a file."""
     structured: Literal["vllm", "response_format", "none"] = "vllm"
