@@ -1,8 +1,8 @@
 """Versions of the proxy, in a real MLflow store."""
 
+import json
 import multiprocessing
 import os
-import re
 import shutil
 import signal
 import socket
@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 from policies import trained
+from project import commit, dvc
 
 from dragoman import tracking
 from dragoman.core.errors import UserError
@@ -154,29 +155,61 @@ def test_a_version_that_several_ask_for_at_once_is_fetched_whole_for_each(projec
     assert [folder.name for folder in Path("mlruns/policies").iterdir()] == [version.content[:12]]
 
 
-def shell(heading: str, folder: Path, *, leave_out: str = "^$") -> None:
-    """Run the first block of commands below a line of the guide that begins with `heading`."""
+def shell(heading: str, folder: Path, *, last: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run the first block of commands below a line of the guide that begins with `heading`, or the last one of it."""
     guide = (ROOT / "docs" / "operations.md").read_text()
     lines = guide[guide.index(f"\n{heading}") :].split("```sh\n")[1].split("```")[0].splitlines()
-    script = "\n".join(line for line in lines if not re.search(leave_out, line))
-    subprocess.run(["bash", "-ec", script], cwd=folder, check=True, capture_output=True)
+    script = lines[-1] if last else "\n".join(lines)
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT / "src"),
+        "PYTHON": "false",
+    }  # `make setup` finds all of it there
+    return subprocess.run(["bash", "-ec", script], cwd=folder, env=environment, capture_output=True, text=True)
 
 
+def set_up(folder: Path) -> None:
+    """What `make setup` leaves: the environment of this test, with the mark that it is complete."""
+    environment = folder / ".venv"
+    environment.mkdir()
+    for part in Path(sys.executable).parents[1].iterdir():
+        if not part.name.startswith(".installed"):
+            (environment / part.name).symlink_to(part)
+    (environment / ".installed-cpu").touch()
+
+
+@pytest.mark.process
 def test_the_backup_of_the_guide_restores_the_champion_elsewhere_after_a_clean(project, monkeypatch):
-    (project / ".dvc/cache").mkdir(parents=True)
+    for name in ("Makefile", "params.yaml", "pyproject.toml", "conf", "requirements", ".dvcignore"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
+        copy(ROOT / name, project / name)
+    ignored = (ROOT / ".gitignore").read_text()
+    (project / ".gitignore").write_text(ignored.replace("/dvc.lock\n", ""))  # as the guide has it: git keeps the lock
+    stage = {"cmd": "mkdir -p results/words && echo seven > results/words/words.txt", "outs": ["results/words"]}
+    (project / "dvc.yaml").write_text(json.dumps({"stages": {"words": stage}}))  # JSON is YAML
+    (project / ".dvc").mkdir()
+    (project / ".dvc/config").touch()
+    commit(project)
+    assert dvc(project, "repro").returncode == 0
+    commit(project)
+    set_up(project)
     tracking.start()
     (project / "table.md").write_text("| a table |")
     tracking.log_decision("x", {}, [project / "table.md"], tags={}, parameters={}, metrics={})
     registry.promote(registry.register(trained(project, "rl", b"one")), None)
-    subprocess.run(["make", "--file", ROOT / "Makefile", "clean"], cwd=project, check=True, capture_output=True)
-    (project / ".venv").symlink_to(Path(sys.executable).parents[1])
-    shell("## Backup", project)
+    subprocess.run(["make", "clean"], cwd=project, check=True, capture_output=True)
+    assert not (project / "results").exists()
+    assert shell("## Backup", project).returncode == 0
 
     restored = project / "elsewhere"
-    restored.mkdir()
+    subprocess.run(["git", "clone", "-q", project, restored], check=True)
+    set_up(restored)
     shutil.move(project / "backup", restored)
     shutil.rmtree("mlruns")
-    shell("To restore", restored, leave_out=r"^make|^\.venv")
+    shutil.rmtree(".dvc")
+    done = shell("To restore", restored)
+    assert done.returncode == 0, done.stderr
+    assert (restored / "results/words/words.txt").read_text() == "seven\n"
+    assert "the weights are those that were registered" in done.stdout
     monkeypatch.chdir(restored)
     tracking.start()
     import mlflow
@@ -184,7 +217,12 @@ def test_the_backup_of_the_guide_restores_the_champion_elsewhere_after_a_clean(p
     (run,) = mlflow.MlflowClient().search_runs(["1"], "attributes.run_name = 'x'")
     table = mlflow.artifacts.download_artifacts(run_id=run.info.run_id, artifact_path="table.md")
     assert Path(table).read_text() == "| a table |" and str(restored) in run.info.artifact_uri
-    assert (registry.policy("champion").of("filter") / "model.safetensors").read_bytes() == b"one"
+    weights = registry.policy("champion").of("filter") / "model.safetensors"
+    assert weights.read_bytes() == b"one"
+    weights.chmod(0o644)
+    weights.write_bytes(b"tampered")
+    checked = shell("To restore", restored, last=True)
+    assert checked.returncode == 2 and "are not those that were registered" in checked.stderr
 
 
 def test_a_version_that_lost_its_files_is_whole_again_once_it_is_registered_again(project):
