@@ -39,8 +39,18 @@ from tools.services import answers
 
 AWAKE = 2.0
 """Seconds in which an endpoint says that it lives, whatever it computes."""
-MODEL = "from pathlib import Path; from tiny import make_tiny; make_tiny(Path('data/model'), seed=0)"
-"""A random model. Its few tokens make a grammar cheap: what a real vocabulary costs is the business of tests/engines."""
+MODEL = """
+from pathlib import Path
+from sys import argv
+from dragoman.engines.fetch import fetch_model
+from tiny import make_tiny
+words = Path(argv[1])
+if not (words / "tokenizer.json").is_file():
+    words = Path("data/words")
+    fetch_model("smollm2", words)
+make_tiny(Path("data/model"), seed=0, tokenizer=words)
+"""
+"""A random model with the tokenizer of the project's, or of the built-in one: what a grammar costs hangs on the vocabulary."""
 
 
 def swap(drill: Drill) -> str:
@@ -178,7 +188,8 @@ def poison(drill: Drill) -> str:
 def questions(drill: Drill) -> str:
     """40 long questions at once, each with a grammar of its own. The endpoint stays awake, and gives the memory back."""
     drill.llm()
-    drill.ended(drill.start(sys.executable, "-c", MODEL, PYTHONPATH=str(ROOT / "tests" / "support")))
+    paths = os.pathsep.join(str(ROOT / folder) for folder in ("src", "tests/support"))
+    drill.ended(drill.start(sys.executable, "-c", MODEL, str(ROOT / "data/model"), PYTHONPATH=paths))
     drill.configure(
         llm={"concurrency": 40},
         proxy={"engine": "transformers", "model": "data/model"},

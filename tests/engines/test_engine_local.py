@@ -14,8 +14,8 @@ import pytest
 
 from dragoman import engines
 from dragoman.core.errors import EngineFault, UserError
-from dragoman.engines import EnginePool, local, open_engine
-from dragoman.engines.base import CannotReload, Grammar, Request, Result
+from dragoman.engines import EnginePool, open_engine
+from dragoman.engines.base import CannotReload, Request, Result
 from dragoman.engines.local import Vocabulary, fingerprint, seed_of
 from dragoman.engines.settings import EngineParams
 from dragoman.engines.transformers import TransformersEngine
@@ -236,34 +236,3 @@ async def test_weights_kept_in_float32_are_rounded_when_they_are_read(tiny: Path
     assert all(torch.equal(read[name], exact[name].to(torch.bfloat16)) for name in exact if name in read)
     assert any(not torch.equal(read[name].float(), exact[name]) for name in exact if name in read)
     await engine.close()
-
-
-async def test_a_grammar_that_takes_seconds_to_compile_does_not_hold_up_the_event_loop(
-    transformers_engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compiled_in: list[threading.Thread] = []
-    original = Vocabulary._compile
-
-    def compile(self: Vocabulary, grammar: Grammar) -> Any:
-        compiled_in.append(threading.current_thread())
-        return original(self, grammar)
-
-    monkeypatch.setattr(Vocabulary, "_compile", compile)
-    request = Request(prompt=(1,), max_tokens=2, grammar=Grammar(regex="only in this test"))
-    await transformers_engine.generate([request, request])
-    assert len(compiled_in) == 1 and compiled_in[0] is not threading.main_thread()
-
-
-def test_memory_for_compiled_grammars_is_bounded_and_the_last_used_stay(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    vocabulary = Vocabulary(tiny, None)
-    grammars = [Grammar(regex=f"(a|b){{{n}}}") for n in range(1, 30)]
-    vocabulary.matcher(grammars[0])
-    (size,) = (kept.memory_size_bytes for kept in vocabulary._grammars.values())
-    monkeypatch.setattr(local, "MOST_GRAMMAR_BYTES", 8 * size)
-    for grammar in grammars[1:]:
-        vocabulary.matcher(grammar)
-        vocabulary.matcher(grammars[0])
-    assert sum(kept.memory_size_bytes for kept in vocabulary._grammars.values()) <= 8 * size
-    assert grammars[0] in vocabulary._grammars and grammars[1] not in vocabulary._grammars

@@ -18,7 +18,10 @@ class EngineFault(Fault):
 
 
 class PromptTooLong(EngineFault):
-    """What the model would have to read does not fit into its context. The engine is well, and asking again is no use."""
+    """What the model would have to read does not fit into its context, or what it may write into a grammar.
+
+    The engine is well, and asking again is no use.
+    """
 
 
 class RetrieverFault(Fault):

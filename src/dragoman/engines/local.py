@@ -9,7 +9,6 @@ import logging
 import queue
 import threading
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from dragoman.core.errors import EngineFault, PromptTooLong, UserError
 from dragoman.engines.base import CannotAverage, CannotScore, Grammar, Request, Result
 from dragoman.engines.fetch import weights_sha256
+from dragoman.engines.grammars import Grammars
 from dragoman.engines.marks import encode_options
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MOST_GRAMMAR_BYTES = 256 << 20
-"""Memory for compiled grammars. The one in use is kept whatever its size."""
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
 
 
@@ -97,16 +95,12 @@ class Vocabulary:
         if not self.eos_ids:
             raise UserError(f"{folder}: its tokenizer names no end-of-sequence token; add it to tokenizer_config.json")
         self.pad_id: int = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else min(self.eos_ids)
-        self._xgrammar = xgrammar
         # The model's vocabulary may be padded beyond the tokenizer's; masks must have the model's size.
-        self._compiler = xgrammar.GrammarCompiler(
+        self.grammars = Grammars(
             xgrammar.TokenizerInfo.from_huggingface(
                 self.tokenizer, vocab_size=self.size, stop_token_ids=sorted(self.eos_ids)
-            ),
-            cache_enabled=False,  # its own never gives memory back, and a long question's grammar may take 100 MiB
+            )
         )
-        self._grammars: OrderedDict[Grammar, CompiledGrammar] = OrderedDict()  # the last used one is last
-        self._grammars_lock = threading.Lock()
 
     def control_marks(self) -> frozenset[str]:
         """Texts that the tokenizer turns into tokens of their own wherever they stand, such as `<|im_end|>`."""
@@ -177,31 +171,16 @@ class Vocabulary:
     def matcher(self, grammar: Grammar) -> GrammarMatcher:
         """A fresh matcher, at the start of the grammar. It may take seconds, so not in an event loop.
 
-        The compiled grammars that were used last are kept, `MOST_GRAMMAR_BYTES` of them.
-
         Raises:
-            EngineFault: the grammar does not compile.
+            EngineFault: the grammar does not compile, or is too large.
         """
-        with self._grammars_lock:
-            compiled = self._grammars.get(grammar)
-        if compiled is None:  # two threads may compile one grammar at once; none waits for another's
-            compiled = self._compile(grammar)
-        with self._grammars_lock:
-            self._grammars[grammar] = compiled
-            self._grammars.move_to_end(grammar)
-            size = sum(kept.memory_size_bytes for kept in self._grammars.values())
-            while size > MOST_GRAMMAR_BYTES and len(self._grammars) > 1:
-                size -= self._grammars.popitem(last=False)[1].memory_size_bytes
-        return self._xgrammar.GrammarMatcher(compiled)
+        return _matcher(self.grammars.compiled(grammar))
 
-    def _compile(self, grammar: Grammar) -> CompiledGrammar:
-        try:
-            if grammar.regex is not None:
-                return self._compiler.compile_regex(grammar.regex)
-            # fixed white space: a small model that may write blanks writes blanks for ever
-            return self._compiler.compile_json_schema(grammar.json_schema or "", any_whitespace=False)
-        except (RuntimeError, ValueError) as e:
-            raise EngineFault(f"grammar {grammar.regex or grammar.json_schema!r} does not compile: {e}") from e
+
+def _matcher(compiled: CompiledGrammar) -> GrammarMatcher:
+    import xgrammar
+
+    return xgrammar.GrammarMatcher(compiled)
 
 
 @dataclass(eq=False)
@@ -214,6 +193,8 @@ class Job:
     """Of a request with options: where in the prompt each is read."""
     beside: tuple[tuple[int, ...], ...] = ()
     """The prompts beside the first."""
+    compiled: CompiledGrammar | None = None
+    """Its grammar, so that the engine's thread has nothing to compile."""
     future: Future[Result] = field(default_factory=Future)
     given_up: bool = False
     """Its caller has gone, so what it would give reaches nobody. The engine's thread sees it at its next step."""
@@ -222,6 +203,11 @@ class Job:
     def drawn(self) -> int:
         """How many completions to compute: greedy ones are all the same."""
         return 1 if self.request.deterministic else self.request.n
+
+    def matcher(self) -> GrammarMatcher | None:
+        """A fresh one, at the start of its grammar; None where it has none."""
+        assert (self.compiled is None) == (self.request.grammar is None), "the grammar was not compiled"
+        return None if self.compiled is None else _matcher(self.compiled)
 
     def finish(self, result: Result) -> None:
         if self.drawn < self.request.n:
@@ -339,24 +325,24 @@ class LocalEngine(ABC):
     async def generate(self, requests: Sequence[Request]) -> list[Result]:
         """Complete every request, in order; see `Engine.generate`."""
         jobs = [self._job(request) for request in requests]
-        for request in requests:
-            if request.grammar is not None:
-                # here, as it is a fault of this caller and not of the batch it would be in; in a thread, as it takes seconds
-                await asyncio.to_thread(self._vocabulary.matcher, request.grammar)
+        try:
+            for job in jobs:
+                if job.request.grammar is not None:  # a fault of it is this caller's, not of the batch it would be in
+                    job.compiled = await self._vocabulary.grammars.lend(job.request.grammar, job.future)
+                self._submit(job)  # at once: what holds a grammar may not wait for one that waits for memory
+            return await asyncio.gather(*(asyncio.wrap_future(job.future) for job in jobs))
+        finally:  # after a fault or when the caller is cancelled: what is not done has nobody to go to
+            for job in jobs:
+                job.given_up = True
+                job.future.cancel()  # which a job that has begun does not notice
+
+    def _submit(self, job: Job) -> None:
         with self._lock:
             if self._ended:
                 raise EngineFault(self._ended)
-            self._pending.update(job.future for job in jobs)
-        for job in jobs:
-            job.future.add_done_callback(self._pending.discard)
-            self._inbox.put(job)
-        futures = [asyncio.wrap_future(job.future) for job in jobs]
-        try:
-            return await asyncio.gather(*futures)
-        finally:  # after a fault or when the caller is cancelled: what is not done has nobody to go to
-            for job, future in zip(jobs, futures, strict=True):
-                job.given_up = True
-                future.cancel()  # which a job that has begun does not notice
+            self._pending.add(job.future)
+        job.future.add_done_callback(self._pending.discard)
+        self._inbox.put(job)
 
     def _job(self, request: Request) -> Job:
         if request.beside and not self.can_average:

@@ -26,7 +26,7 @@ class Row:
         self.index = index
         self.temperature = request.temperature
         self.rng = np.random.default_rng(seed_of(request, index))
-        self.matcher = None if request.grammar is None else vocabulary.matcher(request.grammar)
+        self.matcher = job.matcher()
         self.token_ids: list[int] = []
         self.logprobs: list[float] = []
         self.text = ""

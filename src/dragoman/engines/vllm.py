@@ -11,17 +11,17 @@ Two things are not left to vLLM:
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import gc
 import itertools
 import os
 import sys
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragoman.core.errors import UserError
-from dragoman.engines.base import Completion, Grammar, Request, Result
+from dragoman.engines.base import Completion, Request, Result
 from dragoman.engines.local import Job, LocalEngine, Vocabulary, seed_of
 from dragoman.engines.turns import TURNS
 
@@ -52,8 +52,8 @@ def import_vllm() -> Any:
     return vllm
 
 
-def _grammar_processor(vocabulary: Vocabulary) -> type:
-    """A class of vLLM logits processors that holds requests with `extra_args={"grammar": ...}` to their grammar."""
+def _grammar_processor(vocabulary: Vocabulary, running: Mapping[str, Job]) -> type:
+    """A class of vLLM logits processors that holds requests with `extra_args={"job": id}` to the grammar of that job."""
     import xgrammar
     from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 
@@ -64,7 +64,8 @@ def _grammar_processor(vocabulary: Vocabulary) -> type:
         def new_req_logits_processor(self, params: vllm.SamplingParams) -> Any:
             if not params.extra_args:
                 return None
-            matcher = vocabulary.matcher(Grammar(**params.extra_args["grammar"]))
+            matcher = running[params.extra_args["job"]].matcher()
+            assert matcher is not None
             bitmask = xgrammar.allocate_token_bitmask(1, vocabulary.size)
             seen = 0
 
@@ -171,7 +172,7 @@ class VllmEngine(LocalEngine):
             logprobs_mode="processed_logprobs",  # of the distribution that is sampled from
             async_scheduling=False,  # the grammar needs the last token before the next step
             generation_config="vllm",  # not the folder's, which may ask for top-k or a repetition penalty
-            logits_processors=[_grammar_processor(self._vocabulary)],
+            logits_processors=[_grammar_processor(self._vocabulary, self._running)],
             disable_log_stats=True,
             use_tqdm_on_load=False,
             **(prefill if on_cpu else {}),
@@ -230,7 +231,7 @@ class VllmEngine(LocalEngine):
         from vllm.inputs.engine import tokens_input
 
         try:
-            self._engine.add_request(request_id, tokens_input(list(job.prompt_ids)), self._parameters(job))
+            self._engine.add_request(request_id, tokens_input(list(job.prompt_ids)), self._parameters(request_id, job))
         except ValueError as e:  # what vLLM finds wrong with this one request
             job.fail(f"vllm refused a request: {e}", e)
         else:
@@ -245,12 +246,11 @@ class VllmEngine(LocalEngine):
         for id in request_ids:
             self._running.pop(id).drop()
 
-    def _parameters(self, job: Job) -> vllm.SamplingParams:
+    def _parameters(self, request_id: str, job: Job) -> vllm.SamplingParams:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
         request: Request = job.request
-        grammar = request.grammar
         return SamplingParams(
             n=job.drawn,
             temperature=request.temperature,
@@ -261,7 +261,7 @@ class VllmEngine(LocalEngine):
             logprobs=0,  # of the sampled token alone
             skip_special_tokens=not request.special,
             output_kind=RequestOutputKind.FINAL_ONLY,
-            extra_args=None if grammar is None else {"grammar": dataclasses.asdict(grammar)},
+            extra_args=None if request.grammar is None else {"job": request_id},
         )
 
     def _finish(self, job: Job, output: Any) -> None:
