@@ -381,7 +381,7 @@ def call(
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"Content-Type": "application/json", **headers})
     try:
-        with urllib.request.urlopen(request, timeout=60) as response:
+        with urllib.request.urlopen(request, timeout=150) as response:  # longer than any deadline of an endpoint here
             return json.loads(response.read())
     except urllib.error.HTTPError as e:
         if e.code != 503 or not tries:
