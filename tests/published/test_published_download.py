@@ -6,6 +6,7 @@ import json
 import pytest
 from shelf import shelf
 
+from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.published import download
 from dragoman.published.catalogue import Remote
@@ -39,6 +40,28 @@ def test_a_file_is_fetched_once_and_verified(stock, tmp_path, checksum):
     assert (done.sha256, done.known) == (SHA, True)
     assert get(stock, tmp_path / "d", **checksum) == done and len(stock.asked) == 1
     assert [p.name for p in done.path.parent.iterdir()] == ["a.json"]
+
+
+def test_what_was_fetched_is_on_the_disk_before_it_has_a_record_or_its_name(stock, tmp_path, monkeypatch):
+    synced, target = [], tmp_path / "a.json"
+    sync = files.sync
+
+    def watched(path):
+        synced.append(
+            (
+                path.name,
+                path.is_file() and path.read_bytes() == CONTENT,
+                target.exists(),
+                (tmp_path / RECEIVED).exists(),
+            )
+        )
+        sync(path)
+
+    monkeypatch.setattr(files, "sync", watched)
+    get(stock, tmp_path)
+    whole = [(name, named, recorded) for name, whole, named, recorded in synced if whole]
+    assert whole == [("a.json.part", False, False)]
+    assert synced[-1][0] == tmp_path.name and synced[-1][2]
 
 
 def test_a_transfer_that_breaks_off_goes_on_where_it_was(stock, tmp_path):

@@ -65,6 +65,7 @@ def fetch(remote: Remote, folder: Path, *, url: str | None = None, first_wait: f
         return _checked(remote, target, target)
     part = folder / f"{remote.name}.part"
     _Transfer(url or remote.url, part, remote.bytes).run(first_wait)
+    files.sync(part)  # a power cut must not leave a name, or a record, of what never reached the disk
     done = _checked(remote, part, target)
     part.replace(target)
     _note(part).unlink(missing_ok=True)
