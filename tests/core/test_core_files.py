@@ -4,32 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from writers import another_writer
 
 from dragoman.core import files
 from dragoman.core.errors import UserError
-
-HOLD = (
-    "import sys; from pathlib import Path; from dragoman.core import files; lock = files.only_writer(Path(sys.argv[1]))"
-)
-HOLD += "; lock.__enter__(); print('held', flush=True); sys.stdin.read()"
-
-
-@contextmanager
-def another_writer(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-c", HOLD, str(folder)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stdout.readline() == "held\n"
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 def test_a_second_writer_of_a_folder_is_refused_with_the_process_of_the_first(tmp_path: Path) -> None:

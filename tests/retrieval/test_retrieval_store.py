@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+from command import run as command
 from hypothesis import given
 from hypothesis import strategies as st
+from writers import another_writer
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
@@ -101,15 +104,29 @@ def test_never_overwrites_what_is_not_an_index(tmp_path: Path) -> None:
     assert (tmp_path / "thesis.txt").read_text() == "three years of work"
 
 
-def test_two_builders_do_not_share_a_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["dense", "bm25"])
+def test_two_builders_do_not_share_a_folder(tmp_path: Path, method: str) -> None:
     with building(tmp_path / "index", "dense", resumable=True) as work:
         manifest("first").write(work)
         with (
-            pytest.raises(UserError, match="another process is building this index"),
-            building(tmp_path / "index", "dense", resumable=True),
+            pytest.raises(UserError, match=f"index: process {os.getpid()} is writing there"),
+            building(tmp_path / "index", method),
         ):
             pass
     assert Manifest.read(tmp_path / "index").corpus_sha256 == "first"
+
+
+def test_the_second_of_two_commands_that_index_ends_with_the_process_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("conf").mkdir()
+    for settings in ("params.yaml", "conf/cpu.yaml"):
+        Path(settings).write_text("{}")
+    Path("corpus.jsonl").write_text('{"id": "a", "title": "T", "text": "one"}\n')
+    with another_writer(tmp_path / "found") as other:
+        code, _, err = command(capsys, "index", "--corpus", "corpus.jsonl", "--out", "found")
+    assert code == 2 and f"found: process {other.pid} is writing there" in err and not Path("found").exists()
 
 
 def test_refuses_the_wrong_method_and_schema(tmp_path: Path) -> None:

@@ -6,10 +6,8 @@ leaves either the old index or none, and never half of one.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -100,8 +98,8 @@ def building(folder: Path, method: str, *, resumable: bool = False) -> Iterator[
     if folder.exists() and not (folder / MANIFEST).is_file() and not (folder.is_dir() and not any(folder.iterdir())):
         raise UserError(f"{folder}: exists and is not an index: choose another folder, or delete it first")
     work = folder.with_name(f".{folder.name}.{method}")
-    work.mkdir(parents=True, exist_ok=True)
-    with _locked(work):
+    with files.only_writer(folder):
+        work.mkdir(exist_ok=True)
         if not resumable:
             _empty(work)
         try:
@@ -116,19 +114,6 @@ def building(folder: Path, method: str, *, resumable: bool = False) -> Iterator[
             if not resumable or isinstance(e, UserError):
                 shutil.rmtree(work, ignore_errors=True)
             raise
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"{folder}: another process is building this index: wait for it to finish") from None
-        yield
-    finally:
-        os.close(handle)
 
 
 def _empty(folder: Path) -> None:
