@@ -254,6 +254,10 @@ class Registry:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetched.") as scratch:
             fetched = tracking.fetch_folder(version.run, Path(scratch), self.store)
+            if (fetched / POINTER).is_file() and (strays := _strays(find_policy(str(fetched)), fetched)):
+                raise UserError(
+                    f"{MODEL} {version.name}: the files in run {version.run} name {strays[0]}, which is not one of them"
+                )
             if not (fetched / POINTER).is_file() or not _holds(fetched, version.content):
                 raise UserError(
                     f"{MODEL} {version.name}: the files in run {version.run} are not those that were registered"
@@ -283,6 +287,15 @@ def content_sha256(policy: PolicySet) -> str:
 
 def _holds(folder: Path, content: str) -> bool:
     try:
-        return content_sha256(find_policy(str(folder))) == content
+        policy = find_policy(str(folder))
+        return not _strays(policy, folder) and content_sha256(policy) == content
     except UserError:
         return False
+
+
+def _strays(policy: PolicySet, folder: Path) -> list[Path]:
+    """What the set in a folder of the registry's own names outside of it. Sets elsewhere do so on purpose; whoever may write
+    into MLflow could make one of these name, and hash, any folder of this machine."""
+    home = folder.resolve()
+    named = [path for path in (policy.folder, *policy.weights.values()) if not path.resolve().is_relative_to(home)]
+    return named or [path for path in folder.rglob("*") if not path.resolve().is_relative_to(home)]
