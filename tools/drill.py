@@ -10,8 +10,8 @@ protocol that takes its time and notes what it has answered, so that a question 
 exit code is 1 when one fails.
 
 Other deaths are the business of tests, which run with the suite: of a rollout (`tests/rollout/test_rollout_scheduler.py`), of
-`dvc repro` (`tests/e2e/test_repro.py`), of a synthesis (`tests/synthesis/test_synthesis_synthesize.py`), of a promotion while it
-judges (`tests/pipeline/test_pipeline_promote.py`).
+`dvc repro` (`tests/e2e/test_repro.py`), of a synthesis (`tests/synthesis/test_synthesis_synthesize.py`), of a promotion or a
+rollback (`tests/pipeline/test_pipeline_decisions.py`).
 """
 
 from __future__ import annotations

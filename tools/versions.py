@@ -66,26 +66,47 @@ HOLD = """
 import time
 from pathlib import Path
 from dragoman import tracking
-from dragoman.pipeline import promote
+from dragoman.pipeline import decisions
 def hold(*_, **__):
     Path("held").touch()
     time.sleep(600)
+def at(alias, there):
+    moved = tracking.set_alias
+    def move(name, other, number, *more):
+        (hold if other == alias and (number is not None) == there else moved)(name, other, number, *more)
+    tracking.set_alias = move
 """
 HOLDS = {
-    "between the aliases": """
-moved = tracking.set_alias
-tracking.set_alias = lambda name, alias, *more: (hold if alias == "champion" else moved)(name, alias, *more)
+    "before `previous` has moved": "at('previous', True)\n",
+    "between the aliases": "at('champion', True)\n",
+    "before `challenger` is cleared": "at('challenger', False)\n",
+    "before it was recorded": "decisions._record = hold\n",
+    "before its note is removed": """
+logged = tracking.log_decision
+tracking.log_decision = lambda *all, **named: hold(logged(*all, **named))
 """,
-    "before it was recorded": "promote._record = hold\n",
 }
 """Lines by which a promotion stands still at a step, until it is killed."""
+HOLD_ROLLBACK = "at('previous', True)\n"
+"""The same of a rollback between its two aliases."""
+
+ON_RECORD = """
+import sys
+from dragoman import tracking
+from dragoman.tracking.store import client_of, experiment_of
+for stage, expected in (("promote", int(sys.argv[1])), ("rollback", int(sys.argv[2]))):
+    runs = client_of("mlruns").search_runs([experiment_of("mlruns")], f"tags.stage = '{stage}'")
+    assert [run.info.status for run in runs] == ["FINISHED"] * expected, f"{len(runs)} runs of {stage}"
+"""
+"""Fails unless so many promotions and so many rollbacks are on record."""
 
 SOON = "from dragoman.serving import models\nmodels.RETRY_S = 1.0\n"
 """An endpoint that tries a champion that it could not open again after a second, instead of half a minute."""
 
 
 def promotion(drill: Drill) -> str:
-    """A promotion is killed at two steps, then all that runs have made is removed. The next command carries it out."""
+    """A promotion is killed at each of its steps, and a rollback between its aliases, and all that runs have made is removed.
+    The next command carries it out, once."""
     drill.llm()
     drill.configure(promote={"limit": 4, "min_questions": 4, "max_cost_ratio": 1000})
     validated(drill)
@@ -94,14 +115,14 @@ def promotion(drill: Drill) -> str:
     for name in ("data", "results"):
         shutil.copytree(drill.folder / name, before / name)
 
-    def killed(step: str, *command: str) -> str:
-        """What `command` has said, after a promotion of v2 that was killed at a step."""
+    def killed(lines: str, *command: str, of: tuple[str, ...] = ("promote", "v2")) -> str:
+        """What `command` has said, after another one that was killed where these lines have let it stand still."""
         shutil.copytree(before, drill.folder, dirs_exist_ok=True)
-        promoting = drill.dragoman("promote", "v2", before=HOLD + HOLDS[step])
+        killed = drill.dragoman(*of, before=HOLD + lines)
         held = drill.folder / "held"
-        until(lambda: held.exists() or promoting.poll() is not None, "the promotion has come so far")
-        must(held.exists(), f"the promotion ended before that: {(drill.folder / 'log').read_text()[-600:]}")
-        drill.kill(promoting)
+        until(lambda: held.exists() or killed.poll() is not None, f"`{' '.join(of)}` has come so far")
+        must(held.exists(), f"`{' '.join(of)}` ended before that: {(drill.folder / 'log').read_text()[-600:]}")
+        drill.kill(killed)
         held.unlink()
         subprocess.run(
             ["make", "--file", ROOT / "Makefile", "clean"], cwd=drill.folder, check=True, capture_output=True
@@ -110,16 +131,24 @@ def promotion(drill: Drill) -> str:
         (drill.folder / "log").unlink()
         return drill.command(*command)
 
-    said = killed("between the aliases", "rollback")
-    must("champion: v1 (" in said and "previous: v2 (" in said, f"there was no way back: {said[-300:]}")
-    decision = json.loads((drill.folder / "results/promote/decision.json").read_text())
-    must(decision["promoted"] and decision["champion"] == "v1", f"that was decided: {decision['reasons']}")
-    said = killed("before it was recorded", "promote", "v2")
-    must("**v2** (" in said and "promoted; compared with direct@v1" in said, f"no decision: {said[-300:]}")
-    said = drill.command("lineage", "champion")
-    must("the weights are those that were registered" in said and "promoted 2" in said, f"{said[-300:]}")
+    back = "champion: v1 ("
+    *early, record, note = HOLDS
+    for step in early:
+        said = killed(HOLDS[step], "rollback")
+        must(back in said and "previous: v2 (" in said, f"{step}: there was no way back: {said[-300:]}")
+        decision = json.loads((drill.folder / "results/promote/decision.json").read_text())
+        must(decision["promoted"] and decision["champion"] == "v1", f"{step}: that was decided: {decision['reasons']}")
+    for step in (record, note):
+        said = killed(HOLDS[step], "promote", "v2")
+        must("**v2** (" in said and "promoted; compared with direct@v1" in said, f"{step}: no decision: {said[-300:]}")
+        said = drill.command("lineage", "champion")
+        must("the weights are those that were registered" in said and "promoted 2" in said, f"{step}: {said[-300:]}")
+        said = killed(HOLD_ROLLBACK, "rollback", of=("rollback",))
+        must(back in said and "previous: v2 (" in said, f"a killed rollback was not carried out: {said[-300:]}")
+    drill.python(ON_RECORD, str(len(HOLDS)), str(len(HOLDS)))
     return (
-        f"killed {' and '.join(HOLDS)}: the next command carried it out, and the weights are those that were registered"
+        f"killed {', '.join(HOLDS)}, and in a rollback between its aliases: the next command carried it out, once, "
+        "and the weights are those that were registered"
     )
 
 

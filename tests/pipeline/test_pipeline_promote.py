@@ -1,78 +1,32 @@
 """The gate: what it lets through, what it refuses, and what it leaves behind. A real store, a scripted model."""
 
-import asyncio
 import json
-import multiprocessing
 import re
 import shutil
-import signal
-import time
 from pathlib import Path
 
 import pytest
 from command import run as command
-from fakes import ListRetriever, ScriptedEngine
-from policies import trained
+from gate import ScriptedRuntime, aliases, gate, prepare, registry
 from tiny import make_tiny
 
 from dragoman import tracking
 from dragoman.config import parse_params
 from dragoman.core import files
-from dragoman.core.errors import EngineFault, UserError
+from dragoman.core.errors import UserError
 from dragoman.core.hashing import sha256_of
-from dragoman.core.types import Passage, Question
-from dragoman.evaluation.settings import CostParams, EvaluateParams, PromoteParams
-from dragoman.pipeline import promote as promotion
+from dragoman.evaluation.settings import CostParams
+from dragoman.pipeline import decisions
 from dragoman.registry.policy import publish
-from dragoman.registry.versions import MODEL, ROLLED_BACK, Registry
-from dragoman.rollout.backends import Backends
-from dragoman.systems import build
-
-QUESTIONS = [Question(f"q{i}", f"What is number {i}?", (f"answer {i}.",)) for i in range(40)]
-registry = Registry()
-EVALUATION = EvaluateParams(bootstrap=200, traces=0)
-
-
-class ScriptedRuntime:
-    """Each system answers as many of the first questions rightly as `right` says; `broken` ones end in a fault."""
-
-    def __init__(self, right: dict[str, int], broken: dict[str, int] | None = None) -> None:
-        self.right, self.broken = right, broken or {}
-        self.retriever = ListRetriever([Passage("p", "P", "number")])
-
-    def open(self, name):
-        def answer(prompt, rng):
-            number = int(re.findall(r"What is number (\d+)", prompt)[-1])
-            if number >= len(QUESTIONS) - self.broken.get(name, 0):
-                return EngineFault("down")
-            return f"answer {number}." if number < self.right[name] else "no idea"
-
-        engine = ScriptedEngine(answer)
-        engine.fingerprint = f"scripted {name}"  # as models of different weights have
-        return build("standard"), Backends(llm=engine, proxy=engine, retriever=self.retriever)
+from dragoman.registry.versions import MODEL, ROLLED_BACK
 
 
 @pytest.fixture
 def project(tmp_path, monkeypatch, empty_store):
     """Two versions of a system, and data that passed validation."""
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(empty_store, "mlruns")
-    for i in (1, 2, 3):
-        registry.register(trained(tmp_path, f"s{i}", bytes([i])))
-    files.write_json("results/validate/metrics.json", {"files": 1, "rows": 9, "expectations": 20, "failed": 0})
+    prepare(tmp_path, empty_store)
     return tmp_path
-
-
-async def gate(number: int, runtime, data=(), **settings) -> promotion.Decision:
-    limits = {"max_cost_ratio": 1000.0} | settings  # of seconds that are real, and nothing on a busy machine
-    return await promotion.promote(
-        registry.find(f"v{number}"), QUESTIONS, runtime, PromoteParams(**limits), EVALUATION,
-        dataset="d", seed=0, out=Path("results/promote"), validation=Path("results/validate"), data=data, registry=registry,
-    )  # fmt: skip
-
-
-def aliases() -> dict[str, str]:
-    return {alias: v.name for v in registry.history() for alias in v.aliases}
 
 
 async def test_a_better_challenger_becomes_champion_and_leaves_a_record(project):
@@ -206,7 +160,7 @@ async def test_a_rollback_while_the_challenger_is_judged_stops_the_promotion(pro
 
     def open_and_roll_back(name):
         if name == "c3po@v3" and aliases()["champion"] == "v2":
-            promotion.rollback(registry)
+            decisions.rollback(registry)
         return opened(name)
 
     runtime.open = open_and_roll_back
@@ -214,97 +168,6 @@ async def test_a_rollback_while_the_challenger_is_judged_stops_the_promotion(pro
     assert not decision.promoted
     assert "v3 was compared with the champion v2, and the champion is v1 by now" in decision.reasons[0]
     assert aliases() == {"champion": "v1", "previous": "v2", "challenger": "v3"}
-
-
-def _promote_until(step: str, reached) -> None:
-    """Promote v2 over v1 in this process, and wait to be killed as soon as `step` begins."""
-
-    def stop(*arguments, **named):
-        reached.set()
-        time.sleep(600)
-
-    runtime = ScriptedRuntime({"c3po@v1": 20, "c3po@v2": 32})
-    set_alias = tracking.set_alias
-    if step == "judge":
-        opened = runtime.open
-        runtime.open = lambda name: stop() if name == "c3po@v2" else opened(name)
-    elif step == "move the champion":
-        tracking.set_alias = lambda name, alias, *more: (stop if alias == "champion" else set_alias)(name, alias, *more)
-    else:
-        promotion._record = stop
-    asyncio.run(gate(2, runtime))
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("step", ["judge", "move the champion", "record"])
-async def test_a_promotion_that_is_killed_leaves_one_champion_and_no_lock(project, step):
-    registry.promote(registry.find("v1"), None)
-    runtime = ScriptedRuntime({"c3po@v1": 20, "c3po@v2": 32})
-    spawn = multiprocessing.get_context("spawn")
-    reached = spawn.Event()
-    promoting = spawn.Process(target=_promote_until, args=(step, reached))
-    promoting.start()
-    try:
-        assert reached.wait(120), "the promotion did not come so far"
-        with pytest.raises(UserError, match="another process is at it"):
-            await gate(2, runtime)
-    finally:
-        promoting.kill()
-        promoting.join()
-    assert promoting.exitcode == -signal.SIGKILL
-    assert not Path("results/promote/decision.json").exists()
-    assert registry.find("champion").name == ("v2" if step == "record" else "v1")
-    shutil.rmtree("results/promote", ignore_errors=True)  # as `make clean` does
-    if step == "judge":
-        assert promotion.settle(registry) is None
-        assert (await gate(2, runtime)).promoted
-    else:
-        assert promotion.settle(registry).promoted
-    assert aliases() == {"champion": "v2", "previous": "v1"}
-    assert json.loads(Path("results/promote/decision.json").read_text())["challenger"] == "v2"
-    assert registry.find("v2").decision.startswith("promoted ") and not Path("mlruns", promotion.PENDING).exists()
-
-
-class Killed(BaseException):
-    pass
-
-
-@pytest.fixture
-def killed_between_the_aliases(project, monkeypatch):
-    """A promotion of v3 over v2, which died after `previous` had moved and before `champion` had."""
-    registry.promote(registry.find("v1"), None)
-    registry.promote(registry.find("v2"), registry.find("v1"))
-    set_alias = tracking.set_alias
-
-    def die(name, alias, *more):
-        if alias == "champion":
-            raise Killed
-        set_alias(name, alias, *more)
-
-    with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(tracking, "set_alias", die)
-        asyncio.run(gate(3, ScriptedRuntime({"c3po@v2": 20, "c3po@v3": 32})))
-    assert aliases() == {"champion": "v2", "previous": "v2", "challenger": "v3"}
-
-
-def test_a_rollback_after_a_killed_promotion_carries_it_out_first(killed_between_the_aliases):
-    champion, gone = promotion.rollback(registry)
-    assert (champion.name, gone.name) == ("v2", "v3")
-    assert aliases() == {"champion": "v2", "previous": "v3"}
-    assert json.loads(Path("results/promote/decision.json").read_text())["promoted"]
-
-
-async def test_another_promotion_after_a_killed_one_is_compared_with_its_champion(killed_between_the_aliases):
-    decision = await gate(1, ScriptedRuntime({"c3po@v3": 32, "c3po@v1": 40}))
-    assert decision.champion == "v3" and aliases() == {"champion": "v1", "previous": "v3"}
-    assert registry.find("v3").decision.startswith("promoted ")
-
-
-def test_a_decision_that_was_left_is_refused_where_the_champion_has_changed(killed_between_the_aliases):
-    tracking.set_alias(MODEL, "champion", 1)
-    settled = promotion.settle(registry)
-    assert not settled.promoted and settled.reasons[0].startswith("champion: v3 was compared with the champion v2")
-    assert aliases()["champion"] == "v1" and registry.find("v3").decision.startswith("refused ")
 
 
 async def test_the_champion_is_no_challenger(project):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from policies import trained
+from policies import rolled_back, trained
 from project import commit, dvc
 
 from dragoman import tracking
@@ -194,7 +194,7 @@ def test_the_backup_of_the_guide_restores_the_champion_elsewhere_after_a_clean(p
     set_up(project)
     tracking.start()
     (project / "table.md").write_text("| a table |")
-    tracking.log_decision("x", {}, [project / "table.md"], tags={}, parameters={}, metrics={})
+    tracking.log_decision("x", {}, [project / "table.md"], tags={}, parameters={}, metrics={}, key="x")
     registry.promote(registry.register(trained(project, "rl", b"one")), None)
     subprocess.run(["make", "clean"], cwd=project, check=True, capture_output=True)
     assert not (project / "results").exists()
@@ -286,7 +286,7 @@ def test_the_way_of_the_aliases(project):
         return {alias: v.name for v in registry.history() for alias in v.aliases}
 
     with pytest.raises(UserError, match="no champion before this one"):
-        registry.rollback()
+        registry.way_back()
     registry.challenge(versions[0])
     assert aliases() == {"challenger": "v1"}
     registry.promote(versions[0], None)
@@ -294,10 +294,10 @@ def test_the_way_of_the_aliases(project):
     registry.challenge(versions[2])
     registry.promote(versions[1], versions[0])
     assert aliases() == {"champion": "v2", "previous": "v1", "challenger": "v3"}
-    assert [v.name for v in registry.rollback()] == ["v1", "v2"]
+    assert [v.name for v in rolled_back(registry)] == ["v1", "v2"]
     assert aliases() == {"champion": "v1", "previous": "v2", "challenger": "v3"}
     assert registry.find("v2").decision.startswith("rolled back 2")
-    registry.rollback()
+    rolled_back(registry)
     assert aliases() == {"champion": "v2", "previous": "v1", "challenger": "v3"}
 
 
@@ -307,7 +307,7 @@ def test_there_is_no_rollback_to_weights_that_are_gone(project):
     registry.promote(second, first)
     shutil.rmtree(registry.open(first).folder)
     with pytest.raises(UserError, match=r"v1: the files in .* are not those"):
-        registry.rollback()
+        registry.way_back()
     assert registry.find("champion").number == second.number
 
 
@@ -353,7 +353,7 @@ async def test_the_endpoint_s_champion_is_the_registry_s_within_seconds(project)
     clock = time.monotonic()
     registry.promote(second, first)
     assert Path(followed.current()).name == second.policy
-    registry.rollback()
+    rolled_back(registry)
     assert Path(followed.current()).name == first.policy
     assert time.monotonic() - clock < 5
 
@@ -407,14 +407,16 @@ def test_versions_and_runs_are_those_of_the_server_that_is_named(project, server
     registry.promote(first, None)
     registry.promote(second, registry.find("champion"))
     assert registry.policy("champion").version == second.policy
-    assert [v.name for v in registry.rollback()] == ["v1", "v2"]
+    assert [v.name for v in rolled_back(registry)] == ["v1", "v2"]
     shutil.rmtree("mlruns/policies")
     shutil.rmtree("results")
     assert (registry.policy("champion").of("filter") / "model.safetensors").read_bytes() == b"warm"
 
     (project / "table.md").write_text("| a table |")
     tracking.start()
-    run = tracking.log_decision("x", {"a": 1}, [project / "table.md"], tags={}, parameters={"a": 1}, metrics={"b": 2.0})
+    run = tracking.log_decision(
+        "x", {"a": 1}, [project / "table.md"], tags={}, parameters={"a": 1}, metrics={"b": 2.0}, key="x"
+    )
     client = mlflow.MlflowClient(server)
     assert client.get_model_version_by_alias(MODEL, "champion").version == "1"
     assert client.get_run(run).data.metrics == {"b": 2.0}

@@ -10,7 +10,7 @@ import time
 
 import httpx
 import pytest
-from policies import trained
+from policies import rolled_back, trained
 from serving_parts import QUESTION, Model, Parts, Registry, answering, ask, eventually, searching
 
 from dragoman.core.errors import EngineFault, UserError
@@ -215,7 +215,7 @@ def test_a_version_that_was_rolled_back_is_no_canary_after_a_restart_but_a_shado
     versions = Versions(tmp_path / "mlruns", tmp_path / "results")
     for champion in (versions.register(trained(tmp_path, stage, stage.encode())) for stage in ("s1", "s2")):
         versions.promote(champion, versions.get("champion"))
-    versions.rollback()
+    rolled_back(versions)
     assert _trial(ServeParams(models=(MODEL,), canary="v2"), versions, Metrics()) == (None, None)
     assert "v2 was taken back (rolled back 20" in caplog.text
     for settings in (ServeParams(models=(MODEL,), shadow="v2"), ServeParams(models=(MODEL,), canary="v1")):

@@ -4,6 +4,8 @@ import shutil
 from pathlib import Path
 
 from dragoman.registry.policy import PolicySet, publish
+from dragoman.registry.version import Version
+from dragoman.registry.versions import Registry
 
 
 def trained(project: Path, stage: str, weights: bytes, parent: str = "") -> PolicySet:
@@ -17,3 +19,10 @@ def trained(project: Path, stage: str, weights: bytes, parent: str = "") -> Poli
     policy = publish(made, project / "results" / stage, manifest)
     shutil.rmtree(made)
     return policy
+
+
+def rolled_back(registry: Registry) -> tuple[Version, Version]:
+    """Let the registry swap champion and previous, without a record. Returns the champion now, and the one before."""
+    champion, previous = registry.way_back()
+    assert registry.rollback(champion, previous, "2026-01-01T00:00:00+0000")
+    return previous, champion

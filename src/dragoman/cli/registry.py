@@ -10,6 +10,7 @@ import typer
 from dragoman.cli.command import app, command
 from dragoman.cli.evaluation import show
 from dragoman.pipeline import compare as compare_stage
+from dragoman.pipeline import decisions
 from dragoman.pipeline import drift as drift_stage
 from dragoman.pipeline import promote as promote_stage
 from dragoman.pipeline import register as register_stage
@@ -73,7 +74,7 @@ def rollback() -> None:
 
     Example: dragoman rollback
     """
-    champion, gone = promote_stage.rollback(Project().registry)
+    champion, gone = decisions.rollback(Project().registry)
     print(f"champion: {champion.name} ({champion.policy}); previous: {gone.name} ({gone.policy})")
 
 
@@ -90,6 +91,7 @@ def lineage(
     Example: dragoman lineage champion
     """
     registry = Project().registry
+    decisions.settle(registry)
     if version is None:
         for v in registry.history():
             print(f"{v.name:4} {v.policy} {v.stage:5} {', '.join(v.aliases) or '-':20} {v.decision.partition(';')[0]}")

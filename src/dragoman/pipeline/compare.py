@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from typing_extensions import Doc
 
 from dragoman.pipeline import evaluate
+from dragoman.pipeline.decisions import settle
 from dragoman.pipeline.project import Project
 from dragoman.registry.version import differences
 
@@ -29,6 +30,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     Raises:
         UserError: no such version.
     """
+    settle(project.registry)
     first, second = (project.registry.find(name) for name in (options.a, options.b))
     found = {"versions": (first.name, second.name), "differences": differences(first, second)}
     if not options.evaluate:

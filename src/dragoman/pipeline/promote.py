@@ -13,7 +13,7 @@ import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,9 +26,9 @@ from dragoman.core.hashing import sha256_of
 from dragoman.core.types import Question
 from dragoman.corpus import load_corpus, load_questions
 from dragoman.evaluation.evaluate import evaluate
-from dragoman.evaluation.report import markdown
 from dragoman.evaluation.settings import EvaluateParams, PromoteParams
 from dragoman.pipeline import register
+from dragoman.pipeline.decisions import Check, Decision, carry_out, settle
 from dragoman.pipeline.project import Project
 from dragoman.registry.version import Version
 from dragoman.registry.versions import CHAMPION, ROLLED_BACK, Registry
@@ -37,8 +37,6 @@ from dragoman.runtime import Runtime
 log = logging.getLogger(__name__)
 
 COSTS = ("calls", "tokens", "seconds")
-PENDING = "promotion.json"
-"""In the registry's folder: a decision that is being carried out. A process that is killed meanwhile leaves it to the next."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +63,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     wanted = options.policy or (params.policies[-1] if params.policies else "rl")
     registry = project.registry
     challenger = registry.get(wanted) or registry.register(project.policy(wanted))
-    if settled and settled.promoted and settled.challenger == challenger.name:
+    if isinstance(settled, Decision) and settled.promoted and settled.challenger == challenger.name:
         return asdict(settled)
     champion = registry.get(CHAMPION)
     named = f"{challenger.name} ({challenger.policy})"
@@ -93,50 +91,6 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
             registry=registry,
         )
     return asdict(decision)
-
-
-@dataclass(frozen=True)
-class Check:
-    """One condition of the gate."""
-
-    name: str
-    found: str
-    limit: str
-    met: bool
-
-    @property
-    def reason(self) -> str:
-        """What is said of it where it is not met."""
-        return f"{self.name}: {self.found}, and not {self.limit}"
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What the gate decided, and why. `decision.json` holds these fields."""
-
-    challenger: str
-    policy: str
-    champion: str
-    """The champion at the time; empty while there was none."""
-    against: str
-    """The system that the challenger was compared with."""
-    promoted: bool
-    reasons: tuple[str, ...]
-    """What spoke against it; empty when it was promoted."""
-    checks: tuple[Check, ...]
-    dataset: str
-    questions: str
-    """Hash of the questions, with their answers."""
-    llm: str
-    retriever: str
-    judge: str
-    """Fingerprints: equal for both. Of the judge it is empty where nothing was judged."""
-    seed: int
-    trials: Mapping[str, Any]
-    """What the challenger has shown on real questions, by kind (`shadow`, `canary`); empty where it was not tried."""
-    settings: Mapping[str, Any]
-    revision: str
-    at: str
 
 
 def checks(
@@ -239,8 +193,7 @@ async def promote(
         UserError: another promotion is under way, or the challenger is the champion.
     """
     with registry.locked("promote", wait=0):
-        if (registry.store / PENDING).is_file():
-            _carry_out(registry)
+        settle(registry)
         champion = registry.get(CHAMPION)
         if champion and champion.number == challenger.number:
             raise UserError(f"{challenger.name} is the champion already")
@@ -283,110 +236,7 @@ async def promote(
             revision=tracking.git_revision(),
             at=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         )
-        noted = {"decision": asdict(decision), "metrics": metrics, "out": str(out)}
-        files.write_json(registry.store / PENDING, noted)
-        return _carry_out(registry)
-
-
-def settle(registry: Registry, out: Path | None = None) -> Decision | None:
-    """Carry out what a promotion decided whose process was killed before it had done so.
-
-    Args:
-        out: where the decision is written; None takes the folder that it was made for.
-
-    Returns:
-        The decision, or None where none was left.
-
-    Raises:
-        UserError: another promotion is under way.
-    """
-    if not (registry.store / PENDING).is_file():
-        return None
-    with registry.locked("promote"):  # one that is at work has carried its own out when it lets go
-        return _carry_out(registry, out) if (registry.store / PENDING).is_file() else None
-
-
-def _carry_out(registry: Registry, out: Path | None = None) -> Decision:
-    """Let the aliases follow the decision that is pending, and record it. What was done of that before stays as it is."""
-    path = registry.store / PENDING
-    noted = json.loads(path.read_text(encoding="utf-8"))
-    said = noted["decision"]
-    made = tuple(Check(**check) for check in said["checks"])
-    decision = Decision(**said | {"checks": made, "reasons": tuple(said["reasons"])})
-    challenger = registry.find(decision.challenger)
-    if decision.promoted:
-        try:
-            registry.promote(challenger, registry.find(decision.champion) if decision.champion else None)
-        except UserError as e:  # a rollback came in between
-            check = Check("champion", str(e), "the same as before", False)
-            decision = replace(decision, promoted=False, checks=(*made, check), reasons=(check.reason,))
-    _record(decision, noted["metrics"], challenger, out or Path(noted["out"]), registry)
-    path.unlink()
-    return decision
-
-
-def table(decision: Decision, metrics: Mapping[str, Any]) -> str:
-    """The decision as Markdown: its conditions, then the evaluation that it rests on."""
-    what = "promoted" if decision.promoted else "refused"
-    lines = [
-        f"**{decision.challenger}** ({decision.policy}) {what}; compared with {decision.against}, {decision.at}",
-        "",
-        "| condition | found | limit | met |",
-        "|---|---|---|---|",
-        *(f"| {c.name} | {c.found} | {c.limit} | {'yes' if c.met else '**no**'} |" for c in decision.checks),
-        "",
-        *(f"{kind}: {_said(shown)}\n" for kind, shown in decision.trials.items()),
-    ]
-    return "\n".join(lines) + "\n" + markdown(dict(metrics))
-
-
-def _said(trial: Mapping[str, Any]) -> str:
-    """What a trial has shown, in one line."""
-    arms = [
-        f"{arm} {(of := trial[arm])['answers']} answers, {of['failed']} failed, {of['seconds']} s, {of['up']} up, {of['down']} down"
-        for arm in ("champion", "challenger")
-    ]
-    agreed = [f"{trial['agreed']} of {trial['compared']} answers agree"] if "agreed" in trial else []
-    return "; ".join([f"since {trial['since']}, {trial['share']:.0%} of the questions", *arms, *agreed])
-
-
-def rollback(registry: Registry) -> tuple[Version, Version]:
-    """Swap champion and previous, and record it. Returns the champion now and the one before.
-
-    Raises:
-        UserError: there is nothing to go back to.
-    """
-    settle(registry)
-    champion, gone = registry.rollback()
-    tracking.start(registry.store)
-    tracking.log_decision(
-        f"rollback to {champion.name}",
-        {"champion": champion.name, "previous": gone.name, "at": time.strftime("%Y-%m-%dT%H:%M:%S%z")},
-        [],
-        tags={"stage": "rollback", "champion": champion.name, "previous": gone.name},
-        parameters={},
-        metrics={},
-    )
-    return champion, gone
-
-
-def _record(decision: Decision, metrics: Mapping[str, Any], challenger: Version, out: Path, registry: Registry) -> None:
-    files.write_json(out / "decision.json", asdict(decision))
-    files.write_text(out / "table.md", table(decision, metrics))
-    what = "promoted" if decision.promoted else "refused"
-    text = f"{what} {decision.at} against {decision.against}"
-    registry.decided(challenger, "; ".join((text, *decision.reasons)))
-    gain = metrics["paired"][f"{challenger.system}@{challenger.name} - {decision.against}"]
-    tracking.start(registry.store)
-    tracking.log_decision(
-        f"promote {decision.challenger} against {decision.against}",
-        asdict(decision),
-        [out / "table.md", *sorted((out / "plots").glob("*.png"))],
-        tags={"stage": "promote", "decision": what, "challenger": decision.challenger, "against": decision.against},
-        parameters={"promote": decision.settings, "dataset": decision.dataset, "seed": decision.seed},
-        metrics={f"gain.{key}": value for key, value in tracking.flatten(gain).items()},
-    )
-    log.info("%s: %s", decision.challenger, "; ".join((what, *decision.reasons)))
+        return carry_out(decision, metrics, out, registry)
 
 
 def _hash(questions: Sequence[Question]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from dragoman.pipeline.decisions import settle
 from dragoman.pipeline.project import Project
 
 
@@ -18,5 +19,6 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     Raises:
         UserError: a policy whose weights are not those that its manifest names.
     """
+    settle(project.registry)
     versions = project.registry.register_stages(project.params.policies)
     return {version.name: version for version in versions}

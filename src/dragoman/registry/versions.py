@@ -19,7 +19,6 @@ import logging
 import re
 import shutil
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -181,26 +180,38 @@ class Registry:
             if (challenger := self.get(CHALLENGER)) and challenger.number == version.number:
                 tracking.set_alias(MODEL, CHALLENGER, None, self.store)
 
-    def rollback(self) -> tuple[Version, Version]:
-        """Swap champion and previous, once the previous one's weights are known to be there.
-
-        Returns:
-            The champion now, and the one before.
+    def way_back(self) -> tuple[Version, Version]:
+        """The champion, and the one before it, whose weights are known to be there.
 
         Raises:
             UserError: there is nothing to go back to.
         """
+        champion, previous = self.get(CHAMPION), self.get(PREVIOUS)
+        if champion is None or previous is None or champion.number == previous.number:
+            raise UserError(f"{MODEL}: no champion before this one to go back to")
+        self.open(previous)
+        return champion, previous
+
+    def rollback(self, champion: Version, previous: Version, at: str) -> bool:
+        """Swap champion and previous, unless another one is champion by now: then nothing moves.
+
+        A process that was killed in it can do it again; who must not lose it notes it first, as `pipeline.decisions` does.
+
+        Args:
+            at: when it was asked for.
+
+        Returns:
+            Whether they were swapped, now or before.
+        """
         with self.locked():
-            champion, previous = self.get(CHAMPION), self.get(PREVIOUS)
-            if champion is None or previous is None or champion.number == previous.number:
-                raise UserError(f"{MODEL}: no champion before this one to go back to")
-            self.open(previous)
+            now = self.get(CHAMPION)
+            if now is None or now.number not in (champion.number, previous.number):
+                return False
             tracking.set_alias(MODEL, CHAMPION, previous.number, self.store)
             tracking.set_alias(MODEL, PREVIOUS, champion.number, self.store)
-            when = time.strftime("%Y-%m-%d %H:%M")
-            self.decided(champion, f"{ROLLED_BACK} {when}")
-            self.decided(previous, f"champion again {when}")
-            return previous, champion
+            self.decided(champion, f"{ROLLED_BACK} {at}")
+            self.decided(previous, f"champion again {at}")
+            return True
 
     def decided(self, version: Version, decision: str) -> None:
         """Write down what became of a version."""

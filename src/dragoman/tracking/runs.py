@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dragoman.rollout.record import Episode
@@ -153,11 +154,20 @@ def log_decision(
     tags: Mapping[str, str],
     parameters: Mapping[str, Any],
     metrics: Mapping[str, float],
+    key: str,
 ) -> str:
-    """Record a promotion, a refusal or a rollback as a run, with the files that show why. Returns the run's id."""
+    """Record a promotion, a refusal or a rollback as a run, with the files that show why. Returns the run's id.
+
+    Args:
+        key: names this decision. It is recorded once: a run that a killed process has left unfinished is finished.
+    """
     import mlflow
 
-    with _run(name) as run:
+    known = mlflow.search_runs(filter_string=f"tags.`decision.key` = '{key}'", max_results=1, output_format="list")
+    if known and known[0].info.status == "FINISHED":
+        return str(known[0].info.run_id)
+    # with its key from the first: no kill may leave a run that is not found by it
+    with mlflow.start_run(known[0].info.run_id) if known else _run(name, {"decision.key": key}) as run:
         mlflow.set_tags({**tags, "git.revision": git_revision()})
         mlflow.log_params(_as_text(parameters))
         mlflow.log_metrics(dict(metrics))
@@ -192,11 +202,11 @@ def metric_name(name: str) -> str:
     return re.sub(r"[^\w\-. /]+", "_", name)
 
 
-def _run(run_name: str) -> ActiveRun:
+def _run(run_name: str, tags: Mapping[str, str] = MappingProxyType({})) -> ActiveRun:
     """A new run, under that of `grouped` where there is one."""
     import mlflow
 
-    return mlflow.start_run(run_name=run_name, parent_run_id=_above.get())
+    return mlflow.start_run(run_name=run_name, parent_run_id=_above.get(), tags=dict(tags))
 
 
 def _as_text(parameters: Mapping[str, Any]) -> dict[str, str]:
