@@ -22,16 +22,20 @@ class Journal:
     another one in its folder, is refused.
 
     A key names all that its value depends on, so that what other settings have made is not mistaken for it.
+
+    Args:
+        locked: whether the caller is the folder's only writer already; see `files.only_writer`.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, locked: bool = False) -> None:
+        self.path, self._is_locked = path, locked
         self._values: dict[str, Any] = {}
         self._lock = ExitStack()
 
     def __enter__(self) -> Journal:
         with ExitStack() as lock:
-            lock.enter_context(files.only_writer(self.path.parent))
+            if not self._is_locked:
+                lock.enter_context(files.only_writer(self.path.parent))
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._values = {row["key"]: row["value"] for row in files.repaired(self.path)}
             self._file = files.Appended(self.path)

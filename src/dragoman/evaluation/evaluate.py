@@ -61,7 +61,8 @@ async def evaluate(
 ) -> dict[str, Any]:
     """Evaluate systems and write the report into `out`.
 
-    The episodes of each system are in `out/episodes/SYSTEM/`. A second run goes on from them after a kill or a fault.
+    The episodes of each system are in `out/episodes/SYSTEM/`. A second run goes on from them after a kill or a fault. Whoever
+    calls it is the only writer of `out`.
 
     Args:
         systems: names, each `system` or `system@policy`.

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from annotated_types import Ge
 from typing_extensions import Doc
 
+from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.evaluation.evaluate import ask, report
 from dragoman.evaluation.sequential import until_clear
@@ -39,8 +40,8 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     """Evaluate systems; see `evaluation.evaluate`. A file of questions is asked whole, unless there is a limit.
 
     Raises:
-        UserError: no such system or policy, not two different ones to compare, a file that cannot be read, or a shard that
-            is not finished.
+        UserError: no such system or policy, not two different ones to compare, a file that cannot be read, a shard that
+            is not finished, or another process that writes into the folder.
     """
     params, settings, out = project.params, project.params.evaluate, options.folder(project)
     dataset = "" if options.questions else options.dataset or params.train.dataset
@@ -52,33 +53,34 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     if options.until_clear and (part or options.merge):
         raise UserError("--until-clear looks at all questions at once: leave out --shard and --merge, or --until-clear")
     limit = options.limit or (None if options.questions else settings.limit)
-    inputs = open_inputs(project, options, settings.split, out, sources=(settings.questions,), limit=limit)
-    questions, place = inputs.asked.questions, options.place(out)
-    tracked = None if part else project.tracking
-    if options.merge is not None:
-        opened = {name: project.system(name) for name in systems}
-        answers = merged(options.merge, opened, questions, settings=settings, seed=params.seed, out=out)
-    else:
+    place = options.place(out)
+    with files.only_writer(place):
+        inputs = open_inputs(project, options, settings.split, out, sources=(settings.questions,), limit=limit)
+        questions, tracked = inputs.asked.questions, None if part else project.tracking
+        if options.merge is not None:
+            opened = {name: project.system(name) for name in systems}
+            answers = merged(options.merge, opened, questions, settings=settings, seed=params.seed, out=out)
+        else:
+            if part:
+                questions = part.part(questions)
+                part.begin(out)
+            async with project.runtime(inputs.index, inputs.passages, cache=settings.cache) as runtime:
+                if options.until_clear:
+                    return await until_clear(
+                        options.until_clear,
+                        systems,
+                        questions,
+                        runtime,
+                        dataset=options.name(project),
+                        settings=settings,
+                        seed=params.seed,
+                        out=out,
+                        track=tracked,
+                    )
+                answers = await ask(systems, questions, runtime, settings=settings, seed=params.seed, out=place)
+        metrics = report(
+            answers, dataset=options.name(project), settings=settings, seed=params.seed, out=place, track=tracked
+        )
         if part:
-            questions = part.part(questions)
-            part.begin(out)
-        async with project.runtime(inputs.index, inputs.passages, cache=settings.cache) as runtime:
-            if options.until_clear:
-                return await until_clear(
-                    options.until_clear,
-                    systems,
-                    questions,
-                    runtime,
-                    dataset=options.name(project),
-                    settings=settings,
-                    seed=params.seed,
-                    out=out,
-                    track=tracked,
-                )
-            answers = await ask(systems, questions, runtime, settings=settings, seed=params.seed, out=place)
-    metrics = report(
-        answers, dataset=options.name(project), settings=settings, seed=params.seed, out=place, track=tracked
-    )
-    if part:
-        finish(part, out, answers, settings)
-    return metrics
+            finish(part, out, answers, settings)
+        return metrics

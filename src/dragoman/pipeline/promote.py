@@ -190,9 +190,9 @@ async def promote(
     `out/decision.json` and `out/table.md` say what was decided; the rest of `out` is the evaluation's.
 
     Raises:
-        UserError: another promotion is under way, or the challenger is the champion.
+        UserError: another promotion is under way, another process writes into `out`, or the challenger is the champion.
     """
-    with registry.locked("promote", wait=0):
+    with registry.locked("promote", wait=0), files.only_writer(out):
         settle(registry)
         champion = registry.get(CHAMPION)
         if champion and champion.number == challenger.number:

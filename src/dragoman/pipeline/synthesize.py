@@ -60,7 +60,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     """Make the questions; see `make_questions`.
 
     Raises:
-        UserError: the corpus cannot be read, or nothing can be asked about it.
+        UserError: the corpus cannot be read, nothing can be asked about it, or another process writes into the folder.
     """
     from dragoman.corpus.triples import read_triples  # rdflib takes a tenth of a second
 
@@ -74,20 +74,21 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         passages = list(chunk(passages, by="words", size=options.chunk or WORDS))
     beside = (source if source.is_dir() else source.parent) / TRIPLES
     target = options.index
-    if target is None and options.corpus:
-        target = str(out.with_name(f"{out.name}-index"))
-        if settings.retrievable or settings.draws:
-            index.build(passages, Path(target), project.params.index)
-    return await make_questions(
-        project.params,
-        passages,
-        read_triples(beside) if beside.is_file() else [],
-        index=target or str(project.index(options.dataset)),
-        out=out,
-        source=str(source),
-        seed=project.params.seed,
-        track=project.tracking,
-    )
+    with files.only_writer(out):
+        if target is None and options.corpus:
+            target = str(out.with_name(f"{out.name}-index"))
+            if settings.retrievable or settings.draws:
+                index.build(passages, Path(target), project.params.index)
+        return await make_questions(
+            project.params,
+            passages,
+            read_triples(beside) if beside.is_file() else [],
+            index=target or str(project.index(options.dataset)),
+            out=out,
+            source=str(source),
+            seed=project.params.seed,
+            track=project.tracking,
+        )
 
 
 async def make_questions(
@@ -102,6 +103,8 @@ async def make_questions(
     track: Path | None,
 ) -> dict[str, Any]:
     """Write a set of questions about `passages` into `out`, with their corpus and a card.
+
+    Whoever calls it is the only writer of `out`.
 
     Files: `train.jsonl`, `dev.jsonl`, `test.jsonl`, `corpus.jsonl`, `rejected.jsonl`, `card.html`, `metrics.json`; and
     journals of what has been computed, from which a run that was stopped goes on.

@@ -67,7 +67,7 @@ async def rate(
         advance()
         return row | {"difficulty": {"label": label(known), **known}}
 
-    with Journal(out / JOURNAL) as journal, bar("difficulty", len(questions)) as advance:
+    with Journal(out / JOURNAL, locked=True) as journal, bar("difficulty", len(questions)) as advance:
         judged = list(await asyncio.gather(*(one(row) for row in questions)))
     if faults:
         raise UserError(

@@ -83,6 +83,8 @@ async def synthesize(
 ) -> Filled:
     """Write `n` questions, and `train.jsonl`, `dev.jsonl`, `test.jsonl` and `rejected.jsonl` into `out`.
 
+    Whoever calls it is the only writer of `out`, also of what it makes of the questions afterwards.
+
     Args:
         passages: what may be asked about. Each split has its own.
         triples: links between passages, where they are known.
@@ -124,7 +126,7 @@ async def synthesize(
                 return []
         return rows
 
-    with Journal(out / JOURNAL) as journal, bar("synthesize", n) as advance:
+    with Journal(out / JOURNAL, locked=True) as journal, bar("synthesize", n) as advance:
         for round in range(settings.attempts):
             left = [slot for slot in slots if slot.id not in filled]
             written = await asyncio.gather(*(attempt(slot, round, journal) for slot in left))
