@@ -40,8 +40,8 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     """Evaluate systems; see `evaluation.evaluate`. A file of questions is asked whole, unless there is a limit.
 
     Raises:
-        UserError: no such system or policy, not two different ones to compare, a file that cannot be read, a shard that
-            is not finished, or another process that writes into the folder.
+        UserError: no such system or policy, not two different ones to compare, a file that cannot be read, or a shard that
+            is not finished. Or another process writes into the folder.
     """
     params, settings, out = project.params, project.params.evaluate, options.folder(project)
     dataset = "" if options.questions else options.dataset or params.train.dataset
