@@ -15,6 +15,7 @@ export DVC_NO_ANALYTICS := 1
 export GX_ANALYTICS_ENABLED := false
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export VLLM_NO_USAGE_STATS := 1
+export VLLM_DO_NOT_TRACK := 1
 export RAY_USAGE_STATS_ENABLED := 0
 export HF_HUB_DISABLE_TELEMETRY := 1
 
@@ -79,8 +80,7 @@ down: setup  ## end what `make up` has started, and nothing else
 	@$(BIN)/python tools/services.py down
 
 ui: setup  ## open the runs in the MLflow UI
-	@$(BIN)/python -c 'from dragoman import tracking; tracking.follow_folder()'
-	$(BIN)/mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db --default-artifact-root mlruns/artifacts --host 127.0.0.1 --port 5000
+	@$(BIN)/python tools/services.py ui --mlflow-port $(MLFLOW_PORT)
 
 # With the SHA-256 of every file of a version, for all platforms. A version changes where a bound does, or with UPGRADE=--upgrade.
 COMPILE := $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --custom-compile-command "make lock" $(UPGRADE)

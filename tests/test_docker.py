@@ -33,7 +33,10 @@ import services as tools_services  # noqa: E402
 DRAGOMAN: Any = typer.main.get_command(app)
 MAKEFILE = (ROOT / "Makefile").read_text()
 TEXT = (ROOT / "compose.yaml").read_text()
-SECRET = {"POSTGRES_PASSWORD": "s3cret", "PREFECT_PASSWORD": "s3cret too"}
+SECRET = {
+    "POSTGRES_PASSWORD": "s3cret", "PREFECT_PASSWORD": "s3cret too", "MLFLOW_PASSWORD": "s3cret as well",
+    "MLFLOW_SECRET_KEY": "s3cret key",
+}  # fmt: skip
 OURS = ("api", "retriever", "worker", "prefect", "mlflow", "vllm")
 # Of a service, in the Compose Specification; those that could be of use here.
 KNOWN = {
@@ -186,6 +189,20 @@ def test_nothing_reports_home():
     assert {name: settings.get(name) for name in exported} == exported
 
 
+def test_the_switches_of_telemetry_are_the_same_wherever_they_are_set():
+    """In a shell (make), in a program that imports the package, and in what `make up` starts whatever the shell says."""
+    told = "import json, os, dragoman; print(json.dumps(dict(os.environ)))"
+    command = [sys.executable, "-c", told]
+    imported = subprocess.run(
+        command, env={"PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True, check=True
+    )
+    switch = re.compile("TELEMETRY|TRACK$|ANALYTICS|USAGE_STATS")
+    in_the_package = {name: value for name, value in json.loads(imported.stdout).items() if switch.search(name)}
+    assert len(in_the_package) >= 9
+    assert dict(re.findall(r"^export (\w+) := (\S+)$", MAKEFILE, re.M)) == in_the_package
+    assert in_the_package == tools_services.QUIET
+
+
 def test_only_what_is_named_goes_into_the_image():
     lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
     assert lines[0] == "*"
@@ -267,8 +284,11 @@ def test_prefect_and_mlflow_are_where_make_up_has_them():
 def test_the_worker_serves_the_pool_of_the_deployments():
     pools = {d["work_pool"]["name"] for d in yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]}
     assert pools == {tools_services.POOL}
-    create, deploy, start = (shlex.split(line) for line in SERVICES["worker"]["command"][0].splitlines())
+    create, free, limit, deploy, start = (shlex.split(line) for line in SERVICES["worker"]["command"][0].splitlines())
     assert create[:5] == ["prefect", "--no-prompt", "work-pool", "create", tools_services.POOL]
+    # A slot that a dead run has kept goes with its limit, before the next run: docs/operations.md.
+    assert free == ["prefect", "--no-prompt", "gcl", "delete", tools_services.LIMIT, "||", ":"]
+    assert limit == ["prefect", "--no-prompt", "gcl", "create", tools_services.LIMIT, "--limit", "1"]
     assert deploy == ["prefect", "--no-prompt", "deploy", "--all"]
     assert start[:4] == ["exec", "prefect", "worker", "start"]  # exec: the signal to end is the worker's
     assert option(start, "--pool") == tools_services.POOL and option(start, "--type") == option(create, "--type")
@@ -284,7 +304,7 @@ def test_commands_of_prefect_exist_with_their_options():
 
     assert prefect.cli
     for line in SERVICES["worker"]["command"][0].splitlines():
-        words = shlex.split(line)
+        words = shlex.split(line.removesuffix("|| :"))
         accepts(*words[words.index("prefect") + 1 :])
     accepts(*SERVICES["prefect"]["entrypoint"][1:], *command_of("prefect"))
     with pytest.raises(Exception, match="no-such"):
@@ -373,8 +393,8 @@ def test_only_loopback_is_published_and_no_secret_is_written_down():
             assert address == "127.0.0.1" and int(published) == int(inside) == listens_at(name)
         for key, value in service.get("environment", {}).items():
             if re.search("PASSWORD|TOKEN|KEY|SECRET", key):
-                assert re.search(rf"{key}: \$\{{{key}:[-?]", TEXT), f"{name}: {key}"
-                assert value in (None, SECRET["POSTGRES_PASSWORD"])  # None: nothing, to a reader of YAML
+                assert re.search(rf"{key}: \$\{{\w+:[-?]", TEXT), f"{name}: {key}"
+                assert value in (None, *SECRET.values())  # None: nothing, to a reader of YAML
     passwords = re.findall(r"://\w+:([^@\n]+)@", TEXT)
     assert len(passwords) == 2
     for password in passwords:
@@ -456,3 +476,25 @@ def test_other_weights_at_the_same_place_are_served_by_another_path(tmp_path, pl
         Path(path).unlink()
     command = [*arguments[: len(service["entrypoint"])], "org/name", "--port", "8000"]
     assert served(*command) == ["serve", "org/name", "--port", "8000"], "a name of a hub stays as it is"
+
+
+def test_mlflow_asks_for_a_login_that_those_have_who_record():
+    from mlflow.cli import cli
+
+    from dragoman.tracking.review import QUEUE
+
+    given = SERVICES["mlflow"]["environment"]
+    name, *arguments = SERVICES["mlflow"]["entrypoint"][1:] + command_of("mlflow")
+    assert cli.commands[name].make_context(name, arguments).params["app_name"] == "basic-auth"
+    user, password = given["MLFLOW_AUTH_ADMIN_USERNAME"], given["MLFLOW_AUTH_ADMIN_PASSWORD"]
+    assert (user, password) == (tools_services.USERS["mlflow"], SECRET["MLFLOW_PASSWORD"])
+    assert user != QUEUE  # it would be refused, as the queue of a user
+    for service in ("api", "worker"):
+        login = SERVICES[service]["environment"]
+        assert (login["MLFLOW_TRACKING_USERNAME"], login["MLFLOW_TRACKING_PASSWORD"]) == (user, password)
+    for service in ("retriever", "vllm", "prefect"):
+        assert not [key for key in SERVICES[service].get("environment", {}) if key.startswith("MLFLOW_TRACKING_P")]
+    (config,) = SERVICES["mlflow"]["configs"]
+    assert config["target"] == given["MLFLOW_AUTH_CONFIG_PATH"]
+    kept, here = COMPOSE["configs"][config["source"]]["content"], tools_services.LOGIN_OF_MLFLOW
+    assert kept.splitlines() == here.replace(".services/", "").splitlines()

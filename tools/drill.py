@@ -154,21 +154,20 @@ class Drill:
 
     def flows(self) -> Flows:
         """The deployments of `prefect.yaml`, with Prefect, MLflow and a worker until the drill is over."""
-        prefect, _, login = self.services()
-        return Flows(f"{prefect}/api", login)
+        prefect, _ = self.services()
+        return Flows(f"{prefect}/api", self.login("prefect"))
 
-    def services(self) -> tuple[str, str, dict[str, str]]:
-        """Prefect, MLflow and a worker, until the drill is over.
-
-        Returns Prefect's URL, MLflow's, and the header with which Prefect lets a client in.
-        """
+    def services(self) -> tuple[str, str]:
+        """Prefect, MLflow and a worker, until the drill is over. Returns Prefect's URL and MLflow's."""
         shutil.copytree(ROOT / "flows", self.folder / "flows")
         shutil.copy(ROOT / "prefect.yaml", self.folder)
         self.stack.callback(lambda: self._services("down").wait(PATIENCE))
         self.up()
-        login = base64.b64encode((self.folder / ".services" / "prefect.login").read_bytes()).decode()
-        urls = f"http://{HOST}:{self.prefect_port}", f"http://{HOST}:{self.mlflow_port}"
-        return *urls, {"Authorization": f"Basic {login}"}
+        return f"http://{HOST}:{self.prefect_port}", f"http://{HOST}:{self.mlflow_port}"
+
+    def login(self, name: str) -> dict[str, str]:
+        """The header with which Prefect or MLflow lets a client in."""
+        return basic((self.folder / ".services" / f"{name}.login").read_text())
 
     def up(self) -> None:
         """Start those of the services that are not there."""
@@ -366,6 +365,11 @@ def kill(process: subprocess.Popen[str]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def basic(login: str) -> dict[str, str]:
+    """The header of a login `NAME:PASSWORD`."""
+    return {"Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"}
 
 
 def free_port() -> int:

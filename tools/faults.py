@@ -15,8 +15,9 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 
 import psutil
 
@@ -30,6 +31,7 @@ from tools.drill import (
     TOWN,
     Drill,
     Endpoint,
+    basic,
     call,
     free_port,
     must,
@@ -228,17 +230,31 @@ def questions(drill: Drill) -> str:
 
 
 def login(drill: Drill) -> str:
-    """A page in a browser, or another user, reaches Prefect and MLflow. Neither can start or write anything."""
-    prefect, mlflow, credentials = drill.services()
-    flows, runs = f"{prefect}/api/deployments/filter", f"{mlflow}/api/2.0/mlflow/experiments/create"
+    """A page in a browser, or another user, reaches Prefect and MLflow. Neither can start, write or read anything."""
+    prefect, mlflow = drill.services()
+    flows, runs = f"{prefect}/api/deployments/filter", f"{mlflow}/api/2.0/mlflow/experiments"
+    inside, wrong, page = drill.login("mlflow"), basic("owner:guessed"), {"Origin": "http://evil.example"}
     tried = {
-        "Prefect, a stranger": _refusal(flows, {}),
-        "Prefect, a browser that is logged in": _refusal(flows, credentials),
-        "MLflow, a browser": _refusal(runs, {}),
+        "Prefect, a stranger": _answer(flows),
+        "Prefect, a wrong login": _answer(flows, wrong),
+        "Prefect, a stranger's browser": _answer(flows, page),
+        "Prefect, a browser that is logged in": _answer(flows, drill.login("prefect") | page),
+        "MLflow, a stranger's browser": _answer(f"{runs}/create", page),
+        "MLflow, a browser that is logged in": _answer(f"{runs}/create", inside | page),
     }
+    nobody = {
+        "MLflow, a stranger who reads": _answer(f"{runs}/search"),
+        "MLflow, a stranger who writes": _answer(f"{runs}/create"),
+        "MLflow, a stranger who sends traces": _answer(f"{mlflow}/v1/traces"),
+        "MLflow, a wrong login": _answer(f"{runs}/search", wrong),
+    }
+    for who, (status, _) in nobody.items():
+        must(status == 401, f"{who}: status {status}")
     for who, (status, origin) in tried.items():
         must(status in (401, 403) and origin is None, f"{who}: status {status}, CORS {origin}")
-    return "; ".join(f"{who}: {status}" for who, (status, _) in tried.items())
+    entered = _answer(f"{runs}/search", inside)[0]
+    must(entered == 200, f"MLflow, with the login: status {entered}")
+    return "; ".join(f"{who}: {status}" for who, (status, _) in (tried | nobody).items())
 
 
 def writers(drill: Drill) -> str:
@@ -279,10 +295,10 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.monotonic() - started
 
 
-def _refusal(url: str, headers: dict[str, str]) -> tuple[int, str | None]:
-    """What a page of another origin is answered: the status, and the origin that may read it."""
-    sent = {"Content-Type": "application/json", "Origin": "http://evil.example", **headers}
-    request = urllib.request.Request(url, b'{"name": "x"}', sent)
+def _answer(url: str, headers: Mapping[str, str] = MappingProxyType({})) -> tuple[int, str | None]:
+    """What is said to a request: the status, and the foreign origin whose pages may read it."""
+    sent = {"Content-Type": "application/json", **headers}
+    request = urllib.request.Request(url, b'{"name": "x", "max_results": 1}', sent)
     try:
         with urllib.request.urlopen(request, timeout=30) as response:
             return response.status, response.headers.get("access-control-allow-origin")

@@ -1,11 +1,13 @@
-"""`make up` and `make down`: Prefect server, worker and MLflow server on this machine, for this project alone.
+"""`make up`, `make down` and `make ui`: Prefect server, worker and MLflow server on this machine, for this project alone.
 
 Everything listens on loopback and keeps its state in the project: Prefect in `.prefect/`, MLflow in `mlruns/`, and in
-`.services/` a log and a record of each process. The record holds the process's start time beside its id, so that `down` ends
-exactly the processes that `up` has started, even when their ids have been given to others since. Both can be called twice.
+`.services/` a log and a record of each process, and the logins of both servers. The record holds the process's start time
+beside its id, so that `down` ends exactly the processes that `up` has started, even when their ids have been given to others
+since. Both can be called twice.
 
     python tools/services.py up --prefect-port 4200 --mlflow-port 5000
     python tools/services.py down
+    python tools/services.py ui --mlflow-port 5000     # `make ui`: MLflow alone, until it is interrupted
 """
 
 from __future__ import annotations
@@ -34,12 +36,26 @@ START = 180.0
 """Seconds that a server may take to answer."""
 STOP = 30.0
 QUIET = {
-    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # a handful of processes for jobs that nobody has
     "DO_NOT_TRACK": "1",
     "DVC_NO_ANALYTICS": "1",
+    "GX_ANALYTICS_ENABLED": "false",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_DO_NOT_TRACK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
 }
+"""As the package has it, which a shell's own settings would win over."""
+USERS = {"prefect": "dragoman", "mlflow": "owner"}
+"""Who logs in. MLflow keeps the name of a user from queues of reviews, and ours is called dragoman."""
+LOGIN_OF_MLFLOW = """\
+[mlflow]
+default_permission = NO_PERMISSIONS
+database_uri = sqlite:///.services/mlflow-users.db
+auth_cache_ttl_seconds = 3600
+"""
+"""Checking a password takes a tenth of a second on purpose, so one that was right is remembered."""
 
 
 class Services:
@@ -61,14 +77,11 @@ class Services:
             # in memory, leases are lost with the server, and a slot that was taken then is never given back
             "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
         }  # fmt: skip
-        self.login = self.folder / "prefect.login"
 
     def up(self) -> None:
         """Start what does not run, register the deployments, and say where everything is."""
         self._refuse_other_ports()
-        self.folder.mkdir(exist_ok=True)
         self._log_in()
-        (self.project / "mlruns").mkdir(exist_ok=True)
         self._serve(
             "prefect",
             f"{self.prefect_url}/api/health",
@@ -79,19 +92,15 @@ class Services:
             "--port",
             str(self.prefect_port),
         )
-        tracking.follow_folder(self.project / "mlruns")
-        store = f"sqlite:///{self.project / 'mlruns/mlflow.db'}"
-        artifacts = (self.project / "mlruns/artifacts").as_uri()
-        self._serve(
-            "mlflow", f"{self.mlflow_url}/health", "server", "--host", HOST, "--port", str(self.mlflow_port), "--workers", "1",
-            "--backend-store-uri", store, "--default-artifact-root", artifacts,
-            "--allowed-hosts", f"{HOST}:{self.mlflow_port},localhost:{self.mlflow_port}",
-            "--cors-allowed-origins", self.mlflow_url,
-        )  # fmt: skip
+        if self._running("mlflow") is None:
+            self._let_in_one_user()
+        self._serve("mlflow", f"{self.mlflow_url}/health", *self._mlflow(), **self._guard())
         self._run("work-pool", "create", POOL, "--type", "process", "--overwrite")
-        self._run("gcl", "create", LIMIT, "--limit", "1", already="already exists")
         if not self._runs_under_way():
-            self._run("gcl", "update", LIMIT, "--active-slots", "0")  # whoever had taken it is dead
+            # Whoever has taken it is dead. A new limit, and not a slot that is given back: his lease still runs, and its end
+            # would give back the slot of whoever has taken it since.
+            self._run("gcl", "delete", LIMIT, unless="not found")
+        self._run("gcl", "create", LIMIT, "--limit", "1", unless="already exists")
         self._run("deploy", "--all")
         if self._running("worker") is None:
             self._start(
@@ -100,16 +109,69 @@ class Services:
         say(f"Prefect  {self.prefect_url}")
         say(f"MLflow   {self.mlflow_url}")
         say(f"worker   of the pool {POOL}; log {self.folder / 'worker.log'}")
-        say(f"login    {self.login}; Prefect's pages ask for what is in it")
+        say(f"login    {self._login('prefect')}; Prefect's pages ask for all that is in it")
+        say(f"         {self._login('mlflow')}; MLflow's ask for the name before the colon, and the password after it")
         say(
-            f'run one: PREFECT_API_AUTH_STRING="$(cat {self.login})" PREFECT_API_URL={self.prefect_url}/api '
+            f'run one: PREFECT_API_AUTH_STRING="$(cat {self._login("prefect")})" PREFECT_API_URL={self.prefect_url}/api '
             f"{BIN / 'prefect'} deployment run retrain/nightly"
+        )
+        say(
+            f"record from elsewhere: export MLFLOW_TRACKING_URI={self.mlflow_url} MLFLOW_TRACKING_USERNAME={USERS['mlflow']} "
+            f'MLFLOW_TRACKING_PASSWORD="$(cut -d: -f2 {self._login("mlflow")})"'
         )
 
     def down(self) -> None:
         """End what `up` has started: the worker first, so that its runs can report to the server."""
         ended = [name for name in ("worker", "mlflow", "prefect") if self._end(name)]
         say(f"ended: {', '.join(ended)}" if ended else "nothing was running")
+
+    def ui(self) -> None:
+        """Become an MLflow server: its pages, for as long as somebody looks at them."""
+        if (port := self._port("mlflow")) is not None:
+            sys.exit(f"error: MLflow runs already: http://{HOST}:{port}, with the login in {self._login('mlflow')}")
+        self._log_in()
+        self._let_in_one_user()
+        say(f"MLflow   {self.mlflow_url}")
+        say(f"login    {self._login('mlflow')}; the name is before the colon, the password after it")
+        sys.stdout.flush()
+        os.chdir(self.project)
+        os.execve(BIN / "mlflow", ["mlflow", *self._mlflow()], self.environment | self._guard())
+
+    def _mlflow(self) -> tuple[str, ...]:
+        """How MLflow serves the project's store."""
+        tracking.follow_folder(self.project / "mlruns")
+        store = f"sqlite:///{self.project / 'mlruns/mlflow.db'}"
+        artifacts = (self.project / "mlruns/artifacts").as_uri()
+        return (
+            "server", "--host", HOST, "--port", str(self.mlflow_port), "--workers", "1", "--app-name", "basic-auth",
+            "--backend-store-uri", store, "--default-artifact-root", artifacts,
+            "--allowed-hosts", f"{HOST}:{self.mlflow_port},localhost:{self.mlflow_port}",
+            "--cors-allowed-origins", self.mlflow_url,
+        )  # fmt: skip
+
+    def _guard(self) -> dict[str, str]:
+        """What MLflow's server alone is told, so that it asks for the login."""
+        user, _, password = self._login("mlflow").read_text().partition(":")
+        return {
+            "MLFLOW_AUTH_CONFIG_PATH": str(self.folder / "mlflow-login.ini"),
+            "MLFLOW_AUTH_ADMIN_USERNAME": user,
+            "MLFLOW_AUTH_ADMIN_PASSWORD": password,
+            "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_urlsafe(
+                24
+            ),  # of a form that is open when it is started again
+            "MLFLOW_BASIC_AUTH_FAIL_CLOSED": "true",
+            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # a handful of processes for jobs that nobody has
+        }
+
+    def _let_in_one_user(self) -> None:
+        """MLflow notes the password of its user when it first starts. It starts anew each time, so that the login is the one in use."""
+        (self.folder / "mlflow-login.ini").write_text(LOGIN_OF_MLFLOW)
+        users = self.folder / "mlflow-users.db"
+        users.unlink(missing_ok=True)
+        write_once(users, "")
+
+    def _login(self, name: str) -> Path:
+        return self.folder / f"{name}.login"
 
     def _runs_under_way(self) -> bool:
         """Whether a flow runs in this project. It is a process of its own, which outlives its worker."""
@@ -122,13 +184,16 @@ class Services:
         return False
 
     def _log_in(self) -> None:
-        """Let Prefect's server, and all that we start beside it, share a secret. It is made once, and only we can read it."""
-        with suppress(FileExistsError):
-            descriptor = os.open(self.login, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            os.write(descriptor, f"dragoman:{secrets.token_urlsafe(24)}".encode())
-            os.close(descriptor)
-        login = self.login.read_text()
-        self.environment |= {"PREFECT_SERVER_API_AUTH_STRING": login, "PREFECT_API_AUTH_STRING": login}
+        """Let each server, and all that we start beside it, share a secret. It is made once, and only we can read it."""
+        self.folder.mkdir(exist_ok=True)
+        (self.project / "mlruns").mkdir(exist_ok=True)
+        for name in USERS:
+            write_once(self._login(name), f"{USERS[name]}:{secrets.token_urlsafe(24)}")
+        prefect = self._login("prefect").read_text()
+        self.environment |= {"PREFECT_SERVER_API_AUTH_STRING": prefect, "PREFECT_API_AUTH_STRING": prefect}
+        if tracking.server() in (None, self.mlflow_url):  # another server must not see ours, and may need its own
+            user, _, password = self._login("mlflow").read_text().partition(":")
+            self.environment |= {"MLFLOW_TRACKING_USERNAME": user, "MLFLOW_TRACKING_PASSWORD": password}
 
     def _refuse_other_ports(self) -> None:
         """What runs stays where it is: half of it at new ports would be a worker that asks a server which is not there."""
@@ -147,7 +212,7 @@ class Services:
         command = json.loads((self.folder / f"{name}.json").read_text())["command"]
         return int(command[command.index("--port") + 1])
 
-    def _serve(self, name: str, health: str, *arguments: str) -> None:
+    def _serve(self, name: str, health: str, *arguments: str, **more: str) -> None:
         """Start a server unless it runs, and wait until it answers."""
         process = self._running(name)
         if process is None:
@@ -156,17 +221,17 @@ class Services:
                 if probe.connect_ex((HOST, port)) == 0:
                     sys.exit(f"error: port {port} is taken by something that `make up` has not started; end it, or choose "
                              f"another: make up {name.upper()}_PORT={port + 1}")  # fmt: skip
-            process = self._start(name, BIN / name, *arguments)
+            process = self._start(name, BIN / name, *arguments, **more)
         deadline = time.monotonic() + START
         while not answers(health):
             if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE or time.monotonic() > deadline:
                 sys.exit(f"error: {name} does not answer at {health}; see {self.folder / name}.log")
             time.sleep(0.3)
 
-    def _start(self, name: str, *command: str | Path) -> psutil.Process:
+    def _start(self, name: str, *command: str | Path, **more: str) -> psutil.Process:
         with (self.folder / f"{name}.log").open("ab") as log:
             started = subprocess.Popen(
-                command, cwd=self.project, env=self.environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                command, cwd=self.project, env=self.environment | more, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )  # fmt: skip
         process = psutil.Process(started.pid)
@@ -196,13 +261,14 @@ class Services:
         (self.folder / f"{name}.json").unlink(missing_ok=True)
         return process is not None
 
-    def _run(self, *arguments: str, already: str = "") -> None:
+    def _run(self, *arguments: str, unless: str = "") -> None:
+        """Let Prefect's command do something, `unless` it says that it is done."""
         done = subprocess.run(
             [BIN / "prefect", "--no-prompt", *arguments], cwd=self.project, env=self.environment, capture_output=True, text=True,
             check=False,
         )  # fmt: skip
         words = done.stdout + done.stderr
-        if done.returncode and not (already and already in words):
+        if done.returncode and not (unless and unless in words):
             sys.exit(f"error: prefect {' '.join(arguments)}\n{words.strip()}")
 
 
@@ -214,19 +280,27 @@ def answers(url: str) -> bool:
         return False
 
 
+def write_once(path: Path, text: str) -> None:
+    """Make a file that only we can read. One that is there stays as it is."""
+    with suppress(FileExistsError):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        os.write(descriptor, text.encode())
+        os.close(descriptor)
+
+
 def say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Start or end the project's services on this machine.")
-    parser.add_argument("action", choices=("up", "down"))
+    parser.add_argument("action", choices=("up", "down", "ui"))
     parser.add_argument("--project", type=Path, default=Path(__file__).parents[1])
     parser.add_argument("--prefect-port", type=int, default=4200)
     parser.add_argument("--mlflow-port", type=int, default=5000)
     options = parser.parse_args()
     services = Services(options.project.resolve(), options.prefect_port, options.mlflow_port)
-    services.up() if options.action == "up" else services.down()
+    {"up": services.up, "down": services.down, "ui": services.ui}[options.action]()
 
 
 if __name__ == "__main__":

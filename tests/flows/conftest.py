@@ -1,13 +1,15 @@
-"""A project whose `dvc` and `dragoman` are a script that does as it is told, and a Prefect server to run flows against."""
+"""A project whose `dvc` and `dragoman` are a script that does as it is told, a Prefect server, and what `make up` starts."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from project_services import ROOT, ProjectServices
 
 STUB = """#!{python}
 import json, os, sys, time
@@ -86,3 +88,13 @@ def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     from flows import commands
 
     monkeypatch.setattr(commands.run, "retry_delay_seconds", [0, 0])
+
+
+@pytest.fixture
+def services(stub: Stub) -> Iterator[ProjectServices]:
+    """What `make up` starts in the project, which ends with the test."""
+    shutil.copytree(ROOT / "flows", stub.folder / "flows", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "prefect.yaml", stub.folder)
+    made = ProjectServices(stub.folder)
+    yield made
+    made.run("down")

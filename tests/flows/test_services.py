@@ -2,32 +2,28 @@
 
 import json
 import os
-import shutil
+import re
 import socket
+import socketserver
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
+from project_services import ROOT, free_port
 
-ROOT = Path(__file__).parents[2]
+from tools.services import Services, answers
+
 pytestmark = [pytest.mark.services, pytest.mark.timeout(600)]
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 @pytest.fixture
 def project(stub):
     """A project whose pipeline takes a few seconds."""
-    shutil.copytree(ROOT / "flows", stub.folder / "flows", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "prefect.yaml", stub.folder)
     decision = json.dumps({"promoted": False, "reasons": ["gain in cover_em: too small"]})
     stub.tell({
         "dvc --wait-for-lock repro": [
@@ -51,44 +47,89 @@ def changed(automation: dict, **trigger: object) -> dict:
     return {key: automation[key] for key in kept} | {"trigger": automation["trigger"] | trigger}
 
 
-def test_from_up_to_a_finished_run_to_down(project):
-    ports = ["--prefect-port", str(free_port()), "--mlflow-port", str(free_port())]
+@pytest.fixture
+def proxy():
+    """Whom a service has asked beyond this machine: the first line of each request to the proxy that it was told to use."""
+    asked = []
+
+    class Proxy(socketserver.StreamRequestHandler):
+        def handle(self):
+            asked.append(self.rfile.readline().decode())
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Proxy) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", asked
+        server.shutdown()
+
+
+def refuses_strangers(url: str, login: tuple[str, str]) -> None:
+    """MLflow lets in whom the login is known to, and even him not from a foreign page."""
+    made, sought = f"{url}/api/2.0/mlflow/experiments/create", f"{url}/api/2.0/mlflow/experiments/search"
+    foreign = {"Origin": "http://evil.example"}
+    for wrong in (None, (login[0], "guessed"), ("admin", "password1234")):
+        assert httpx.post(made, json={"name": "x"}, auth=wrong).status_code == 401
+        assert httpx.post(sought, json={"max_results": 1}, auth=wrong).status_code == 401
+        assert httpx.post(f"{url}/v1/traces", auth=wrong).status_code == 401
+        page = httpx.get(url, auth=wrong)
+        assert page.status_code == 401 and page.headers["www-authenticate"].startswith("Basic")  # a browser asks
+    assert httpx.post(made, json={"name": "x"}, headers=foreign, auth=login).status_code == 403
+    assert httpx.post(made, json={"name": "x"}, headers={"Host": "evil.example"}, auth=login).status_code == 403
+    assert httpx.post(sought, json={"max_results": 1}, auth=login).status_code == 200
+    assert "<html" in httpx.get(url, auth=login).text and httpx.get(f"{url}/health").text == "OK"
+    usage = httpx.get(f"{url}/ajax-api/3.0/mlflow/ui-telemetry", auth=login).json()
+    assert usage["disable_ui_telemetry"] is True
+
+
+def record_as_it_says(said: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Make the experiment and the queue of reviews, with the login as the last line of `make up` hands it over."""
+    (export,) = re.findall(r"^record from elsewhere: (export .*)$", said, re.M)
+    made = "from dragoman.tracking.review import queue_for_review; queue_for_review({})"
+    command = f"{export} && exec {sys.executable} -c '{made}'"
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    return subprocess.run(
+        ["bash", "-c", command], cwd=folder / "bin", env=environment, capture_output=True, text=True, check=False
+    )
 
-    def services(action: str, *options: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, ROOT / "tools/services.py", action, "--project", project.folder, *ports, *options]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
+def test_from_up_to_a_finished_run_to_down(project, services, proxy):
+    beyond, asked_beyond = proxy
+    services.more |= {"HTTPS_PROXY": beyond, "https_proxy": beyond}
     bystander = subprocess.Popen(["sleep", "600"])
     try:
-        up = services("up")
-        assert up.returncode == 0, up.stdout + up.stderr
+        said = services.up()
         first = records(project.folder)
         assert set(first) == {"prefect", "mlflow", "worker"}
-        assert services("up").returncode == 0 and records(project.folder) == first
-        moved = services("up", "--mlflow-port", str(free_port()))
+        services.up()
+        assert records(project.folder) == first
+        moved = services.run("up", "--mlflow-port", str(free_port()))
         assert moved.returncode == 1 and records(project.folder) == first
-        assert f"mlflow at http://127.0.0.1:{ports[3]}" in moved.stderr and "make down" in moved.stderr
+        assert f"mlflow at {services.mlflow}" in moved.stderr and "make down" in moved.stderr
 
-        url = f"http://127.0.0.1:{ports[1]}/api"
-        login = project.folder / ".services/prefect.login"
-        assert login.stat().st_mode & 0o777 == 0o600
+        url = f"{services.prefect}/api"
         foreign = {"Origin": "http://evil.example"}
         strange = httpx.post(f"{url}/deployments/filter", json={}, headers=foreign)
         assert httpx.get(f"{url}/admin/version").status_code == 401
         assert strange.status_code in (401, 403) and "access-control-allow-origin" not in strange.headers
-        api = httpx.Client(base_url=url, timeout=30, auth=tuple(login.read_text().split(":")), headers=foreign)
+        api = httpx.Client(base_url=url, timeout=30, auth=services.login("prefect"), headers=foreign)
         unproven = api.post("/deployments/filter", json={})
         assert unproven.status_code == 403 and "access-control-allow-origin" not in unproven.headers
         token = api.get("/csrf-token", params={"client": "test"}).json()["token"]
         api.headers.update({"Prefect-Csrf-Token": token, "Prefect-Csrf-Client": "test"})
-        tracking = f"http://127.0.0.1:{ports[3]}/api/2.0/mlflow/experiments/create"
-        assert httpx.post(tracking, json={"name": "x"}, headers=foreign).status_code == 403
-        assert httpx.post(tracking, json={"name": "x"}, headers={"Host": "evil.example"}).status_code == 403
-        assert httpx.get(f"http://127.0.0.1:{ports[3]}/health").text == "OK"
+        refuses_strangers(services.mlflow, services.login("mlflow"))
+        twice = services.run("ui")
+        assert twice.returncode == 1 and services.mlflow in twice.stderr and "mlflow.login" in twice.stderr
+        recorded = record_as_it_says(said, project.folder)
+        assert recorded.returncode == 0, recorded.stderr
+        found = httpx.get(
+            f"{services.mlflow}/api/2.0/mlflow/experiments/get-by-name",
+            params={"experiment_name": "dragoman"},
+            auth=services.login("mlflow"),
+        )
+        assert found.json()["experiment"]["name"] == "dragoman"
         limit = "/v2/concurrency_limits/dvc"
         assert api.patch(limit, json={"active_slots": 1}).status_code in (200, 204)  # as a dead run leaves it
-        assert services("up").returncode == 0 and api.get(limit).json()["active_slots"] == 0
+        services.up()
+        assert api.get(limit).json()["active_slots"] == 0
         deployments = {d["name"]: d for d in api.post("/deployments/filter", json={}).json()}
         on_demand = {"train", "chain", "synthesize", "rollout", "seeds", "evaluate", "bench"}
         assert set(deployments) == {"nightly", "drift", "alarm", "weekly"} | on_demand
@@ -152,13 +193,13 @@ def test_from_up_to_a_finished_run_to_down(project):
         assert wait(alarms[0]["id"], "FAILED", "COMPLETED", "CRASHED")["name"] == "Overdue"
 
         family = [p for pid in first.values() for p in (psutil.Process(pid), *psutil.Process(pid).children(True))]
-        down = services("down")
+        down = services.run("down")
         assert down.returncode == 0 and "worker, mlflow, prefect" in down.stdout
         assert psutil.wait_procs(family, timeout=10)[1] == [] and records(project.folder) == {}
-        assert "nothing was running" in services("down").stdout
+        assert "nothing was running" in services.run("down").stdout
+        assert asked_beyond == []
         assert bystander.poll() is None
     finally:
-        services("down")
         bystander.kill()
         bystander.wait()
 
@@ -213,3 +254,36 @@ def test_a_record_whose_id_was_given_to_another_process_ends_nothing(project):
     finally:
         bystander.kill()
         bystander.wait()
+
+
+def test_mlflow_s_pages_alone_ask_for_the_login_too_and_tell_nobody(services, proxy):
+    beyond, asked_beyond = proxy
+    services.more |= {"HTTPS_PROXY": beyond, "https_proxy": beyond}
+    with subprocess.Popen(services.command("ui"), env=services.environment, stdout=subprocess.PIPE, text=True) as ui:
+        try:
+            deadline = time.monotonic() + 180
+            while not answers(f"{services.mlflow}/health"):
+                assert ui.poll() is None and time.monotonic() < deadline
+                time.sleep(0.3)
+            refuses_strangers(services.mlflow, services.login("mlflow"))
+            assert asked_beyond == []
+        finally:
+            for process in (psutil.Process(ui.pid), *psutil.Process(ui.pid).children(recursive=True)):
+                process.terminate()
+            said = ui.stdout.read()
+    assert services.mlflow in said and "mlflow.login" in said
+
+
+def test_another_server_of_mlflow_is_not_told_our_login(tmp_path, monkeypatch):
+    def told() -> str | None:
+        made = Services(tmp_path, 4200, 5000)
+        made._log_in()
+        return made.environment.get("MLFLOW_TRACKING_PASSWORD")
+
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "theirs")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://mlflow.example")
+    assert told() == "theirs"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    assert told() == (tmp_path / ".services/mlflow.login").read_text().partition(":")[2]
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    assert told() not in ("theirs", None)

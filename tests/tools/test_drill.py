@@ -1,4 +1,4 @@
-"""The drills. Those that kill services are run by hand (`make drill`), the others here; and what can be said of them at once."""
+"""The drills that `make drill` runs, each in a test of its own; and what can be said of them at once."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from tools import circle, drill, endurance, faults, versions
 
 ROOT = Path(__file__).parents[2]
 FAULTS = faults.FAULTS | versions.VERSIONS
+SERVED = ("worker", "mlflow", "login")
+"""Those that start Prefect or MLflow."""
 
 
 def test_there_is_one_for_each_that_can_die_and_the_guide_names_them():
@@ -48,15 +50,26 @@ def built(tmp_path_factory):
     return folder
 
 
-@pytest.mark.process
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", [name for name in FAULTS if name != "login"])  # its test is in tests/flows
-def test_a_fault_is_survived(name, built):
+def run(name, built):
     done = subprocess.run(
         [sys.executable, "-m", "tools.drill", name, "--built", built],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0 and " ok " in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.services
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", SERVED)
+def test_what_befalls_a_service_is_survived(name, built):
+    run(name, built)
+
+
+@pytest.mark.process
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", sorted({*drill.DRILLS, *FAULTS} - {*SERVED}))
+def test_a_fault_is_survived(name, built):
+    run(name, built)
 
 
 def test_the_reader_knows_an_answer_by_heart_or_with_a_gold_passage(monkeypatch):

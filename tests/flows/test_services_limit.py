@@ -1,0 +1,95 @@
+"""The one slot of the limit `dvc`, when its holder and Prefect's server are killed: real servers, real leases."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+import yaml
+from project_services import ROOT, ProjectServices
+
+pytestmark = [pytest.mark.services, pytest.mark.timeout(900)]
+LEASE = 60
+"""Seconds: the shortest that Prefect grants. A flow's is 300."""
+HOLD = f"""
+import time
+from prefect.concurrency.sync import concurrency
+with concurrency("dvc", strict=True, lease_duration={LEASE}):
+    print("held", flush=True)
+    time.sleep(900)
+"""
+
+
+@pytest.fixture
+def up(services: ProjectServices) -> ProjectServices:
+    services.more["PREFECT_SERVER_SERVICES_REPOSSESSOR_LOOP_SECONDS"] = "1"  # how often leases are looked at; else 15
+    services.up()
+    return services
+
+
+@contextmanager
+def holding(services: ProjectServices) -> Iterator[subprocess.Popen[str]]:
+    """A process that has taken the slot, and renews its lease for as long as it lives."""
+    command = [sys.executable, "-c", HOLD]
+    with subprocess.Popen(command, env=services.as_client, stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+            assert services.taken() == 1
+            yield holder
+        finally:
+            holder.kill()
+
+
+def kill_the_server(services: ProjectServices) -> None:
+    os.killpg(services.records["prefect"], signal.SIGKILL)
+
+
+def wait(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+
+
+def test_a_slot_whose_holder_died_with_the_server_is_free_when_its_lease_has_ended(up):
+    with holding(up) as holder:
+        kill_the_server(up)
+        holder.kill()
+    # To `make up` this is a flow that runs, whose slot it must not touch.
+    running = [sys.executable, "-c", "import time; time.sleep(900)", "prefect", "flow-run"]
+    with subprocess.Popen(running, cwd=up.folder) as other:
+        try:
+            up.up()
+            assert up.taken() == 1
+            wait(lambda: up.taken() == 0, LEASE + 60)
+        finally:
+            other.kill()
+
+
+def test_a_slot_whose_holder_died_with_the_server_is_free_after_make_up_and_stays_with_whom_takes_it_next(up):
+    with holding(up) as dead:
+        kill_the_server(up)
+        dead.kill()
+        died = time.monotonic()
+    up.up()
+    assert up.taken() == 0
+    with holding(up):
+        while time.monotonic() < died + LEASE + 10:  # the lease of the dead ends meanwhile
+            assert up.taken() == 1
+            time.sleep(1)
+
+
+def test_a_slot_whose_holder_died_is_free_once_the_worker_of_compose_starts(up):
+    script = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]["worker"]["command"][0]
+    before, _, start = script.strip().rpartition("\n")
+    assert "worker start" in start
+    with holding(up) as dead:
+        dead.kill()
+    assert up.taken() == 1
+    for _ in range(2):
+        subprocess.run(["sh", "-ec", before], cwd=up.folder, env=up.as_client | {"PWD": str(up.folder)}, check=True)
+        assert up.taken() == 0
