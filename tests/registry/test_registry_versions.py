@@ -15,6 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import yaml
 from policies import rolled_back, trained
 from project import commit, dvc
 
@@ -360,7 +361,7 @@ async def test_the_endpoint_s_champion_is_the_registry_s_within_seconds(project)
 
 @pytest.fixture
 def server(tmp_path, empty_store, monkeypatch):
-    """A real MLflow server without runs, which commands find by the variable."""
+    """A real MLflow server without runs, with the login of compose.yaml. Commands find it by the variables."""
     import mlflow
 
     with socket.socket() as listener:
@@ -377,12 +378,22 @@ def server(tmp_path, empty_store, monkeypatch):
         "--artifacts-destination",
         str(folder / "kept"),
     ]
-    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    command += ["--app-name", "basic-auth"]
+    compose = yaml.safe_load((Path(__file__).parents[2] / "compose.yaml").read_text())
+    (folder / "login.ini").write_text(compose["configs"]["login-of-mlflow"]["content"])
+    environment = os.environ | {
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        "MLFLOW_AUTH_CONFIG_PATH": str(folder / "login.ini"),
+        "MLFLOW_BASIC_AUTH_FAIL_CLOSED": "true",
+        "MLFLOW_AUTH_ADMIN_USERNAME": "owner",
+        "MLFLOW_AUTH_ADMIN_PASSWORD": "a long password",
+        "MLFLOW_FLASK_SERVER_SECRET_KEY": "a key",
+    }
     with (tmp_path / "server.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True)
     url = f"http://127.0.0.1:{port}"
     try:
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 180
         while True:
             with suppress(httpx.TransportError):
                 if httpx.get(f"{url}/health").status_code == 200:
@@ -390,6 +401,8 @@ def server(tmp_path, empty_store, monkeypatch):
             assert process.poll() is None and time.monotonic() < deadline, (tmp_path / "server.log").read_text()
             time.sleep(0.1)
         monkeypatch.setenv("MLFLOW_TRACKING_URI", url)
+        monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "owner")
+        monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "a long password")
         yield url
     finally:
         os.killpg(process.pid, signal.SIGKILL)
@@ -400,6 +413,7 @@ def server(tmp_path, empty_store, monkeypatch):
 def test_versions_and_runs_are_those_of_the_server_that_is_named(project, server, capsys):
     import mlflow
 
+    assert httpx.post(f"{server}/api/2.0/mlflow/registered-models/create", json={"name": MODEL}).status_code == 401
     assert registry.history() == []
     first = registry.register(trained(project, "sft", b"warm"))
     second = registry.register(trained(project, "rl", b"better", parent=first.policy))
