@@ -18,7 +18,7 @@ from project_services import ROOT, free_port
 
 from tools.services import Services, answers
 
-pytestmark = [pytest.mark.services, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.services, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture

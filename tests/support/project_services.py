@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -77,7 +78,11 @@ class ProjectServices:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return self.environment | login | {"PREFECT_HOME": str(self.folder / ".prefect"), "PATH": path}
 
+    def limit(self) -> dict[str, Any]:
+        """The limit under which commands of flows run, as Prefect has it."""
+        url = f"{self.prefect}/api/v2/concurrency_limits/{LIMIT}"
+        return httpx.get(url, auth=self.login("prefect"), timeout=30).json()
+
     def taken(self) -> int:
         """How many slots of the limit are taken."""
-        url = f"{self.prefect}/api/v2/concurrency_limits/{LIMIT}"
-        return httpx.get(url, auth=self.login("prefect"), timeout=30).json()["active_slots"]
+        return self.limit()["active_slots"]
