@@ -86,11 +86,9 @@ class Actor(Trainable):
 
             self._peft = get_peft_model(lm, lora_config(adapter, lm))
             lm = self._peft.get_base_model()
-            for layer in lm.modules():
-                if isinstance(
-                    layer, LoraLayer
-                ):  # autocast would undo what it casts: two copies of each input, for nothing
-                    layer.cast_input_dtype_enabled = False
+            # Autocast would undo what a layer casts: two copies of each input, for nothing.
+            for layer in (module for module in lm.modules() if isinstance(module, LoraLayer)):
+                layer.cast_input_dtype_enabled = False
         self.lm = lm.to(device).train()
         self.bf16 = bf16
         self.device = device
