@@ -103,3 +103,10 @@ async def test_data_sets_that_cannot_be_joined_are_refused_by_folder(project, tm
         evaluation(tmp_path / "b", **second)
     with pytest.raises(UserError, match=message):
         await report.run(project, report.Options(joined=(first, tmp_path / "b")))
+
+
+async def test_one_folder_that_is_joined_with_none_is_its_own_report(project, tmp_path):
+    (metrics,) = (
+        await report.run(project, report.Options(joined=(evaluation(tmp_path / "a", "hotpotqa", direct=1.0),)))
+    ).values()
+    assert (metrics["dataset"], metrics["n"]) == ("hotpotqa", 1)

@@ -50,7 +50,7 @@ def built(tmp_path_factory):
     return folder
 
 
-def run(name, built):
+def assert_survived(name, built):
     done = subprocess.run(
         [sys.executable, "-m", "tools.drill", name, "--built", built],
         cwd=ROOT, capture_output=True, text=True, check=False,
@@ -62,14 +62,14 @@ def run(name, built):
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", SERVED)
 def test_what_befalls_a_service_is_survived(name, built):
-    run(name, built)
+    assert_survived(name, built)
 
 
 @pytest.mark.process
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", sorted({*drill.DRILLS, *FAULTS} - {*SERVED}))
 def test_a_fault_is_survived(name, built):
-    run(name, built)
+    assert_survived(name, built)
 
 
 def test_the_reader_knows_an_answer_by_heart_or_with_a_gold_passage(monkeypatch):
