@@ -23,7 +23,7 @@ from dragoman.engines.transformers import TransformersEngine
 from dragoman.rollout.backends import Backends
 from dragoman.serving import models
 from dragoman.serving.champion import StageChampion
-from dragoman.serving.memory import give_back
+from dragoman.core.memory import give_back
 from dragoman.serving.models import Models, Opened, opener
 from dragoman.systems import build
 

@@ -16,7 +16,7 @@ from dragoman.retrieval.base import Retriever
 from dragoman.rollout.backends import Backends
 from dragoman.runtime import Runtime, RuntimeParams, find_system, split_name
 from dragoman.serving.champion import Champion
-from dragoman.serving.memory import give_back
+from dragoman.core.memory import give_back
 from dragoman.systems.base import System
 
 log = logging.getLogger(__name__)

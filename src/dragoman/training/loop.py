@@ -17,6 +17,7 @@ import torch
 
 from dragoman.core import files
 from dragoman.core.errors import UserError
+from dragoman.core.memory import give_back
 from dragoman.core.progress import bar
 from dragoman.core.types import Question
 from dragoman.registry.policy import METRICS, PolicySet, lineage, resume
@@ -227,11 +228,13 @@ class Loop:
             if drew not in self.policy.carried.values():  # a draw may be under way that asks them for another role
                 await self.runtime.release(self.system, self.policy.alone(drew))
         ahead.begin(range(self.iteration + 1, min(self.iteration + s.max_staleness + 1, s.iterations)))
+        give_back()
         rolled = time.monotonic()
         episodes, batch = collected.episodes, collected.batch
         stats: dict[str, float] = {}
         if batch:
             stats = await meanwhile(self._learn, batch)
+            give_back()
             write_samples(self.out / "samples.parquet", batch)
         else:
             log.warning("rl iteration %d: nothing to learn from: %s", self.iteration, dict(collected.figures))
