@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,11 @@ from dragoman.retrieval.base import Hit
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.record import Episode
 from dragoman.runtime import split_name
+from dragoman.serving.episodes import episode_writer
 from dragoman.serving.feedback import FeedbackBook
 from dragoman.serving.metrics import Metrics
 from dragoman.serving.models import Models, Opened
+from dragoman.serving.past import PastEpisodes
 from dragoman.serving.server import create_app
 from dragoman.serving.service import Service
 from dragoman.serving.settings import ServeParams
@@ -121,6 +123,10 @@ class Parts:
     """What the trial has written down."""
     feedback: Path | None = None
     """The folder where feedback is kept; None takes none."""
+    past: Path | None = None
+    """The folder where episodes are written, and shown to who asked; None shows none."""
+    most_bytes: int = 1 << 20
+    """Of a file there."""
 
     def open(self, name: str) -> Opened:
         system_name, policy = split_name(name)
@@ -150,11 +156,21 @@ class Parts:
             }
             trial = Trial(**named, metrics=metrics, record=self.shown.append)
         beside = (trial.challenger,) if trial else ()
-        async with Models(
-            self.models, self.open, self.champion, beside=beside, poll_s=self.poll_s, report=report
-        ) as models:
+        async with AsyncExitStack() as opened:
+            past, write = None, lambda episode: None
+            if self.past:
+                past = PastEpisodes(self.past)
+                write = opened.enter_context(episode_writer(self.past, self.most_bytes, written=past.written))
+
+            def keep(episode: Episode) -> None:
+                self.episodes.append(episode)
+                write(episode)
+
+            models = await opened.enter_async_context(
+                Models(self.models, self.open, self.champion, beside=beside, poll_s=self.poll_s, report=report)
+            )
             book = FeedbackBook(self.feedback, 1 << 20) if self.feedback else None
-            self.service = Service(models, settings, metrics, keep=self.episodes.append, feedback=book, trial=trial)
+            self.service = Service(models, settings, metrics, keep=keep, feedback=book, past=past, trial=trial)
             yield create_app(self.service, keys=self.keys)
             await self.service.close()
             if book is not None:

@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from dragoman.core.errors import RetrieverFault, UserError
 from dragoman.retrieval.base import Retriever, missing, well_formed
 from dragoman.rollout.feedback import FEEDBACK, Feedback, aside, read_feedback
 from dragoman.rollout.store import EPISODES
+from dragoman.serving.episodes import kept_episodes
 from dragoman.serving.errors import ApiError
 from dragoman.serving.guard import plain
 from dragoman.serving.kept import KeptLines
-from dragoman.serving.wire import COMPLETION, FeedbackRequest
+from dragoman.serving.wire import COMPLETION, FeedbackRequest, Said
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +27,6 @@ MOST_KNOWN = 200_000
 """The latest answers, on which feedback is taken."""
 LOOKUP_S = 10.0
 """How long the index may take to say whether it has the passages. It reads its ids once, when it is first asked."""
-_BEGINNING = re.compile(rb'\{"schema_version":\d+,"key":"([^"\\]+)","asked_by":(null|"(?:[^"\\]|\\.)*"),')
-"""Of an episode's line: reading no more makes a start with gigabytes of them a matter of seconds."""
 
 
 class FeedbackBook:
@@ -53,8 +51,9 @@ class FeedbackBook:
             self._lines = KeptLines(folder / FEEDBACK, most_bytes)
         except OSError as e:
             raise UserError(f"serve.episodes: {folder / FEEDBACK}: cannot write ({e.strerror})") from None
-        for key, by in _answered(folder / EPISODES):
-            self.answered(key, by)
+        for part in (aside(folder / EPISODES), folder / EPISODES):
+            for kept in kept_episodes(part):
+                self.answered(kept.key, kept.by)
         said = read_feedback(folder)
         self._kept |= {key: feedback.said for key, feedback in said.items() if key in self._askers}
 
@@ -96,6 +95,11 @@ class FeedbackBook:
             raise ApiError(503, "feedback_not_kept", "feedback cannot be kept now", retry_after=60) from None
         return feedback
 
+    def said_of(self, key: str) -> Said | None:
+        """What counts of all that was said of an answer; None where nothing was. Whose it is, the caller has checked."""
+        said = self._kept.get(key)
+        return Said(**json.loads(said)) if said else None
+
     def close(self) -> None:
         self._lines.close()
 
@@ -123,13 +127,3 @@ async def _check(passages: list[str], retriever: Retriever) -> None:
 def _text(given: str | None) -> str | None:
     """As it may stand in a prompt: feedback is trained on."""
     return plain(well_formed(given or "")).strip() or None
-
-
-def _answered(path: Path) -> Iterator[tuple[str, str | None]]:
-    """Keys of kept episodes with who asked. Those that a version before feedback has kept are left out."""
-    for part in (aside(path), path):
-        if part.is_file():
-            with part.open("rb") as lines:
-                for line in lines:
-                    if found := _BEGINNING.match(line):
-                        yield found[1].decode(), json.loads(found[2])

@@ -15,10 +15,14 @@ _MEMORY = 0.9  # weight of the past in the moving average
 
 
 class Gate:
-    """Lets `concurrency` callers in, keeps `queue` more waiting in order, and sends the others away."""
+    """Lets `concurrency` callers in, keeps `queue` more waiting in order, and sends the others away.
 
-    def __init__(self, concurrency: int, queue: int) -> None:
-        self.concurrency, self.queue = concurrency, queue
+    Args:
+        of: what the callers want to do, for those who are sent away.
+    """
+
+    def __init__(self, concurrency: int, queue: int, of: str = "questions") -> None:
+        self.concurrency, self.queue, self.of = concurrency, queue, of
         self.running = 0
         self.waiting = 0
         self._slots = asyncio.Semaphore(concurrency)
@@ -34,7 +38,7 @@ class Gate:
             raise ApiError(
                 429,
                 "queue_full",
-                f"{self.running} questions are under way and {self.waiting} wait: ask again later",
+                f"{self.running} {self.of} are under way and {self.waiting} wait: ask again later",
                 retry_after=self.retry_after_s,
             )
         self.waiting += 1

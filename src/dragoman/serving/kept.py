@@ -36,8 +36,11 @@ class KeptLines:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self._open()
 
-    def append(self, row: dict[str, Any]) -> None:
+    def append(self, row: dict[str, Any]) -> tuple[int, int]:
         """Add a line. It is with the kernel when this returns, which survives the death of this process.
+
+        Returns:
+            Where it begins in the file, and its length. What begins at 0 has begun a new file.
 
         Raises:
             OSError: it could not be written. The next call tries the file anew.
@@ -49,11 +52,13 @@ class KeptLines:
                 self.path.replace(aside(self.path))
             if self._file.closed:
                 self._file = self._open()
+            offset = self._file.tell()
             self._file.write(line)
             self._file.flush()
         except OSError:
             self.close()  # what is half written is cut off when it is opened again
             raise
+        return offset, len(line)
 
     def close(self) -> None:
         with suppress(OSError):

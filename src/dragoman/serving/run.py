@@ -30,6 +30,7 @@ from dragoman.serving.feedback import FeedbackBook
 from dragoman.serving.kept import in_the_background
 from dragoman.serving.metrics import Metrics
 from dragoman.serving.models import Models, opener
+from dragoman.serving.past import PastEpisodes
 from dragoman.serving.server import create_app
 from dragoman.serving.service import Service
 from dragoman.serving.settings import ServeParams
@@ -73,14 +74,14 @@ async def open_service(
         with ExitStack() as kept:
             if trial and version:
                 trial.record = kept.enter_context(_recorder(registry, version, trial.kind))
-            writers, book = _keepers(settings, registry, metrics, trained_on, kept)
+            writers, book, past = _keepers(settings, registry, metrics, trained_on, kept)
 
             def keep(episode: Episode) -> None:
                 for write in writers:
                     write(episode)
 
             async with models:
-                service = Service(models, settings, metrics, keep=keep, feedback=book, trial=trial)
+                service = Service(models, settings, metrics, keep=keep, feedback=book, past=past, trial=trial)
                 try:
                     yield service
                 finally:
@@ -137,8 +138,8 @@ def _recorder(registry: Registry, version: Version, kind: str) -> Iterator[Calla
 
 def _keepers(
     settings: ServeParams, registry: Registry, metrics: Metrics, trained_on: Path | None, kept: ExitStack
-) -> tuple[list[Callable[[Episode], None]], FeedbackBook | None]:
-    """What keeps episodes, and what takes feedback, as settings say; open until `kept` ends."""
+) -> tuple[list[Callable[[Episode], None]], FeedbackBook | None, PastEpisodes | None]:
+    """What keeps episodes, takes feedback and shows past questions, as settings say; open until `kept` ends."""
     writers: list[Callable[[Episode], None]] = []
     shows: list[Callable[[Feedback], None]] = []
     if settings.traces:
@@ -146,9 +147,11 @@ def _keepers(
         writers.append(trace)
         shows.append(trace)
     if settings.episodes is None:
-        return writers, None
+        return writers, None, None
     folder, most_bytes = Path(settings.episodes), settings.episodes_max_mib << 20
-    writers.append(kept.enter_context(episode_writer(folder, most_bytes)))
+    past = PastEpisodes(folder) if settings.past else None
+    told = past.written if past else lambda written: None
+    writers.append(kept.enter_context(episode_writer(folder, most_bytes, written=told)))
     if settings.champion is not None:
         known = None
         if trained_on is not None and trained_on.is_file():
@@ -161,7 +164,7 @@ def _keepers(
         for each in shows:
             each(feedback)
 
-    return writers, kept.enter_context(closing(FeedbackBook(folder, most_bytes, show=show)))
+    return writers, kept.enter_context(closing(FeedbackBook(folder, most_bytes, show=show))), past
 
 
 async def run_server(

@@ -25,6 +25,7 @@ from dragoman.serving.metrics import Metrics
 from dragoman.serving.middleware import RequestMiddleware
 from dragoman.serving.models import STANDARD, Model
 from dragoman.serving.page import add_page
+from dragoman.serving.past_routes import add_past
 from dragoman.serving.request import Answer, ServedRequest
 from dragoman.serving.service import Service, strategy_of
 
@@ -129,6 +130,7 @@ def create_app(service: Service, *, keys: Keys | None = None) -> FastAPI:
         taken = await service.take_feedback(body, request.state.owner)
         return wire.FeedbackReceipt(id=f"{wire.COMPLETION}{taken.id}", created=int(taken.at))
 
+    add_past(app, service, bearer, responses)
     if service.settings.page:
         add_page(app)
     return app

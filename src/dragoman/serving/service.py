@@ -23,6 +23,7 @@ from dragoman.serving.guard import FencedSystem, PlainRetriever, plain
 from dragoman.serving.health import Part, WatchedEngine, WatchedRetriever
 from dragoman.serving.metrics import Metrics, phase_of
 from dragoman.serving.models import STANDARD, Model, Models, Opened
+from dragoman.serving.past import PastEpisodes
 from dragoman.serving.request import Answer, ServedRequest
 from dragoman.serving.settings import ServeParams
 from dragoman.serving.trial import CHALLENGER, CHAMPION, Trial, Watched
@@ -63,6 +64,7 @@ class Service:
     Args:
         keep: told of each episode, for those who want to keep them.
         feedback: takes what users say of their answers; None takes nothing.
+        past: shows users what they have asked before; None shows nothing.
         trial: of a challenger, whose model is open beside the offered ones.
     """
 
@@ -74,10 +76,11 @@ class Service:
         *,
         keep: Callable[[Episode], None] = lambda episode: None,
         feedback: FeedbackBook | None = None,
+        past: PastEpisodes | None = None,
         trial: Trial | None = None,
     ) -> None:
         self.models, self.settings, self.metrics, self.keep = models, settings, metrics, keep
-        self.feedback, self.trial = feedback, trial
+        self.feedback, self.past, self.trial = feedback, past, trial
         self._shadows: set[asyncio.Task[None]] = set()
         self.gate = Gate(settings.concurrency, settings.queue)
         metrics.watch("dragoman_running", "Questions under way", lambda: self.gate.running)

@@ -41,6 +41,8 @@ class ServeParams(Section):
     episodes_max_mib: int = Field(1024, ge=1)
     """A file of this size is put aside as `episodes.1.jsonl`, in place of the one before: there are at most twice as many MiB.
     So it is with feedback."""
+    past: bool = True
+    """Show a key what it has asked before, out of `episodes` (`GET /v1/episodes`). Where no keys are needed, this machine alone."""
     traces: bool = False
     """Also record every episode as a trace in MLflow, where the feedback on it is shown."""
     page: bool = True

@@ -195,6 +195,80 @@ class FeedbackReceipt(BaseModel):
     created: int
 
 
+class Said(BaseModel):
+    """What counts of the feedback on an answer."""
+
+    rating: Literal["up", "down"] | None = None
+    answer: str | None = None
+    passages: list[str] = []
+    comment: str | None = None
+
+
+class PastQuestion(BaseModel):
+    """A question that was answered before."""
+
+    id: str
+    """As the answer had it."""
+    object: Literal["episode"] = "episode"
+    created: int
+    model: str
+    """That answered; standard RAG's name where the proxy had failed."""
+    policy: str | None
+    question: str
+    """The question that was answered: with a conversation before it, the LLM had made it stand alone."""
+    seconds: float
+    """Without those in the queue."""
+
+
+class PastQuestions(BaseModel):
+    object: Literal["list"] = "list"
+    data: list[PastQuestion]
+    """The newest first."""
+    has_more: bool
+    """Whether there are earlier ones: `after` the id of the last one here."""
+
+
+class Option(BaseModel):
+    """What a role of the proxy could have done."""
+
+    text: str
+    taken: bool
+    probability: float | None = None
+    """To be the one that is taken or, in a selection, to be in it."""
+
+
+class PastStep(Step):
+    """A step with what came of it."""
+
+    number: int
+    """Its place among all steps, from 1."""
+    rests_on: list[int] = []
+    """The decisions just before a decision: one, or the last ones of the branches that ran at once before it."""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    options: list[Option] | None = None
+    """Of a decision that was taken among listed options."""
+    steps: list[PastStep] = []
+    """The calls that followed a decision, and the branches that ran at once after it, each with its own decisions below its first."""
+
+
+class PastAnswer(PastQuestion):
+    """All there is to see of an answer that was given before."""
+
+    answer: str
+    stop: str
+    decisions: int
+    passages: list[str]
+    """The ids of the passages that it was written from."""
+    phases: dict[str, float]
+    """Seconds of single calls, by phase: `proxy`, `search`, `llm`."""
+    usage: Usage
+    feedback: Said | None = None
+    """What was said of it, as far as it counts."""
+    steps: list[PastStep]
+    """A decision stands beside the one before it."""
+
+
 class Health(BaseModel):
     status: Literal["ok"] = "ok"
 
