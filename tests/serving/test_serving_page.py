@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
+import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+import httpx
 import pytest
 from browser import ENTER, TAB, Driver, driven
-from fakes import Script
-from serving_parts import QUESTION, Model, Parts, answering, ask
+from fakes import ListRetriever, Script
+from serving_parts import QUESTION, Model, Parts, answering, ask, chat
 
 from dragoman.core.errors import EngineFault
 from dragoman.core.keys import Keys, make_key
+from dragoman.core.types import Passage
 from dragoman.engines.base import Request, Result
 from dragoman.rollout.feedback import read_feedback
 
@@ -250,3 +254,135 @@ def test_nothing_runs_over_the_edge_and_all_can_be_reached_by_tab(driver, tmp_pa
             "return [...document.querySelectorAll('input, select, textarea')].filter(e => !e.labels.length).length"
         )
         assert driver.run(unnamed) == 0
+
+
+def kept(driver: Driver, *questions: str) -> None:
+    """Wait until the endpoint's list has just these, the newest first."""
+    driver.until(
+        "const all = [...document.querySelectorAll('#kept button')].map(one => one.firstChild.textContent);"
+        "return JSON.stringify(all) === JSON.stringify(arguments[0])",
+        questions,
+    )
+
+
+def outline(driver: Driver) -> Any:
+    """The tree that is seen: of each step its name, in a pair with what hangs below it where something does."""
+    return driver.run("""
+        const of = list => [...list.children].map(item => {
+          const name = item.querySelector("summary b").textContent, below = item.querySelector(":scope > details > .tree");
+          return below ? [name, of(below)] : name;
+        });
+        return of(document.querySelector(".tree"))""")
+
+
+@pytest.mark.browser
+def test_a_past_question_is_opened_by_keyboard_as_a_tree_and_feedback_on_it_keeps_what_was_said(driver, tmp_path):
+    with Parts(past=tmp_path, feedback=tmp_path, models=("c3po",)).server_in_thread() as url:
+        opened(driver, url)
+        assert driver.run("return document.querySelector('#before').hidden")  # there is none yet
+        driver.press(QUESTION + ENTER)
+        assert answers(driver) == ["Port Salt"]
+        kept(driver, QUESTION)
+        driver.run("document.querySelector('.feedback input').focus()")
+        driver.press("Salt Harbour" + ENTER)
+        driver.until("return document.querySelector('.said').textContent.startsWith('Kept')")
+        driver.run("forget.click()")
+        driver("POST", "/refresh")  # the tab knows nothing any more: the endpoint does
+        kept(driver, QUESTION)
+        assert texts(driver, "#past button") == [] == texts(driver, "article")
+        driver.run("document.querySelector('#kept button').focus()")
+        driver.press(ENTER)
+        driver.until("return document.querySelector('.tree')")
+        assert driver.run("return document.activeElement.className") == "asked"
+        assert driver.run("return document.querySelector('#kept button').ariaCurrent") == "true"
+        assert texts(driver, ".asked") == [QUESTION] and answers(driver) == ["Port Salt"]
+        assert outline(driver) == [["router", ["search"]], ["filter", ["LLM: answer"]]]
+        assert texts(driver, ".tree .taken") == ["brisa"] == texts(driver, ".kept li")
+        facts = dict(zip(*[iter(texts(driver, "dl > *"))] * 2, strict=True))
+        assert facts["passages"] == "4 found, 1 kept" and facts["decisions"] == "2" and facts["policy"] == "base"
+        assert re.match(r"[1-9]\d* \(", facts["tokens"]) and re.match(r"[A-Z][a-z]{2} \d+, 20\d\d", facts["asked"])
+        # a step is folded by keyboard, as any browser does it
+        driver.run("document.querySelector('.tree summary').focus()")
+        driver.press(ENTER)
+        assert driver.run("return document.querySelector('.tree details').open") is False
+        driver.press(ENTER)
+        assert driver.run("return document.querySelector('.tree details').open") is True
+        assert driver.run("return document.querySelector('.feedback input').value") == "Salt Harbour"
+        driver.run("document.querySelector('[data-rating=down]').click()")
+        driver.until("return document.querySelector('.said').textContent.startsWith('Kept')")
+    (feedback,) = read_feedback(tmp_path).values()
+    assert (feedback.rating, feedback.answer) == ("down", "Salt Harbour")
+
+
+@pytest.mark.browser
+def test_past_questions_come_in_pages_and_markup_in_them_stays_text(driver, tmp_path):
+    # passages and options have the markup too
+    passage = Passage(f"id {HOSTILE}", f"Brisa {HOSTILE}", f"The capital of Brisa is {HOSTILE}")
+    parts = Parts(past=tmp_path, llm=Model(lambda *_: HOSTILE), retriever=ListRetriever([passage]))
+    with parts.server_in_thread() as url:
+        for number in range(21):
+            httpx.post(f"{url}/v1/chat/completions", json=chat(f"{number} {HOSTILE}", "direct")).raise_for_status()
+        httpx.post(f"{url}/v1/chat/completions", json=chat(f"capital of Brisa {HOSTILE}")).raise_for_status()
+        for _ in range(500):  # they are written in the background
+            if len(httpx.get(f"{url}/v1/episodes?limit=50").json()["data"]) == 22:
+                break
+            time.sleep(0.01)
+        opened(driver, url)
+        newest_first = [f"capital of Brisa {HOSTILE}", *(f"{number} {HOSTILE}" for number in reversed(range(21)))]
+        kept(driver, *newest_first[:20])
+        driver.run("earlier.click()")
+        kept(driver, *newest_first)
+        assert driver.run("return document.querySelector('#earlier').hidden")
+        assert driver.run("return document.activeElement.firstChild.textContent") == newest_first[20]
+        driver.run("document.querySelector('#kept button').click()")
+        driver.until("return document.querySelector('.tree')")
+        assert texts(driver, ".asked") == newest_first[:1] and texts(driver, ".answer") == [HOSTILE]
+        assert texts(driver, ".tree .passages li") == [f"id {HOSTILE}"] and texts(driver, ".tree pre") == [HOSTILE]
+        found = "return [document.images.length, document.scripts.length, document.title]"
+        assert driver.run(found) == [0, 1, "dragoman"]
+        # somebody has purged them meanwhile
+        (tmp_path / "episodes.jsonl").unlink()
+        driver.run("document.querySelector('#kept li:last-child button').click()")
+        driver.until("return document.querySelector('#kept-said').textContent.startsWith('no such answer')")
+        assert texts(driver, ".asked") == newest_first[:1]
+
+
+@pytest.mark.browser
+def test_a_key_finds_its_own_past_questions_alone(driver, tmp_path):
+    alice, bob = make_key(tmp_path / "keys", "alice"), make_key(tmp_path / "keys", "bob")
+    parts = Parts(past=tmp_path / "kept", keys=Keys(tmp_path / "keys"))
+    with parts.server_in_thread() as url:
+        for key, question in ((alice, "Of alice?"), (bob, "Of bob?")):
+            headers = {"Authorization": f"Bearer {key}"}
+            asked = chat(question, "direct")
+            httpx.post(f"{url}/v1/chat/completions", json=asked, headers=headers).raise_for_status()
+        opened(driver, url)
+        assert texts(driver, "#kept button") == []
+        driver.press(bob + ENTER)
+        kept(driver, "Of bob?")
+        driver.run("document.querySelector('#kept button').click()")
+        driver.until("return document.querySelector('.tree')")
+        assert texts(driver, ".asked") == ["Of bob?"]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [360, 1280])
+def test_a_tree_runs_over_no_edge_and_its_steps_are_reached_by_tab(driver, tmp_path, width):
+    long = "W" * 300
+    parts = Parts(past=tmp_path, llm=Model(lambda *_: long), models=("c3po",))
+    with parts.server_in_thread() as url:
+        httpx.post(f"{url}/v1/chat/completions", json=chat(long)).raise_for_status()
+        opened(driver, url, width)
+        kept(driver, long)
+        driver.run("document.querySelector('#kept button').click()")
+        driver.until("return document.querySelector('.tree')")
+        assert driver.run("const all = document.documentElement; return all.scrollWidth - all.clientWidth") == 0
+        wide = "return [...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > document.documentElement.clientWidth + 1).length"
+        assert driver.run(wide) == 0
+        reached = []
+        for _ in range(20):  # from the question, which has the focus
+            driver.press(TAB)
+            reached.append(driver.run("return document.activeElement.textContent.trim()"))
+        steps = texts(driver, ".tree summary")
+        assert [step.split()[1] for step in steps] == ["router", "search", "filter", "LLM:"]
+        assert set(steps) <= set(reached)

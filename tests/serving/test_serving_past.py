@@ -340,6 +340,14 @@ def test_branches_that_ran_at_once_hang_below_the_decision_they_began_at():
     assert steps[1].rests_on == [5, 7] and steps[0].steps[1].steps[1].rests_on == [3]
 
 
+def test_an_answer_right_after_branches_hangs_below_none_of_them():
+    ends = search("answer", 9)
+    grown = episode(
+        node("plan", None), node("a", "plan"), search("of a", 5), node("b", "plan"), search("of b", 6), ends
+    )
+    assert outline(past_steps(grown)) == [("plan", [("a", ["of a"]), ("b", ["of b"])]), "answer"]
+
+
 def test_one_branch_alone_and_calls_before_any_decision_make_a_plain_list():
     assert outline(past_steps(episode(search("a"), node("one", None), node("two", "one"), search("b")))) == [
         "a",

@@ -4,6 +4,9 @@ const KEY = "dragoman.key", PAST = "dragoman.past";
 const MOST = 50; // past questions that are kept, newest first
 const past = JSON.parse(sessionStorage.getItem(PAST) ?? "[]");
 let running = null; // ends the requests under way
+let listed = []; // what the endpoint lists of the questions that were asked before, newest first
+let shown = null; // the entry whose answers are seen
+let wanted = null; // the id of a kept answer that is on its way
 
 /** An element. Strings become text nodes, so nothing that is asked, found or answered can be markup. */
 function h(tag, attributes, ...children) {
@@ -15,6 +18,7 @@ function h(tag, attributes, ...children) {
 const quiet = text => h("span", { class: "quiet" }, text);
 const number = value => value.toLocaleString("en");
 const seconds = value => `${value.toFixed(value < 10 ? 2 : 0)} s`;
+const when = created => new Date(1000 * created).toLocaleString("en", { dateStyle: "medium", timeStyle: "short" });
 
 function trouble(message) {
   $("trouble").hidden = !message;
@@ -70,8 +74,52 @@ async function loadModels() {
     fill("beside", [...options, ["", "nothing"]], first !== "standard" && names.includes("standard") ? "standard" : "");
     trouble(null);
   } catch (fault) {
-    trouble(fault.message);
+    return trouble(fault.message);
   }
+  await loadKept();
+}
+
+/** What this key has asked before, as far as the endpoint shows it: the newest ones, or those before the ones in the list. */
+async function loadKept(after) {
+  try {
+    const page = await (await call(`episodes${after ? `?after=${encodeURIComponent(after)}` : ""}`)).json();
+    listed = after ? [...listed, ...page.data] : page.data;
+    $("earlier").hidden = !page.has_more;
+    $("kept-said").textContent = "";
+  } catch (fault) {
+    if (after) $("kept-said").textContent = fault.message;
+    else listed = [];
+  }
+  drawKept();
+}
+function drawKept() {
+  $("before").hidden = !listed.length;
+  $("kept").replaceChildren(...listed.map(({ id, question, model, created }) => {
+    const current = shown?.kept === id ? "true" : null;
+    const button = h("button", { type: "button", "aria-current": current }, question, quiet(`${model}, ${when(created)}`));
+    button.addEventListener("click", () => openKept(id));
+    return h("li", {}, button);
+  }));
+}
+/** Show an answer that the endpoint keeps, unless something else is shown before it is there. */
+async function openKept(id) {
+  wanted = id;
+  $("kept-said").textContent = "opening …";
+  try {
+    const found = await (await call(`episodes/${encodeURIComponent(id)}`)).json();
+    if (wanted !== id) return;
+    $("kept-said").textContent = "";
+    show({ kept: id, question: found.question, runs: [asRun(found)] });
+    shown.view.querySelector("h2").focus();
+  } catch (fault) {
+    if (wanted === id) $("kept-said").textContent = fault.message;
+  }
+}
+/** A kept answer in the form of one that was asked for here, but for its steps, which are a tree. */
+function asRun({ id, model, created, answer, usage, feedback, steps, passages, phases, seconds, ...end }) {
+  const flat = steps => steps.flatMap(step => [step, ...flat(step.steps)]);
+  Object.assign(end, { citations: passages.map(id => ({ id, title: id })), seconds: { ...phases, total: seconds } });
+  return { id, model, created, answer, usage, end, said: feedback ?? {}, steps: flat(steps), tree: steps };
 }
 
 /** Ask two models at once, and show each step as soon as it is told. */
@@ -85,6 +133,8 @@ async function ask(question, models) {
   await Promise.all(entry.runs.map(run => follow(question, run, running.signal)));
   $("send").textContent = "Ask";
   running = null;
+  // it is on the disk some moments later; a list that somebody walks through is left alone
+  setTimeout(() => $("kept").contains(document.activeElement) || loadKept(), 500);
 }
 
 async function follow(question, run, signal) {
@@ -128,12 +178,27 @@ const STEPS = {
       step.passages.length ? step.passages.map(id => h("li", { "data-id": id }, id)) : h("li", {}, "none"))],
   llm: step => h("pre", {}, step.text),
 };
+const nameOf = step => h("b", {}, step.kind === "llm" ? `LLM: ${step.name}` : step.name);
 function addStep(run, step) {
-  run.view.querySelector("ol").append(
-    h("li", {}, h("b", {}, step.kind === "llm" ? `LLM: ${step.name}` : step.name), quiet(` ${seconds(step.seconds)}`), STEPS[step.kind](step)));
+  run.view.querySelector("ol").append(h("li", {}, nameOf(step), quiet(` ${seconds(step.seconds)}`), STEPS[step.kind](step)));
+}
+/** Steps with what came of each below it. A browser knows how lists and what can be folded are used by keyboard or read out. */
+function drawTree(steps) {
+  return h("ul", { class: "tree" }, steps.map(step => {
+    const tokens = step.prompt_tokens + step.completion_tokens;
+    const facts = [seconds(step.seconds), tokens && `${number(tokens)} tokens`,
+      step.rests_on.length > 1 && `after ${step.rests_on.join(", ")}`].filter(Boolean).join(", ");
+    return h("li", {}, h("details", { open: "" }, h("summary", {}, `${step.number} `, nameOf(step), quiet(` ${facts}`)),
+      STEPS[step.kind](step), step.options && drawOptions(step.options), step.steps.length ? drawTree(step.steps) : null));
+  }));
+}
+function drawOptions(options) {
+  const likely = ({ probability }) => probability == null ? null : quiet(` ${Math.round(100 * probability)}%`);
+  return h("details", {}, h("summary", {}, options.length === 1 ? "1 option" : `${options.length} options`),
+    h("ul", { class: "options" }, options.map(option => h("li", { class: option.taken ? "taken" : null }, option.text, likely(option)))));
 }
 
-function finish({ view, answer, end, usage, steps, fault, said }) {
+function finish({ view, answer, created, end, usage, steps, fault, said }) {
   const at = selector => view.querySelector(selector);
   at(".answer").className = `answer ${fault ? "trouble" : ""}`;
   at(".answer").textContent = fault ?? (answer || "(an empty answer)");
@@ -146,6 +211,7 @@ function finish({ view, answer, end, usage, steps, fault, said }) {
   const { total, ...phases } = end.seconds;
   const parts = Object.entries(phases).filter(([, value]) => value >= .005).map(([name, value]) => `${name} ${seconds(value)}`);
   const rows = {
+    ...(created && { asked: when(created) }),
     time: seconds(total) + (parts.length ? ` (${parts.join(", ")})` : ""),
     tokens: usage ? `${number(usage.total_tokens)} (${number(usage.prompt_tokens)} read, ${number(usage.completion_tokens)} written)` : "unknown",
     passages: `${found.size} found, ${kept.size} kept`,
@@ -156,7 +222,7 @@ function finish({ view, answer, end, usage, steps, fault, said }) {
   at(".kept").hidden = !kept.size;
   at(".kept ul").replaceChildren(...end.citations.map(({ id, title }) =>
     h("li", { "data-id": id }, title || id, title && title !== id ? quiet(` ${id}`) : null)));
-  for (const item of view.querySelectorAll("ol [data-id]")) item.classList.toggle("taken", kept.has(item.dataset.id));
+  for (const item of view.querySelectorAll("details [data-id]")) item.classList.toggle("taken", kept.has(item.dataset.id));
   at(".feedback").hidden = false;
   at(".feedback input").value = said.answer ?? "";
   showRating(view, said);
@@ -188,7 +254,8 @@ function drawCard(run) {
   view.querySelector("h3").textContent = run.model;
   view.querySelector(".answer").className = "answer quiet";
   view.querySelector(".answer").textContent = "asking …";
-  run.steps.forEach(step => addStep(run, step));
+  if (run.tree) view.querySelector("ol").replaceWith(drawTree(run.tree));
+  else run.steps.forEach(step => addStep(run, step));
   if (run.end || run.fault) finish(run);
   for (const button of view.querySelectorAll("[data-rating]"))
     button.addEventListener("click", () => say(run, { rating: button.dataset.rating }));
@@ -199,8 +266,10 @@ function drawCard(run) {
   return view;
 }
 
-/** Show a question with its answers, and the list of all of them. Views are drawn once: they may be streaming. */
+/** Show a question with its answers, and the lists of all of them. Views are drawn once: they may be streaming. */
 function show(entry) {
+  shown = entry;
+  wanted = null;
   if (entry) entry.view ??= h("section", { "aria-label": "Answers" },
     h("h2", { class: "asked", tabindex: "-1" }, entry.question),
     h("div", { class: "cards" }, entry.runs.map(drawCard)));
@@ -212,6 +281,7 @@ function show(entry) {
   }));
   $("forget").hidden = !past.length;
   $("none").hidden = past.length > 0;
+  drawKept();
 }
 /** Keep what was asked in this tab. Of more than it may hold, the newest stay. */
 function save() {
@@ -250,7 +320,13 @@ $("forget").addEventListener("click", () => {
   past.length = 0;
   sessionStorage.removeItem(PAST);
   sessionStorage.removeItem(KEY);
+  listed = [];
   show(null);
+});
+$("earlier").addEventListener("click", async () => {
+  const before = listed.length;
+  await loadKept(listed.at(-1).id);
+  $("kept").children[before]?.firstElementChild.focus();
 });
 show(past[0]);
 loadModels();

@@ -7,7 +7,7 @@ which may name hosts.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from dragoman.rollout.record import Call, Episode, Marked, Node
@@ -27,9 +27,11 @@ class _Decision:
     around: list[PastStep] | None
     """Where its branch stands; None outside of branches."""
 
-    def precedes(self, call: Call) -> bool:
-        """Whether a call that stands behind it was made after it. One of the next branch was made earlier."""
-        return self.around is None or call.started >= self.node.started + self.node.seconds / 2
+    def place_of(self, call: Call) -> list[PastStep]:
+        """Where a call that follows it in the record belongs. One that was made earlier is the first of the next branch."""
+        if self.around is not None and call.started < self.node.started + self.node.seconds / 2:
+            return self.around
+        return self.shown.steps
 
 
 def past_steps(episode: Episode) -> list[PastStep]:
@@ -55,19 +57,19 @@ def past_steps(episode: Episode) -> list[PastStep]:
             else:
                 where, last = before.beside, _Decision(step, shown, before.beside, before.around)
             decisions[step.id] = last
-        elif last is None:
-            where = top
+        elif last is None or (last.around is not None and step is taken[-1]):
+            where = top  # what comes last rests on all branches
         else:
-            where = last.shown.steps if last.precedes(step) or last.around is None else last.around
+            where = last.place_of(step)
         where.append(shown)
     return top
 
 
 def phases(episode: Episode) -> dict[str, float]:
     """Seconds of the calls that were made, by phase."""
-    seconds = Counter[str]()
+    seconds = defaultdict[str, float](float)
     for step in _made(episode):
-        seconds[phase_of(step)] += step.seconds  # type: ignore[assignment]
+        seconds[phase_of(step)] += step.seconds
     return {phase: round(value, 4) for phase, value in seconds.items()}
 
 
