@@ -7,6 +7,7 @@ let running = null; // ends the requests under way
 let listed = []; // what the endpoint lists of the questions that were asked before, newest first
 let shown = null; // the entry whose answers are seen
 let wanted = null; // the id of a kept answer that is on its way
+let latest = 0; // counts what was asked of that list, and what made it void: only the latest response is shown
 
 /** An element. Strings become text nodes, so nothing that is asked, found or answered can be markup. */
 function h(tag, attributes, ...children) {
@@ -81,12 +82,15 @@ async function loadModels() {
 
 /** What this key has asked before, as far as the endpoint shows it: the newest ones, or those before the ones in the list. */
 async function loadKept(after) {
+  const mine = ++latest;
   try {
     const page = await (await call(`episodes${after ? `?after=${encodeURIComponent(after)}` : ""}`)).json();
+    if (mine !== latest) return;
     listed = after ? [...listed, ...page.data] : page.data;
     $("earlier").hidden = !page.has_more;
     $("kept-said").textContent = "";
   } catch (fault) {
+    if (mine !== latest) return;
     if (after) $("kept-said").textContent = fault.message;
     else listed = [];
   }
@@ -134,7 +138,7 @@ async function ask(question, models) {
   $("send").textContent = "Ask";
   running = null;
   // it is on the disk some moments later; a list that somebody walks through is left alone
-  setTimeout(() => $("kept").contains(document.activeElement) || loadKept(), 500);
+  setTimeout(() => { if (past.includes(entry) && !$("kept").contains(document.activeElement)) loadKept(); }, 500);
 }
 
 async function follow(question, run, signal) {
@@ -321,6 +325,7 @@ $("forget").addEventListener("click", () => {
   sessionStorage.removeItem(PAST);
   sessionStorage.removeItem(KEY);
   listed = [];
+  latest++;
   show(null);
 });
 $("earlier").addEventListener("click", async () => {
