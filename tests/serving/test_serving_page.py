@@ -366,6 +366,27 @@ def test_a_key_finds_its_own_past_questions_alone(driver, tmp_path):
 
 
 @pytest.mark.browser
+def test_a_list_that_comes_once_its_key_is_forgotten_is_not_shown(driver, tmp_path):
+    key = make_key(tmp_path / "keys", "alice")
+    parts = Parts(past=tmp_path / "kept", keys=Keys(tmp_path / "keys"))
+    with parts.server_in_thread() as url:
+        headers = {"Authorization": f"Bearer {key}"}
+        httpx.post(f"{url}/v1/chat/completions", json=chat(model="direct"), headers=headers).raise_for_status()
+        opened(driver, url)
+        driver.run("""
+            const now = fetch;
+            window.late = [];
+            window.fetch = (url, ...more) => !url.includes("episodes") ? now(url, ...more) : new Promise(done =>
+              late.push(async () => { done(await now(url, ...more)); await new Promise(next => setTimeout(next, 500)); }));
+        """)
+        driver.press(key + ENTER)
+        driver.until("return late.length")
+        driver.run("forget.click()")
+        driver.run("return late[0]()")
+        assert driver.run("return document.querySelector('#before').hidden") and texts(driver, "#kept button") == []
+
+
+@pytest.mark.browser
 @pytest.mark.parametrize("width", [360, 1280])
 def test_a_tree_runs_over_no_edge_and_its_steps_are_reached_by_tab(driver, tmp_path, width):
     long = "W" * 300
@@ -386,3 +407,34 @@ def test_a_tree_runs_over_no_edge_and_its_steps_are_reached_by_tab(driver, tmp_p
         steps = texts(driver, ".tree summary")
         assert [step.split()[1] for step in steps] == ["router", "search", "filter", "LLM:"]
         assert set(steps) <= set(reached)
+
+
+@pytest.mark.browser
+def test_while_nothing_is_answered_the_seconds_count_and_the_next_question_takes_the_place_of_the_last(driver):
+    parts = Parts(llm=Held(answering), settings={"deadline_s": 60}, models=("standard",))
+    with parts.server_in_thread() as url:
+        opened(driver, url)
+        driver.press(QUESTION + ENTER)
+        assert re.fullmatch(r"[1-9]\d* s", driver.until("return document.querySelector('.clock')?.textContent"))
+        driver.press("And of Jorvik?")
+        assert driver.run("return document.querySelector('#question').value") == "And of Jorvik?"
+        parts.llm.go.set()
+        assert answers(driver) == ["Port Salt"] and texts(driver, ".clock") == [""]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("width", "needed"), [(360, True), (1280, False)])
+def test_on_a_phone_one_press_leads_past_the_answers_to_the_past_questions(driver, width, needed):
+    parts = Parts(llm=Model(lambda *_: "line\n" * 200), models=("standard",))
+    with parts.server_in_thread() as url:
+        opened(driver, url, width)
+        driver.press(QUESTION + ENTER)
+        answers(driver)
+        seen = "const box = document.querySelector('#past-title').getBoundingClientRect(); return box.top < innerHeight"
+        if needed:
+            assert not driver.run(seen)
+            driver.run("jump.focus()")
+            driver.press(ENTER)
+            assert driver.until(seen) and driver.run("return document.activeElement.id") == "questions"
+        else:
+            assert driver.run(seen) and driver.run("return jump.getClientRects().length") == 0

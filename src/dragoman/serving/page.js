@@ -133,8 +133,14 @@ async function ask(question, models) {
   past.splice(MOST);
   running = new AbortController();
   $("send").textContent = "Stop";
+  $("question").select(); // what is typed next takes its place
   show(entry);
+  const begun = Date.now(), unfinished = () => entry.runs.filter(run => !run.end && !run.fault);
+  const clock = setInterval(() => {
+    for (const { view } of unfinished()) view.querySelector(".clock").textContent = `${Math.round((Date.now() - begun) / 1000)} s`;
+  }, 1000);
   await Promise.all(entry.runs.map(run => follow(question, run, running.signal)));
+  clearInterval(clock);
   $("send").textContent = "Ask";
   running = null;
   // it is on the disk some moments later; a list that somebody walks through is left alone
@@ -204,6 +210,7 @@ function drawOptions(options) {
 
 function finish({ view, answer, created, end, usage, steps, fault, said }) {
   const at = selector => view.querySelector(selector);
+  at(".clock").textContent = "";
   at(".answer").className = `answer ${fault ? "trouble" : ""}`;
   at(".answer").textContent = fault ?? (answer || "(an empty answer)");
   if (!end) return;
@@ -310,6 +317,7 @@ $("question").addEventListener("keydown", event => {
   event.preventDefault();
   if (!running) $("ask").requestSubmit();
 });
+$("jump").addEventListener("click", () => $("questions").focus());
 $("show-key").addEventListener("click", () => showKey($("key-form").hidden));
 $("key-form").addEventListener("submit", event => {
   event.preventDefault();
