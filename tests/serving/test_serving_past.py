@@ -273,10 +273,12 @@ async def test_an_episode_of_another_version_is_no_error(tmp_path, caplog):
     async with asking(Parts(past=tmp_path)) as client:
         id = await ask(client, model="direct")
         path = tmp_path / "episodes.jsonl"
-        path.write_bytes(path.read_bytes().replace(b'"trajectories"', b'"trajectorIes"'))
-        assert refusal(await past(client, f"/{id}")) == (404, "episode_not_found")
-        path.write_bytes(path.read_bytes().replace(b'"question"', b'"questIon"'))
+        line = path.read_bytes()
+        for field, other in ((b'"trajectories"', b'"trajectorIes"'), (b'"question":"', b'"questIon":"')):
+            path.write_bytes(line.replace(field, other))
+            assert refusal(await past(client, f"/{id}")) == (404, "episode_not_found")
         assert await listed(client) == ([], False)
+    assert caplog.messages.count("a kept episode cannot be read by this version") == 2 and QUESTION not in caplog.text
 
 
 async def test_markup_and_quotes_in_a_question_come_back_as_they_were(tmp_path):

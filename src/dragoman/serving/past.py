@@ -13,8 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
-
 from dragoman.core.errors import UserError
 from dragoman.rollout.feedback import aside
 from dragoman.rollout.record import Episode
@@ -181,20 +179,20 @@ def _answer(line: _Line) -> PastAnswer | None:
     try:
         episode = Episode.model_validate_json(line.whole)
         (end,) = episode.trajectories
-    except (ValidationError, ValueError):
+        row = episode.model_dump(include={"key", "question", "system", "config"})
+        return PastAnswer(
+            **vars(_as_question(row, episode.started, episode.seconds)),
+            answer=end.answer or "",
+            stop=str(end.stop),
+            decisions=len(end.nodes),
+            passages=end.passages,
+            phases=phases(episode),
+            usage=usage(episode),
+            steps=past_steps(episode),
+        )
+    except (ValueError, KeyError):  # no text of it: that is private
         log.warning("a kept episode cannot be read by this version")
         return None
-    row = episode.model_dump(include={"key", "question", "system", "config"})
-    return PastAnswer(
-        **vars(_as_question(row, episode.started, episode.seconds)),
-        answer=end.answer or "",
-        stop=str(end.stop),
-        decisions=len(end.nodes),
-        passages=end.passages,
-        phases=phases(episode),
-        usage=usage(episode),
-        steps=past_steps(episode),
-    )
 
 
 def _as_question(row: dict[str, Any], started: float, seconds: float) -> PastQuestion:

@@ -47,7 +47,8 @@ def past_steps(episode: Episode) -> list[PastStep]:
     for number, step in enumerate(taken, start=1):
         shown = _shown(step, number)
         if isinstance(step, Node):
-            shown.rests_on = [decisions[id].shown.number for id in step.joins or [step.parent] if id in decisions]
+            ends: list[str | None] = [*step.joins] or [step.parent]
+            shown.rests_on = [decisions[id].shown.number for id in ends if id in decisions]
             before = decisions.get(step.parent)
             if before is None:
                 where, last = top, _Decision(step, shown, top, None)
@@ -82,7 +83,8 @@ def usage(episode: Episode) -> Usage:
 
 def _taken(episode: Episode) -> list[Node | Call]:
     (end,) = episode.trajectories
-    known: dict[str, Node | Call] = {step.id: step for step in (*episode.nodes, *episode.calls)}
+    known: dict[str, Node | Call] = {node.id: node for node in episode.nodes}
+    known |= {call.id: call for call in episode.calls}
     return [known[id] for id in end.steps if id in known]
 
 
