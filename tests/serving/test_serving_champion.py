@@ -17,13 +17,13 @@ from tiny import make_tiny
 
 from dragoman.config import Params
 from dragoman.core.errors import UserError
+from dragoman.core.memory import give_back
 from dragoman.engines import POOL
 from dragoman.engines.settings import EngineParams
 from dragoman.engines.transformers import TransformersEngine
 from dragoman.rollout.backends import Backends
 from dragoman.serving import models
 from dragoman.serving.champion import StageChampion
-from dragoman.core.memory import give_back
 from dragoman.serving.models import Models, Opened, opener
 from dragoman.systems import build
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dragoman.core.errors import UserError
+from dragoman.core.memory import give_back
 from dragoman.registry.versions import CHAMPION, Registry
 from dragoman.retrieval.base import Retriever
 from dragoman.rollout.backends import Backends
 from dragoman.runtime import Runtime, RuntimeParams, find_system, split_name
 from dragoman.serving.champion import Champion
-from dragoman.core.memory import give_back
 from dragoman.systems.base import System
 
 log = logging.getLogger(__name__)
