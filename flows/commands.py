@@ -14,7 +14,7 @@ import shlex
 import signal
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -164,6 +164,14 @@ async def execute(command: Sequence[str], expected: Sequence[int] = (0,), folder
     if code not in expected:
         raise CommandFailed(command, code, list(last))
     return code
+
+
+def flags(options: Mapping[str, bool | int | float | str]) -> list[str]:
+    """As a person types them: `--limit=200`, `--tree`, `--no-track`. Each is one argument, whatever its value."""
+    return [
+        f"--{'' if value else 'no-'}{name}" if isinstance(value, bool) else f"--{name}={value}"
+        for name, value in options.items()
+    ]
 
 
 def terminate_running() -> None:

@@ -17,8 +17,9 @@ from flows import commands
 from flows.chain import chain
 from flows.drift import DRIFTED, drift
 from flows.evaluate_and_promote import evaluate_and_promote
-from flows.in_shards import in_shards, shard
+from flows.in_shards import in_shards
 from flows.retrain import retrain
+from flows.side_by_side import beside_others
 from flows.train_proxy import train_proxy
 
 ROOT = Path(__file__).parents[2]
@@ -245,7 +246,7 @@ async def test_shards_run_beside_each_other_and_are_merged(project):
 
 
 async def test_a_shard_that_fails_is_tried_again_alone(project, monkeypatch):
-    monkeypatch.setattr(shard, "retry_delay_seconds", [0, 0])
+    monkeypatch.setattr(beside_others, "retry_delay_seconds", [0, 0])
     project.tell({
         f"{ROLLOUT} --shard=2/2": [{"code": 1, "say": "a server hung up"}, {}],
         f"{ROLLOUT} --merge=2": [leaves("results/rollout/metrics.json", {"reward": 0.25})],
@@ -280,13 +281,13 @@ def test_every_flow_belongs_to_a_deployment():
     deployments = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
     used = {deployment["entrypoint"].partition(":")[0] for deployment in deployments}
     files = {f"flows/{path.name}" for path in (ROOT / "flows").glob("*.py")}
-    assert files - used == {"flows/__init__.py", "flows/commands.py", "flows/tied.py"}
+    assert files - used == {"flows/__init__.py", "flows/commands.py", "flows/side_by_side.py", "flows/tied.py"}
 
 
 def test_deployments_name_flows_and_refuse_overlap():
     prefect = yaml.safe_load((ROOT / "prefect.yaml").read_text())
     deployments = {d["name"]: d for d in prefect["deployments"]}
-    on_demand = {"train", "chain", "synthesize", "rollout", "seeds", "evaluate", "bench"}
+    on_demand = {"train", "chain", "synthesize", "rollout", "seeds", "evaluate", "bench", "sweep"}
     assert set(deployments) == {"nightly", "drift", "alarm", "weekly"} | on_demand
     for deployment in deployments.values():
         file, _, name = deployment["entrypoint"].partition(":")
