@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ray_machines import Machines, until
@@ -17,8 +19,15 @@ from scripted import make_project, predictions, without_times
 from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import read_samples
 from flows.in_shards import in_shards
+from flows.sweep import sweep
 
 ROOT = Path(__file__).parents[2]
+SUITE = """
+systems: [direct, standard, c3po]
+datasets:
+  seen: {questions: data/atlas/train.jsonl, index: none}
+  unseen: {questions: data/atlas/test.jsonl, index: none}
+"""
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("prefect_server"), pytest.mark.timeout(600)]
 
@@ -83,15 +92,39 @@ async def test_ray_gives_the_same_episodes(project, one_machine):
     assert len(list(Path("ray", "shards").glob("*-of-3/shard.json"))) == 3
 
 
-async def test_ray_gives_the_same_seeds_and_the_same_evaluation(project, one_machine):
+@pytest.mark.timeout(1800)  # three commands, each once whole and once in shards: minutes, and more where others compute
+async def test_a_head_and_two_workers_leave_what_one_process_leaves(project, machines):
     asked = {"limit": 5, "track": False}
+    Path("suite.yaml").write_text(SUITE)
     for out, sharding in (("whole", {}), ("ray", {"shards": 2, "runner": "ray"})):
         await in_shards("seeds", f"{out}/seeds", asked, **sharding)
         await in_shards("evaluate", f"{out}/evaluate", {"systems": "direct,c3po", **asked}, **sharding)
+        await in_shards("bench", f"{out}/bench", {"suite": "suite.yaml", **asked}, **sharding)
     whole, merged = (read_samples(Path(out, "seeds/samples.parquet")) for out in ("whole", "ray"))
     assert merged == whole and len({sample.question for sample in whole}) > 1
     whole, merged = (predictions(Path(out, "evaluate")) for out in ("whole", "ray"))
     assert merged == whole and len(whole) == 2 * 5
+    whole, merged = (cells_and_figures(Path(out, "bench")) for out in ("whole", "ray"))
+    assert merged == whole and [cell["status"] for cell in whole["cells"]] == ["finished"] * 2 * 3
+
+
+@pytest.mark.parametrize("runner", ["ray", "dask"])
+async def test_a_sweep_leaves_what_its_commands_leave_and_names_the_point_that_fails(project, runner):
+    pytest.importorskip({"ray": "ray", "dask": "distributed"}[runner])
+    options = {"system": "c3po", "tree": True, "limit": 3}
+    seeds = {"seed": [0, "none", 1]}
+    state = await sweep("rollout", "swept", seeds, options, runner=runner, at_once=2, return_state=True)
+    assert state.is_failed() and state.message == "1 of 3 points failed: seed-none"
+    *_, first, failed, last = Path("swept", "table.md").read_text().splitlines()
+    assert failed.startswith("| none | – | error: ") and "seed" in failed.partition("error: ")[2]
+    left = []
+    for seed, row in ((0, first), (1, last)):
+        await in_shards("rollout", f"alone-{seed}", {**options, "seed": seed})
+        left.append(without_times(Path("swept", f"seed-{seed}")))
+        assert left[-1] == without_times(Path(f"alone-{seed}")) and len(left[-1]) == 3
+        reward = json.loads(Path(f"alone-{seed}", "metrics.json").read_text())["reward"]
+        assert row == f"| {seed} | {reward:.4g} | – |"
+    assert left[0] != left[1]
 
 
 async def test_dask_gives_the_same_episodes(project):
@@ -126,3 +159,12 @@ def lines(shard: Path) -> bytes:
     path = shard / "episodes.jsonl"
     found = path.read_bytes() if path.exists() else b""
     return found[: found.rfind(b"\n") + 1]
+
+
+def cells_and_figures(bench: Path) -> dict[str, Any]:
+    """Of a bench, as they would be if nothing took any time."""
+    found: dict[str, Any] = json.loads((bench / "metrics.json").read_text())
+    for of_dataset in found["datasets"].values():
+        for summary in of_dataset["systems"].values():
+            summary |= {"seconds": 0, "latency": 0}
+    return found

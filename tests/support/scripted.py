@@ -14,10 +14,10 @@ from typing import Any
 
 from fakes import ListRetriever, ScriptedEngine
 
-from dragoman import cli
+from dragoman import cli, runtime
 from dragoman.core import files
 from dragoman.core.types import Passage
-from dragoman.pipeline import project
+from dragoman.pipeline import bench, project
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.record import Episode
 from dragoman.rollout.store import read_episodes
@@ -46,13 +46,19 @@ def script(prompt: str, rng: Any) -> str:
 async def open_runtime(
     params: Any, index: str, corpus: Any = None, registry: Any = None, *, cache: bool = False
 ) -> AsyncIterator[Any]:
+    retriever = ListRetriever([Passage("p", "P", "number")])
+
     def open(name: str, *_: Any, **__: Any) -> tuple[Any, Backends]:
         engine = ScriptedEngine(script)
-        retriever = ListRetriever([Passage("p", "P", "number")])
         system = build(name, params.system_settings(name))
         return system, Backends(llm=engine, proxy=engine, retriever=retriever)
 
-    yield SimpleNamespace(open=open, open_sampler=open)
+    yield SimpleNamespace(open=open, open_sampler=open, retriever=retriever, answers=None)
+
+
+def open_checked(_: Any) -> ScriptedEngine:
+    """The engine of any settings, for those who open what a system runs in by themselves."""
+    return ScriptedEngine(script)
 
 
 def make_project(folder: Path, questions: int = 7) -> Path:
@@ -89,5 +95,6 @@ def predictions(folder: Path) -> list[dict[str, Any]]:
 
 if __name__ == "__main__":
     project.open_runtime = open_runtime
+    runtime.open_checked = bench.open_checked = open_checked
     sys.argv[0] = "dragoman"
     cli.main()
