@@ -72,6 +72,13 @@ def test_a_fault_is_survived(name, built):
     assert_survived(name, built)
 
 
+@pytest.mark.process
+@pytest.mark.timeout(1800)
+def test_a_canary_that_is_broken_is_taken_back(built):
+    """By itself, and before the champion's clients have had a failed request. `all` leaves it out: it loads models."""
+    assert_survived("canary", built)
+
+
 def test_the_reader_knows_an_answer_by_heart_or_with_a_gold_passage(monkeypatch):
     known = {f"Where is {name}?": (name.lower(), [f"{name} lies in"]) for name in "ABC"}
     monkeypatch.setattr(circle.Reader, "known", known, raising=False)
