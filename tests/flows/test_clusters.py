@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ray_machines import Machines, until
 from scripted import make_project, predictions, without_times
 
 from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import read_samples
 from flows.in_shards import in_shards
 from flows.sweep import sweep
+from tools.ray_machines import Machines, until
 
 ROOT = Path(__file__).parents[2]
 SUITE = """

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from ray_machines import until
 
 from flows import tied
+from tools.ray_machines import until
 
 ROOT = Path(__file__).parents[2]
 # It says its id and that of a child of its own. Neither would ever end.

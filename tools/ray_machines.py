@@ -39,11 +39,11 @@ class Machines:
         self._start("--head", *ports, "--num-cpus=0", "--include-dashboard=false", "--disable-usage-stats")
         until(self._listens, lambda: f"the head listens: {self.logs()}")
 
-    def start_worker(self) -> None:
-        """One of a single processor."""
-        self._start(f"--address={self.address}", "--num-cpus=1")
+    def start_worker(self, core: int | None = None) -> None:
+        """One of a single processor: that of the given number, or any."""
+        self._start(f"--address={self.address}", "--num-cpus=1", core=core)
 
-    def _start(self, *options: str) -> None:
+    def _start(self, *options: str, core: int | None = None) -> None:
         number = len(self.processes)
         own = self.temporary / str(number)
         own.mkdir()
@@ -54,9 +54,12 @@ class Machines:
             *("--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"),  # any that is free
             *options,
         ]
+        pinned = [] if core is None else ["taskset", "--cpu-list", str(core)]
         with (own / "start.log").open("wb") as log:
             self.processes.append(
-                subprocess.Popen(command, env=self.environment, stdout=log, stderr=log, start_new_session=True)
+                subprocess.Popen(
+                    [*pinned, *command], env=self.environment, stdout=log, stderr=log, start_new_session=True
+                )
             )
 
     def _listens(self) -> bool:
