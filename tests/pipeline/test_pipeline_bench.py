@@ -179,6 +179,32 @@ def test_a_data_set_that_cannot_be_searched_fails_alone(project, capsys):
     assert cells()["brooks", "standard"]["status"] == "finished"
 
 
+def test_a_published_data_set_that_is_not_at_hand_is_not_run_and_the_others_go_on(project, capsys):
+    data = {"2wiki": {"limit": 3}, "large": {"catalogue": "hotpotqa"}, "brooks": SUITE["datasets"]["brooks"]}
+    write_suite(datasets=data)
+    code, out, err = run(capsys, *BENCH, "--no-track", "--systems", "direct,standard")
+    assert code == 0, err
+    of_sets = {name: [c["status"] for (dataset, _), c in cells().items() if dataset == name] for name in data}
+    assert of_sets == {"2wiki": ["not run"] * 2, "large": ["not run"] * 2, "brooks": ["finished"] * 2}
+    assert (
+        "| all | 2wiki | not run | data/2wiki: not there. `dragoman data get 2wiki --questions 1000` fetches it" in out
+    )
+    assert "`dragoman data get hotpotqa --questions 1000`" in cells()["large", "direct"]["reason"]
+    assert "`dragoman index --dataset large`" in cells()["large", "direct"]["reason"]
+    whole = matrix()
+    for part in (["--shard", "1/2"], ["--shard", "2/2"], ["--merge", "2"]):
+        assert run(capsys, *BENCH, "--no-track", "--systems", "direct,standard", *part)[0] == 0
+    assert matrix() == whole
+
+
+def test_a_data_set_in_its_folder_needs_no_entry_in_params(project, capsys):
+    shutil.copytree("data/towns", "data/2wiki")
+    write_suite(datasets={"2wiki": {"limit": 2}})
+    code, out, err = run(capsys, *BENCH, "--no-track", "--systems", "direct,standard")
+    assert code == 0 and "What is missing" not in out, err
+    assert json.loads((OUT / "metrics.json").read_text())["datasets"]["2wiki"]["n"] == 2
+
+
 class Killed(BaseException):
     pass
 
@@ -295,6 +321,7 @@ def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(project, cap
         ({"columns": ["tokens"]}, [], "suite.yaml: columns: the first must be a score, of cover_em"),
         ({"against": "maps"}, [], "suite.yaml: against: system 'maps' is unknown"),
         ({"datasets": {"moon": {}}}, [], "data set 'moon' has no entry under corpus in params.yaml, which has towns"),
+        ({"datasets": {"moon": {"catalogue": "mooon"}}}, [], "data set 'moon': catalogue: no data set 'mooon'"),
         ({"datasets": {"x": {"questions": "mute.jsonl", "corpus": "c"}}}, [], "mute.jsonl:1"),
         ({"datasets": {"x": {"questions": "brooks.jsonl", "corpus": "c"}}}, [], "data set 'x': c: no such corpus"),
         ({}, ["--set", "llm={engine: transformers, model: nowhere}"], "nowhere: no model there"),
@@ -320,3 +347,14 @@ def test_the_suites_of_the_project_can_be_read_and_name_systems_that_exist(name)
     systems = {split_name(system)[0]: system_class(split_name(system)[0]) for system in suite.systems}
     assert set(baseline_names()) - set(systems) <= {"search-r1", "r1-searcher", "self-rag", "auto-rag"}
     assert {"direct", "standard", "c3po", "maps", "mrag", "mujica"} <= set(systems)
+
+
+def test_the_quick_suite_asks_150_questions_of_three_data_sets():
+    from dragoman.evaluation.suite import read_suite
+
+    suite, _ = read_suite("quick", ROOT / "conf/bench")
+    assert {name: data.limit for name, data in suite.datasets.items()} == {
+        "atlas": 150,
+        "hotpotqa-large": 150,
+        "2wiki": 150,
+    }

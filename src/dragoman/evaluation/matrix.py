@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -87,8 +87,17 @@ def tables(suite: Suite, metrics: Mapping[str, dict[str, Any]], cells: Sequence[
                 rows.append([system, status[dataset, system], *[NOTHING] * (len(suite.columns) + 1)])
         head = ["system", *map(_title, suite.columns), f"{_title(score)} minus {suite.against}", "detectable"]
         yield Table(dataset, head, rows, _note(suite, metrics.get(dataset)))
-    if missing := [[cell.system, cell.dataset, cell.status, cell.reason] for cell in cells if cell.reason]:
+    if missing := list(_missing(suite, cells)):
         yield Table("What is missing", ["system", "data set", "", "why"], missing)
+
+
+def _missing(suite: Suite, cells: Sequence[Cell]) -> Iterator[list[str]]:
+    """A row for each reason; of a data set that none was run on, for one and the same, a single row."""
+    for dataset in suite.datasets:
+        those = [cell for cell in cells if cell.dataset == dataset]
+        if len(those) > 1 and len({(cell.status, cell.reason) for cell in those}) == 1:
+            those = [replace(those[0], system="all")]
+        yield from ([cell.system, dataset, cell.status, cell.reason] for cell in those if cell.reason)
 
 
 def pareto(points: Mapping[str, tuple[float, float]]) -> list[str]:

@@ -26,6 +26,8 @@ class DataParams(Section):
     """Any corpus; it is indexed beside the results."""
     index: str | None = None
     """An index folder or the URL of a retriever server."""
+    catalogue: str = ""
+    """Its name for `dragoman data get`, where that is another one."""
 
 
 class ServedParams(Section):

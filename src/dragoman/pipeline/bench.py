@@ -31,9 +31,10 @@ from dragoman.corpus import load_questions
 from dragoman.evaluation.evaluate import evaluate, identity, merge, store_of
 from dragoman.evaluation.matrix import Cell, write_matrix
 from dragoman.evaluation.report import interval, write_report
-from dragoman.evaluation.suite import Suite, read_suite
+from dragoman.evaluation.suite import DataParams, Suite, read_suite
 from dragoman.pipeline.inputs import InputOptions, ShardOptions, open_inputs
 from dragoman.pipeline.project import Project
+from dragoman.published.catalogue import catalogue, find
 from dragoman.retrieval import Manifest
 from dragoman.rollout.shards import Shard, keep
 from dragoman.rollout.store import EPISODES, read_episodes
@@ -84,7 +85,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
             Or a shard that is not finished.
         EngineFault: the LLM's server does not answer.
     """
-    suite, whole, part = _checked(project, options), options.folder(project), options.part()
+    (suite, absent), whole, part = _checked(project, options), options.folder(project), options.part()
     out = options.place(whole)
     wanted = [(dataset, system) for dataset in suite.datasets for system in suite.systems]
     made = project.params.model_dump(mode="json", include={*SECTIONS, "systems"}) | {
@@ -97,7 +98,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
             if part:
                 wanted = part.part(wanted, "cells")
                 part.begin(whole)
-            cells = await _done(project, suite, wanted, whole, out)
+            cells = await _done(project, suite, absent, wanted, whole, out)
     if part:
         part.finish(whole, [asdict(cell) for cell in cells], made)
         return {"cells": cells, "datasets": {}}
@@ -113,8 +114,14 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     return {"cells": cells, "datasets": metrics}
 
 
-async def _done(project: Project, suite: Suite, wanted: Sequence[Place], whole: Path, out: Path) -> list[Cell]:
-    """These cells, in folders of `out`, and recorded as those of the bench in `whole`."""
+async def _done(
+    project: Project, suite: Suite, absent: Mapping[str, str], wanted: Sequence[Place], whole: Path, out: Path
+) -> list[Cell]:
+    """These cells, in folders of `out`, and recorded as those of the bench in `whole`.
+
+    Args:
+        absent: the data sets that are not at hand, with the reason.
+    """
     cells: list[Cell] = []
     async with AsyncExitStack() as stack:
         stack.push_async_callback(open_checked(project.params.llm).close)  # held, so that no cell loads it again
@@ -124,7 +131,12 @@ async def _done(project: Project, suite: Suite, wanted: Sequence[Place], whole: 
                 stack.enter_context(_group(project, suite, whole))
         show = stack.enter_context(grid("system", suite.systems, tuple(suite.datasets)))
         for dataset in suite.datasets:
-            if systems := [system for of, system in wanted if of == dataset]:
+            systems = [system for of, system in wanted if of == dataset]
+            if dataset in absent:
+                cells += [Cell(dataset, system, "not run", absent[dataset]) for system in systems]
+                for system in systems:
+                    show(system, dataset, "not run")
+            elif systems:
                 cells += await _DataSet(project, suite, dataset, systems, out / folder_name(dataset), show).cells()
     return cells
 
@@ -148,8 +160,8 @@ def _merged(out: Path, of: int, wanted: Sequence[Place], made: Mapping[str, Any]
     return [done[cell][0] for cell in wanted]
 
 
-def _checked(project: Project, options: Options) -> Suite:
-    """The suite with the cells that are asked for.
+def _checked(project: Project, options: Options) -> tuple[Suite, dict[str, str]]:
+    """The suite with the cells that are asked for, and why a data set of the catalogue is not at hand.
 
     Raises:
         UserError: one of them cannot be one.
@@ -159,21 +171,54 @@ def _checked(project: Project, options: Options) -> Suite:
     suite = suite.only(options.systems, options.datasets, options.limit, origin=str(path))
     for name in suite.systems:
         system_class(split_name(name)[0])
-    settings, known = project.params.evaluate, project.params.corpus
+    datasets, absent = dict(suite.datasets), dict[str, str]()
     for name, data in suite.datasets.items():
-        if name not in known and not (data.questions and (data.corpus or data.index)):
-            raise UserError(
-                f"{path}: data set {name!r} has no entry under corpus in params.yaml, which has {', '.join(known)}; "
-                "add one there, or give it `questions` and `corpus` here"
-            )
+        here = f"{path}: data set {name!r}"
+        if name not in project.params.corpus and not (data.questions and (data.corpus or data.index)):
+            if not project.corpus(name).is_file():
+                absent[name] = _how_to_get(name, data, project, here)
+                continue
+            data = datasets[name] = _of_folder(name, data, project)
+        settings = project.params.evaluate
         asked = data.questions or project.question_file(settings.questions, settings.split, name)
         load_questions(asked, limit=data.limit)
         corpus = data.corpus or project.corpus(name)
         if (data.corpus or not data.index) and not (corpus.exists() or str(corpus).startswith("hf:")):
-            raise UserError(f"{path}: data set {name!r}: {corpus}: no such corpus")
+            raise UserError(f"{here}: {corpus}: no such corpus")
         if not data.corpus and not data.index:
             Manifest.read(project.index(name))
-    return suite
+    return suite.model_copy(update={"datasets": datasets}), absent
+
+
+def _of_folder(name: str, data: DataParams, project: Project) -> DataParams:
+    """A data set that lies in data/NAME/ without an entry in params.yaml: it is searched and asked as any files are."""
+    settings = project.params.evaluate
+    questions = data.questions or project.question_file(settings.questions, settings.split, name)
+    corpus = data.corpus or project.corpus(name)
+    return data.model_copy(update={"questions": questions, "corpus": corpus})
+
+
+def _how_to_get(name: str, data: DataParams, project: Project, here: str) -> str:
+    """What brings a published data set that is not there.
+
+    Raises:
+        UserError: no such data set is known.
+    """
+    if data.catalogue:
+        try:
+            find(data.catalogue)
+        except UserError as e:
+            raise UserError(f"{here}: catalogue: {e}") from e
+    elif name not in catalogue():
+        raise UserError(
+            f"{here} has no entry under corpus in params.yaml, which has {', '.join(project.params.corpus)}; "
+            "add one there, or give it `questions` and `corpus` here"
+        )
+    return (
+        f"{project.dataset(name)}: not there. `dragoman data get {data.catalogue or name} --questions 1000` fetches it and "
+        f"prints lines for params.yaml: put them there under the name {name}, or files of yours; then run "
+        f"`dragoman corpus --dataset {name}` and `dragoman index --dataset {name}`"
+    )
 
 
 @dataclass(frozen=True)
