@@ -120,6 +120,9 @@ def test_a_finished_cell_is_not_run_again_and_has_one_run_in_mlflow(project, cap
     children = {r.info.run_name for r in found if r.data.tags.get("mlflow.parentRunId") == parent.info.run_id}
     assert children == {"evaluate towns direct", "evaluate towns standard"} and len(found) == 3
     assert parent.info.status == "FINISHED"
+    assert all("cover_em/mean" in r.data.metrics for r in found if r is not parent)  # of the answers' traces
+    sets = mlflow.genai.datasets.search_datasets(filter_string="tags.dataset = 'towns'")
+    assert [len(questions.to_df()) for questions in sets] == [3]
 
 
 def test_more_questions_ask_only_those_that_are_new(project, capsys, llm):

@@ -27,6 +27,8 @@ class EvaluateParams(Section):
     """Resamples for the 95% intervals."""
     traces: int = Field(10, ge=0)
     """Questions whose trace goes to MLflow."""
+    assessments: bool = True
+    """In a bench, also put the scores of each answer on a trace of it in MLflow; docs/bench.md says what it costs."""
     judge: bool = False
     """Also let the judge say of each answer whether it is right (C-3PO appendix D.2)."""
     scores: tuple[RewardSetting, ...] = ()

@@ -349,4 +349,5 @@ def _group(project: Project, suite: Suite, out: Path) -> AbstractContextManager[
         project.store,
         tags={"stage": "bench", "git.revision": tracking.git_revision()},
         parameters={"suite": suite.model_dump(mode="json"), **shared},
+        assessed=project.params.evaluate.assessments,
     )

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dragoman.rollout.record import Episode
+from dragoman.tracking.scorers import show_scores
 from dragoman.tracking.store import client_of, experiment_of, start
 from dragoman.tracking.traces import log_trace
 
@@ -22,13 +23,24 @@ if TYPE_CHECKING:
 
 _above: ContextVar[str | None] = ContextVar("above", default=None)
 """The id of the run under which others are recorded; see `grouped`."""
+_assessed: ContextVar[bool] = ContextVar("assessed", default=False)
+"""Whether evaluations have their scores on traces too; see `grouped`."""
 
 
 @contextmanager
 def grouped(
-    name: str, key: str, folder: Path | str = "mlruns", *, tags: Mapping[str, str], parameters: Mapping[str, Any]
+    name: str,
+    key: str,
+    folder: Path | str = "mlruns",
+    *,
+    tags: Mapping[str, str],
+    parameters: Mapping[str, Any],
+    assessed: bool = False,
 ) -> Iterator[str]:
     """Record what is recorded meanwhile under one run. It is that of an earlier process with the same `key`, or a new one.
+
+    Args:
+        assessed: evaluations also put the scores of each answer on a trace of it; see `scorers.show_scores`.
 
     Yields:
         Its id. It is running until this ends, and has failed where this fails.
@@ -43,12 +55,13 @@ def grouped(
         run_id = client.create_run(experiment, run_name=name, tags={**tags, "group": key}).info.run_id
         for parameter, value in _as_text(parameters).items():
             client.log_param(run_id, parameter, value)
-    above, status = _above.set(run_id), "FAILED"
+    above, scored, status = _above.set(run_id), _assessed.set(assessed), "FAILED"
     try:
         yield run_id
         status = "FINISHED"
     finally:
         _above.reset(above)
+        _assessed.reset(scored)
         client.set_terminated(run_id, status)
 
 
@@ -64,7 +77,8 @@ def log_evaluation(
 ) -> str:
     """Record one system's evaluation as a run. Returns the run's id.
 
-    Weights and full episodes stay where DVC keeps them; the run holds figures, a table to read, and `traces` traces.
+    Weights and full episodes stay where DVC keeps them; the run holds figures, a table to read, and `traces` traces. Where
+    `grouped` says so, each question has a trace, with the scores of its answer.
     """
     import mlflow
 
@@ -76,8 +90,9 @@ def log_evaluation(
         table: dict[str, list[Any]] = {c: [str(row[c]) for row in predictions] for c in columns}
         table["cover_em"] = [row["scores"]["cover_em"] for row in predictions]
         mlflow.log_table(table, "predictions.json")
-        for episode in episodes[:traces]:
-            log_trace(episode, system)
+        logged = [log_trace(episode, system) for episode in episodes[:traces]]
+        if _assessed.get():
+            show_scores(dataset, system, episodes, logged, run)
         run_id: str = run.info.run_id
         return run_id
 

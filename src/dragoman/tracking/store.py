@@ -86,6 +86,7 @@ def client_of(folder: Path | str) -> MlflowClient:
 
 def quiet() -> None:
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # with a server; what we print is ours
-    noisy = ("alembic", "mlflow.store", "mlflow.tracking.fluent", "mlflow.tracing.export.async_export_queue")
+    noisy = ("alembic", "mlflow.store", "mlflow.tracking.fluent", "mlflow.tracing.export.async_export_queue",
+             "mlflow.models.evaluation.utils.trace")  # fmt: skip
     for name in noisy:
         logging.getLogger(name).setLevel(logging.WARNING)

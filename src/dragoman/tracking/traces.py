@@ -16,14 +16,18 @@ _ASSESSMENTS = frozenset({"rating", "comment", "expected_response", "expected_pa
 SPAN_TYPES = {"ask": "CHAT_MODEL", "search": "RETRIEVER"}
 
 
-def log_trace(episode: Episode, system: str) -> str:
-    """Write an episode's first trajectory as a trace: a span for each decision, ask and search, with its real times."""
+def log_trace(episode: Episode, system: str, *, steps: bool = True) -> str:
+    """Write an episode's first trajectory as a trace: a span for each decision, ask and search, with its real times.
+
+    Args:
+        steps: without them, the trace has the question, the answer and their times alone.
+    """
     import mlflow
 
     trajectory = episode.trajectories[0]
-    taken = set(trajectory.steps)
-    steps: list[Node | Call] = [n for n in episode.nodes if n.id in taken]
-    steps += [c for c in episode.calls if c.id in taken]
+    taken = set(trajectory.steps if steps else ())
+    shown: list[Node | Call] = [n for n in episode.nodes if n.id in taken]
+    shown += [c for c in episode.calls if c.id in taken]
     root = mlflow.start_span_no_context(
         name=system,
         span_type="AGENT",
@@ -32,7 +36,7 @@ def log_trace(episode: Episode, system: str) -> str:
         start_time_ns=_ns(episode.started),
         tags={"system": system, "stop": trajectory.stop.value, EPISODE: episode.key},
     )
-    for step in sorted(steps, key=lambda s: s.started):
+    for step in sorted(shown, key=lambda s: s.started):
         if isinstance(step, Node):
             name, kind, inputs, output = step.role, "LLM", {"messages": step.prompt}, step.text
         else:
