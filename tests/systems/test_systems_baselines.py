@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from fakes import ListRetriever, ScriptedEngine
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
+from dragoman.engines.base import Completion
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.record import Trajectory
 from dragoman.rollout.tree import Tree
@@ -154,6 +156,60 @@ async def test_rerank_with_a_reply_that_is_neither_takes_it_for_no():
     ran = Ran("rerank", {"Document: Rupee": "Yes", "Document: Bhutan": "Maybe", "Document: ": "no", "Answer": "x"})
     trajectory = await ran.on()
     assert trajectory.passages == ["rupee"] and trajectory.stop is StopReason.UNREADABLE_REPLY
+
+
+def place(**chances: float) -> tuple[tuple[str, float], ...]:
+    """What a server reports of a token; an underscore is a space."""
+    return tuple((token.replace("_", " "), math.log(chance)) for token, chance in chances.items())
+
+
+@pytest.mark.parametrize(
+    ("text", "places", "score"),
+    [
+        ("No", [place(No=0.5, yes=0.1, _Yes=0.1, Yes=0.1, Nothing=0.2)], 0.375),  # 0.3 to 0.5: "Nothing" is no "No"
+        ("Yes", [place(Yes=0.6, _YES=0.2, The=0.1)], 1.0),
+        ("Maybe", [place(Maybe=0.9, _no=0.06, yes=0.02)], 0.25),  # it wrote neither, and might have
+        (" It: Yes", [place(_It=0.9, No=0.1), place(Yes=0.8, No=0.2)], 0.8),  # where it wrote it, and not before
+        ("yes", [(("Ġyes", math.log(0.3)), ("Ġno", math.log(0.1)))], 0.75),
+        ("Yes.", [], 1.0),  # no server told: the word counts whole
+        ("NO", [place(N=0.9, Y=0.1), place(O=1.0)], 0.0),  # a word of several tokens
+        ("Maybe", [place(Maybe=0.9, Perhaps=0.1)], None),
+        ("Maybe", [], None),
+        ("Maybe", [(("Maybe", 0.0), ("yes", -9999.0))], None),  # what a server writes for impossible
+    ],
+)
+def test_rerank_reads_how_likely_yes_is_from_what_a_server_reports(text, places, score):
+    found = rerank.yes(Completion(text, (), (), "stop", tuple(places)))
+    assert found == (None if score is None else pytest.approx(score))
+
+
+async def test_rerank_orders_by_the_probabilities_that_are_reported_and_puts_what_has_none_last():
+    # 0.4, nothing that can be read, 0.9 and 0.1: neither word is a zero, which would come before the last
+    ran = Ran("rerank", {"Document: ": "", "Answer": "x"}, k=4, candidates=4)
+    reported = {
+        "Bhutan:": ("No", place(No=0.6, Yes=0.4)),
+        "Nepal:": ("Maybe", place(Maybe=1.0)),
+        "Ngultrum:": ("Yes", place(Yes=0.9, No=0.1)),
+        "Rupee:": ("No", place(No=0.9, _yes=0.1)),
+    }
+    generate = ran.engine.generate
+
+    async def report(requests: Any) -> Any:
+        results = []
+        for request, result in zip(requests, await generate(requests), strict=True):
+            prompt = request.messages[-1]["content"]
+            if "Document: " in prompt:
+                assert request.alternatives == 20
+                said, alternatives = next(said for title, said in reported.items() if f"Document: {title}" in prompt)
+                judged = replace(result.completions[0], text=said, alternatives=(alternatives,))
+                result = replace(result, completions=(judged,))
+            results.append(result)
+        return results
+
+    ran.engine.generate = report
+    trajectory = await ran.on()
+    assert trajectory.passages == ["ngultrum", "bhutan", "rupee", "nepal"]
+    assert trajectory.stop is StopReason.UNREADABLE_REPLY
 
 
 async def test_rerank_by_a_cross_encoder_asks_the_llm_for_the_answer_alone(monkeypatch):
