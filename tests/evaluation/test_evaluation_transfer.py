@@ -28,6 +28,17 @@ def test_over_other_questions_each_side_is_drawn_by_itself():
     assert losses(scored(1.0), scored(None, first=7), paired=False, **DRAWN) == {}
 
 
+def test_the_smallest_loss_that_could_have_been_seen_is_that_of_the_questions_by_hand():
+    """Of ten pairs four lose, so their variance is 4 * 6 / 10 / 9; ten and twenty others have 0.1778 and 0.2632."""
+    lost = losses(scored(*[1.0] * 10), scored(*[0.0] * 4, *[1.0] * 6), paired=True, **DRAWN)["cover_em"]
+    assert lost["loss"]["mean"] == 0.4
+    assert lost["detectable"] == pytest.approx(2.8016 * (0.24 * 10 / 9 / 10) ** 0.5, abs=1e-4)
+    home, away = scored(*[0.0] * 2, *[1.0] * 8), scored(*[0.0] * 10, *[1.0] * 10, first=50)
+    both = losses(home, away, paired=False, **DRAWN)["cover_em"]
+    assert both["detectable"] == pytest.approx(2.8016 * (0.1778 / 10 + 0.2632 / 20) ** 0.5, abs=1e-3)
+    assert "detectable" not in losses(scored(1.0), scored(0.0), paired=True, **DRAWN)["cover_em"]
+
+
 def test_the_interval_of_two_samples_has_the_errors_of_both():
     # each mean of 100 throws of a fair coin has a standard error of 0.05: 1.96 * sqrt(2) * 0.05 = 0.139
     found = bootstrap_difference([0, 1] * 50, [0, 1] * 50, resamples=2000, seed=0)
@@ -50,4 +61,8 @@ def test_the_grid_has_losses_in_points_and_marks_those_over_other_questions():
     table = markdown(grid)
     assert "| llm | of llm | s | 1.00 [1.00, 1.00] | 0.00 [0.00, 0.00] | +100.0 [+100.0, +100.0] |" in table
     assert "+100.0 [+100.0, +100.0] * |" in table and table.endswith("each side is drawn by itself.\n")
+    assert "[+100.0, +100.0] * | 0.0 |" in table  # all lose alike: any loss would have been seen
+    for systems in (metrics["transfer"]["systems"] for metrics in grid.values()):
+        del systems["s"]["cover_em"]["detectable"]  # as an earlier version wrote it
+    assert "[+100.0, +100.0] * | – |" in markdown(grid)
     assert "*:" not in markdown({"llm": grid["llm"]})

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from dragoman.core.stats import bootstrap_difference, bootstrap_interval
+from dragoman.core.stats import bootstrap_difference, bootstrap_interval, smallest_detectable
 from dragoman.evaluation.metrics import USUAL, differences_of
 from dragoman.evaluation.report import interval
 
@@ -22,20 +22,25 @@ def losses(home: Predictions, away: Predictions, *, paired: bool, resamples: int
         paired: both are of the same questions. Then only those count that have a score in both, each against itself.
 
     Returns:
-        For each score that both have: `home` and `loss` (home minus away), each a mean with its 95% interval.
+        For each score that both have: `home` and `loss` (home minus away), each a mean with its 95% interval, and
+        `detectable`, the smallest loss that so many questions would have shown, where there is more than one.
     """
     settings = {"resamples": resamples, "seed": seed}
-    found = {}
+    found = dict[str, Any]()
     for score in USUAL:
         scored = _scored(home, score)
         if paired:
             differences = differences_of(home, away, score)
+            samples = [differences]
             loss = bootstrap_interval(differences, **settings) if differences else None
         else:
             there = _scored(away, score)
+            samples = [scored, there]
             loss = bootstrap_difference(scored, there, **settings) if scored and there else None
         if loss:
             found[score] = {"home": bootstrap_interval(scored, **settings), "loss": loss}
+            if min(map(len, samples)) > 1:
+                found[score]["detectable"] = round(smallest_detectable(*samples), 4)
     return found
 
 
@@ -45,7 +50,7 @@ def markdown(grid: Mapping[str, Mapping[str, Any]], score: str = "cover_em") -> 
     Args:
         grid: metrics of evaluations that hold a `transfer`, by the change.
     """
-    head = ["another", "data", "system", "in domain", "there", "loss, points"]
+    head = ["another", "data", "system", "in domain", "there", "loss, points", "detectable"]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for change, metrics in grid.items():
         paired = metrics["transfer"]["paired"]
@@ -54,10 +59,13 @@ def markdown(grid: Mapping[str, Mapping[str, Any]], score: str = "cover_em") -> 
                 continue
             there = metrics["systems"][system][score]
             row = [change, metrics["dataset"], system, interval(scores[score]["home"]), interval(there)]
-            lines.append("| " + " | ".join([*row, points(scores[score]["loss"]) + ("" if paired else " *")]) + " |")
+            row.append(points(scores[score]["loss"]) + ("" if paired else " *"))
+            row.append(f"{100 * scores[score]['detectable']:.1f}" if "detectable" in scores[score] else "–")
+            lines.append("| " + " | ".join(row) + " |")
     note = [
         "",
         "Loss: the score in domain minus the score there, with its 95% bootstrap interval over the same questions.",
+        "Detectable: the smallest true loss that so many questions show four times out of five.",
     ]
     if not all(metrics["transfer"]["paired"] for metrics in grid.values()):
         note += ["*: over other questions, so each side is drawn by itself."]
@@ -69,5 +77,5 @@ def points(value: Mapping[str, float]) -> str:
     return "{:+.1f} [{:+.1f}, {:+.1f}]".format(*(100 * value[key] for key in ("mean", "low", "high")))
 
 
-def _scored(rows: Predictions, score: str) -> Sequence[float]:
+def _scored(rows: Predictions, score: str) -> list[float]:
     return [value for row in rows.values() if (value := row["scores"].get(score)) is not None]

@@ -212,12 +212,18 @@ def _record(
 def table(decision: Decision, metrics: Mapping[str, Any]) -> str:
     """The decision as Markdown: its conditions, then the evaluation that it rests on."""
     what = "promoted" if decision.promoted else "refused"
+    (pair,) = metrics["paired"].values()
+    smallest = pair.get(score := decision.settings.get("score", ""), {}).get("detectable")
+    shown = {f"gain in {score}": "–" if smallest is None else f"{smallest:.3f}"}
     lines = [
         f"**{decision.challenger}** ({decision.policy}) {what}; compared with {decision.against}, {decision.at}",
         "",
-        "| condition | found | limit | met |",
-        "|---|---|---|---|",
-        *(f"| {c.name} | {c.found} | {c.limit} | {'yes' if c.met else '**no**'} |" for c in decision.checks),
+        "| condition | found | limit | met | detectable |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {c.name} | {c.found} | {c.limit} | {'yes' if c.met else '**no**'} | {shown.get(c.name, '')} |"
+            for c in decision.checks
+        ),
         "",
         *(f"{kind}: {_said(shown)}\n" for kind, shown in decision.trials.items()),
     ]
