@@ -121,6 +121,45 @@ async def test_r1_searcher_has_tags_of_its_own():
     )
 
 
+@pytest.mark.parametrize(
+    ("said", "queries", "passages", "answer", "stop", "goes_on"),
+    [
+        (  # two hops: what the first search has found stays in the message, and what the second finds comes behind it
+            ["<|begin_of_query|>capital Thimphu", "<|begin_of_query|>currency Bhutan", "<answer>ngultrum"],
+            ["capital Thimphu", "currency Bhutan"],
+            ["bhutan", "ngultrum"],
+            "ngultrum",
+            StopReason.ANSWERED,
+            "<|begin_of_query|>currency Bhutan<|end_of_query|>\n\n<|begin_of_documents|>\n"
+            "Doc 1: Ngultrum: the currency of Bhutan is the ngultrum\n<|end_of_documents|>\n\n",
+        ),
+        (  # the tags of Search-R1 are not its own: nothing is searched for, and it is told which are
+            ["<search>Nepal", "<answer>x"],
+            [],
+            [],
+            "x",
+            StopReason.ANSWERED,
+            "<search>Nepal\nThat was neither a query between <|begin_of_query|> and <|end_of_query|> nor an answer between "
+            "<answer> and </answer>.\n",
+        ),
+        (  # a third query, where two searches are allowed: the common prompt asks, and no tag is read from what it says
+            ["<|begin_of_query|>Nepal", "<|begin_of_query|>Bhutan", "<|begin_of_query|>more", "the <b>rupee"],
+            ["Nepal", "Bhutan"],
+            ["nepal", "bhutan"],
+            "the <b>rupee",
+            StopReason.DEPTH_LIMIT,
+            "Doc 1: Bhutan: Thimphu is the capital of Bhutan\n<|end_of_documents|>\n\n",
+        ),
+    ],
+)
+async def test_r1_searcher_searches_until_it_answers(said, queries, passages, answer, stop, goes_on):
+    stub = Stub(*said)
+    trajectory, searched = await run("r1-searcher", stub, max_searches=2)
+    assert (searched, trajectory.passages) == (queries, passages)
+    assert (trajectory.answer, trajectory.stop) == (answer, stop)
+    assert stub.begun[-1].endswith(goes_on)
+
+
 # self-rag
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,46 @@ async def test_drag_shows_training_questions_with_passages_and_answers(tmp_path)
     )  # those of the demonstrations do not count
 
 
+@pytest.mark.parametrize(
+    ("taught", "shots", "k", "asked", "shown", "queries", "passages"),
+    [
+        (  # of two training questions the first alone is wanted, so the second is not searched for. "currency of Bhutan" has
+            # three words with Ngultrum, and two with Bhutan and with Rupee, of which Bhutan comes first
+            [("currency of Bhutan", "ngultrum"), ("capital of Bhutan", "Thimphu")],
+            1,
+            2,
+            "capital of Nepal",
+            [(["[1] Ngultrum", "[2] Bhutan"], "ngultrum")],
+            ["currency of Bhutan", "capital of Nepal"],
+            ["nepal", "bhutan"],  # three words, and two as Rupee has
+        ),
+        (  # fewer than are wanted: there is one, and it is the question itself. What is searched for twice is found once
+            [("capital of Nepal", "Kathmandu")],
+            3,
+            1,
+            "capital of Nepal",
+            [(["[1] Nepal"], "Kathmandu")],
+            ["capital of Nepal"],
+            ["nepal"],
+        ),
+    ],
+)
+async def test_drag_shows_the_first_questions_of_the_file_and_keeps_what_its_own_search_finds(
+    taught, shots, k, asked, shown, queries, passages, tmp_path
+):
+    rows = [{"id": f"t{i}", "question": q, "answers": [a, "other"]} for i, (q, a) in enumerate(taught)]
+    train = write(tmp_path / "train.jsonl", *rows)
+    system = build("drag", {"training": train, "shots": shots, "k": k}).prepared()
+    trajectory, engine, searched = await run(system, lambda prompt: "so", Question("q", asked))
+    (request,) = engine.requests
+    turns = [message["content"] for message in request.messages]
+    assert turns[1::2] == [answer for _, answer in shown] and len(turns) == 2 * len(shown) + 1
+    for turn, (numbered, _), (question, _) in zip(turns[::2], shown, taught, strict=False):
+        assert re.findall(r"^\[\d\] \w+", turn, re.M) == numbered and turn.endswith(f"Question: {question}")
+    assert turns[-1].endswith(f"Question: {asked}") and sorted(searched) == sorted(queries)
+    assert (trajectory.answer, trajectory.passages) == ("so", passages)
+
+
 # instructrag
 
 
@@ -174,10 +215,29 @@ def test_the_rule_of_skr_by_hand(better, worse, near, search):
     assert skr.needs_search(nearest, [1] * better + [-1] * worse) is search
 
 
-ANGLES = {"a": 0, "b": 10, "c": 20, "x": 80, "y": 90, "z": 100, "like a": 5, "like z": 95}
+ANGLES = {
+    "a": 0,
+    "b": 10,
+    "c": 20,
+    "x": 80,
+    "y": 90,
+    "z": 100,
+    "like a": 5,
+    "like z": 95,
+    "rather c": 44,
+    "rather x": 56,
+}
 
 
-@pytest.mark.parametrize(("asked", "passages"), [("like a", ["bhutan"]), ("like z", [])])
+@pytest.mark.parametrize(
+    ("asked", "passages"),
+    [
+        ("like a", ["bhutan"]),  # of 5 degrees: a, b and c, with which searching has helped
+        ("like z", []),  # of 95: y, z and x, with which it did harm
+        ("rather c", ["bhutan"]),  # of 44: c by 24, b by 34 and x by 36, so two to one for it
+        ("rather x", []),  # of 56: x by 24, y by 34 and c by 36, so two to one against it
+    ],
+)
 async def test_skr_searches_where_that_has_helped_with_the_nearest_questions(asked, passages, tmp_path, monkeypatch):
     embedded: list[tuple[tuple[str, ...], bool]] = []
 

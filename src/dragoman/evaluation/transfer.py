@@ -22,8 +22,8 @@ def losses(home: Predictions, away: Predictions, *, paired: bool, resamples: int
         paired: both are of the same questions. Then only those count that have a score in both, each against itself.
 
     Returns:
-        For each score that both have: `home` and `loss` (home minus away), each a mean with its 95% interval, and
-        `detectable`, the smallest loss that so many questions would have shown, where there is more than one.
+        For each score that both have: `home` and `loss` (home minus away), each a mean with its 95% interval. Of more than one
+        question also `detectable`, the smallest loss that so many would have shown.
     """
     settings = {"resamples": resamples, "seed": seed}
     found = dict[str, Any]()
