@@ -51,7 +51,7 @@ def show_scores(dataset: str, system: str, episodes: Sequence[Episode], traces: 
         logged = mlflow.search_traces(locations=[experiment], run_id=run.info.run_id, return_type="list")
         by_id = {trace.info.trace_id: trace for trace in logged}
         rows = [_row(episode) | {"trace": by_id[id]} for episode, id in zip(episodes, ids, strict=True)]
-        with _quietly():
+        with _unhindered():
             mlflow.genai.evaluate(data=rows, scorers=_scorers())
     except Exception as e:  # of MLflow, its store or its server: nothing that was measured is lost
         log.warning("%s on %s: its answers have no scores on their traces in MLflow: %s", system, dataset, e)
@@ -97,15 +97,15 @@ def _row(episode: Episode) -> dict[str, Any]:
 def _scorers() -> list[Scorer]:
     from mlflow.genai.scorers import scorer
 
-    @scorer  # type: ignore[untyped-decorator]
+    @scorer
     def cover_em(outputs: Mapping[str, Any], expectations: Mapping[str, Any]) -> float | None:
         return _of_answer("cover_em", outputs, expectations)
 
-    @scorer  # type: ignore[untyped-decorator]
+    @scorer
     def f1(outputs: Mapping[str, Any], expectations: Mapping[str, Any]) -> float | None:
         return _of_answer("f1", outputs, expectations)
 
-    @scorer(name="recall")  # type: ignore[untyped-decorator]
+    @scorer(name="recall")
     def gold_recall(outputs: Mapping[str, Any], expectations: Mapping[str, Any]) -> float | None:
         kept, gold = outputs["passages"], expectations.get("gold_passages")
         return recall(kept, gold) if gold and kept is not None else None
@@ -124,13 +124,23 @@ def _lists(value: Any) -> Any:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
-    """MLflow prints where to look, and has a bar of its own over what the command shows."""
+def _unhindered() -> Iterator[None]:
+    """MLflow prints where to look, has a bar of its own over what the command shows, and spares a judge that is asked too often.
+
+    There is no judge: a score takes microseconds, and at MLflow's pace of thirty a second 150 answers would take 15 seconds.
+    """
+    from mlflow.environment_variables import MLFLOW_GENAI_EVAL_SCORER_RATE_LIMIT as PACE
     from mlflow.genai.evaluation import harness
 
     bar, harness.tqdm = harness.tqdm, None  # as where there is no tqdm
+    before = PACE.get_raw()
+    PACE.set("0")
     try:
         with redirect_stdout(io.StringIO()):
             yield
     finally:
         harness.tqdm = bar
+        if before is None:
+            PACE.unset()
+        else:
+            PACE.set(before)
