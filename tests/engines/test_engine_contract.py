@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import time
 from dataclasses import replace
@@ -52,6 +53,13 @@ def reference(folder: Path):
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
+@cache
+def tokenizer(folder: Path):
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder)
+
+
 def distributions(folder: Path, prompt_ids: tuple[int, ...], completion: Completion) -> torch.Tensor:
     """[tokens of the completion, vocabulary]: the model's own log-probabilities, in one pass without any cache."""
     import torch
@@ -68,6 +76,24 @@ async def test_greedy_is_deterministic_and_takes_the_likeliest_token(engine: Eng
     own = distributions(tiny, first.prompt_ids, completion)
     assert own.argmax(-1).tolist() == list(completion.token_ids)
     assert completion.logprobs == pytest.approx(own.max(-1).values.tolist(), abs=1e-3)
+
+
+async def test_alternatives_are_the_likeliest_tokens_of_each_place_best_first(engine: Engine, tiny: Path) -> None:
+    result = await one(engine, replace(ASK, alternatives=3))
+    (completion,) = result.completions
+    best = distributions(tiny, result.prompt_ids, completion).topk(3)
+    assert len(completion.alternatives) == len(completion.token_ids) == 12
+    for place, values, tokens in zip(completion.alternatives, best.values.tolist(), best.indices.tolist(), strict=True):
+        assert [p for _, p in place] == pytest.approx(values, abs=1e-3)
+        assert [text for text, _ in place] == [tokenizer(tiny).decode([token]) for token in tokens]
+    assert not (await one(engine, ASK)).completions[0].alternatives
+
+
+async def test_alternatives_are_of_the_distribution_that_is_drawn_from_grammar_and_all(engine: Engine) -> None:
+    asked = replace(SAMPLE, grammar=Grammar(regex="(yes|no)"), alternatives=20)
+    (completion,) = (await one(engine, asked)).completions
+    assert sum(math.exp(p) for _, p in completion.alternatives[0]) == pytest.approx(1, abs=1e-3)
+    assert {text for text, _ in completion.alternatives[0]} <= {"y", "ye", "yes", "n", "no"}
 
 
 async def test_length_ends_a_completion_and_all_is_counted(engine: Engine) -> None:

@@ -16,7 +16,7 @@ from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse
 
 from dragoman.core.errors import EngineFault
-from dragoman.engines.base import Engine, Grammar, Request, Result
+from dragoman.engines.base import Completion, Engine, Grammar, Request, Result
 
 
 @contextmanager
@@ -54,12 +54,21 @@ def protocol(engine: Engine, model: str) -> FastAPI:
             stop=tuple(body.get("stop", ())),
             grammar=grammar,
             seed=body.get("seed", 0),
+            alternatives=body.get("top_logprobs", 0),
         )
         try:
             (result,) = await engine.generate([request])
         except EngineFault as e:
             return JSONResponse({"error": {"message": str(e), "code": 400}}, status_code=400)
         return result
+
+    def place(completion: Completion, number: int) -> dict[str, Any]:
+        top = completion.alternatives[number] if completion.alternatives else ()
+        return {
+            "token": "",
+            "logprob": completion.logprobs[number],
+            "top_logprobs": [{"token": token, "logprob": p} for token, p in top],
+        }
 
     def usage(result: Result) -> dict[str, Any]:
         return {"prompt_tokens": result.prompt_tokens, "completion_tokens": result.completion_tokens}
@@ -73,7 +82,7 @@ def protocol(engine: Engine, model: str) -> FastAPI:
             {
                 "index": i,
                 "message": {"role": "assistant", "content": c.text},
-                "logprobs": {"content": [{"token": "", "logprob": p} for p in c.logprobs]},
+                "logprobs": {"content": [place(c, at) for at in range(len(c.logprobs))]},
                 "finish_reason": c.finish_reason,
                 "token_ids": c.token_ids,
             }

@@ -15,6 +15,9 @@ Prompt = tuple[tuple[str, str], ...] | tuple[int, ...]
 
 FinishReason = Literal["stop", "length"]
 
+MOST_ALTERNATIVES = 20
+"""Of a token: as many as vLLM and OpenAI report without being set up for more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
@@ -50,7 +53,7 @@ class Request:
     special: bool = False
     """Leave special tokens in the text, for weights that say with them what they do. The end is never there."""
     alternatives: int = 0
-    """How many of the likeliest tokens to report at each place, where a server does. Engines in this process do not."""
+    """How many of the likeliest tokens to report at each place, `MOST_ALTERNATIVES` at most. Not every server does."""
     beside: tuple[Prompt, ...] = ()
     """Further prompts, which one completion goes on with alike: its tokens are of the average of all their distributions."""
     weights: tuple[float, ...] = ()
@@ -59,6 +62,8 @@ class Request:
     def __post_init__(self) -> None:
         if self.beside and len(self.weights) != 1 + len(self.beside):
             raise ValueError(f"{1 + len(self.beside)} prompts need a weight each, and there are {len(self.weights)}")
+        if not 0 <= self.alternatives <= MOST_ALTERNATIVES:
+            raise ValueError(f"alternatives ({self.alternatives}) must be between 0 and {MOST_ALTERNATIVES}")
 
     @property
     def messages(self) -> list[Message] | None:

@@ -6,10 +6,11 @@ import asyncio
 import atexit
 import hashlib
 import logging
+import math
 import queue
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -162,6 +163,10 @@ class Vocabulary:
         written = [id for id in ids if id not in self.eos_ids] if special else ids
         with self._lock:
             return self.tokenizer.decode(written, skip_special_tokens=not special)
+
+    def reported(self, likeliest: Iterable[tuple[int, float]]) -> tuple[tuple[str, float], ...]:
+        """Token ids with their log-probabilities, as a completion has its alternatives. What a grammar forbids is none."""
+        return tuple((self.decode([id], special=True), min(p, 0.0)) for id, p in likeliest if p > -math.inf)
 
     def tokenize(self, text: str) -> tuple[int, ...]:
         """Plain text as token ids, without special tokens."""

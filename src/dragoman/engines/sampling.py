@@ -29,6 +29,7 @@ class Row:
         self.matcher = job.matcher()
         self.token_ids: list[int] = []
         self.logprobs: list[float] = []
+        self.alternatives: list[tuple[tuple[str, float], ...]] = []
         self.text = ""
         self.finish_reason: FinishReason | None = None
         self._vocabulary = vocabulary
@@ -39,13 +40,16 @@ class Row:
 
     @property
     def completion(self) -> Completion:
-        return Completion(self.text, tuple(self.token_ids), tuple(self.logprobs), self.finish_reason or "length")
+        reason = self.finish_reason or "length"
+        return Completion(self.text, tuple(self.token_ids), tuple(self.logprobs), reason, tuple(self.alternatives))
 
     def again(self) -> Row:
         return Row(self.job, self.index, self._vocabulary)
 
-    def add(self, token_id: int, logprob: float) -> None:
+    def add(self, token_id: int, logprob: float, likeliest: Sequence[tuple[int, float]]) -> None:
         request = self.job.request
+        if request.alternatives:
+            self.alternatives.append(self._vocabulary.reported(likeliest[: request.alternatives]))
         self.token_ids.append(token_id)
         self.logprobs.append(min(logprob, 0.0))  # rounding may lift a certain token a hair above 0
         if self.matcher is not None and not self.matcher.accept_token(token_id):
@@ -100,10 +104,17 @@ class Sampler:
             found = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)
             chosen[drawn] = found.squeeze(-1)
         of_the_chosen = logprobs.gather(-1, chosen[:, None]).squeeze(-1)
-        for row, token_id, logprob in zip(self._rows, chosen.tolist(), of_the_chosen.tolist(), strict=True):
+        likeliest = self._likeliest(logprobs)
+        for row, *drew in zip(self._rows, chosen.tolist(), of_the_chosen.tolist(), likeliest, strict=True):
             if row.finish_reason is None:
-                row.add(token_id, logprob)
+                row.add(*drew)
         return torch.full_like(scores, -torch.inf).scatter_(-1, chosen[:, None], 0.0)
+
+    def _likeliest(self, logprobs: torch.Tensor) -> list[list[tuple[int, float]]]:
+        """For each row as many tokens as any of them reports, the likeliest first."""
+        most = max(row.job.request.alternatives for row in self._rows)
+        values, ids = logprobs.topk(most)
+        return [list(zip(*pair, strict=True)) for pair in zip(ids.tolist(), values.tolist(), strict=True)]
 
     def _masked(self, scores: torch.Tensor, active: Sequence[int]) -> torch.Tensor:
         bound = []

@@ -258,14 +258,14 @@ class VllmEngine(LocalEngine):
             stop=list(request.stop),
             stop_token_ids=sorted(self._vocabulary.eos_ids),
             seed=None if request.deterministic else seed_of(request),
-            logprobs=0,  # of the sampled token alone
+            logprobs=request.alternatives,  # beside that of the sampled token
             skip_special_tokens=not request.special,
             output_kind=RequestOutputKind.FINAL_ONLY,
             extra_args=None if request.grammar is None else {"job": request_id},
         )
 
     def _finish(self, job: Job, output: Any) -> None:
-        completions = []
+        completions, most = [], job.request.alternatives
         for one in sorted(output.outputs, key=lambda one: one.index):
             if one.finish_reason not in ("stop", "length"):
                 job.fail(f"vllm ended a completion with {one.finish_reason!r}")
@@ -274,7 +274,13 @@ class VllmEngine(LocalEngine):
             logprobs = [
                 min(at[token_id].logprob, 0.0) for token_id, at in zip(token_ids, one.logprobs or [], strict=True)
             ]
-            completions.append(Completion(one.text, token_ids, tuple(logprobs), one.finish_reason))
+            likeliest = [
+                self._vocabulary.reported(
+                    (id, p.logprob) for id, p in sorted(at.items(), key=lambda item: item[1].rank) if p.rank <= most
+                )
+                for at in (one.logprobs if most else ())
+            ]
+            completions.append(Completion(one.text, token_ids, tuple(logprobs), one.finish_reason, tuple(likeliest)))
         job.finish(
             Result(
                 prompt_ids=job.prompt_ids,

@@ -2,7 +2,7 @@
 
 A cross-encoder gives each passage a score (Nogueira and Cho 2019, arXiv 1901.04085). Where none is configured, the LLM says
 for each passage whether it helps, as in the relevance generation of Liang et al. 2022 (arXiv 2211.09110): how likely it says
-yes is the score, where its server reports that, and else the word that it wrote.
+yes is the score, where its engine reports that, and else the word that it wrote.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ from functools import partial
 from typing import Self
 
 from dragoman.core.types import Passage, Question
-from dragoman.engines.base import Completion
+from dragoman.engines.base import MOST_ALTERNATIVES, Completion
 from dragoman.retrieval.cross_encoder import cross_scores, load_cross_encoder
 from dragoman.systems.base import Context, Outcome, StopReason
 from dragoman.systems.baselines import Baseline, asking, verdict
 from dragoman.systems.prompts import one_line
 
-ALTERNATIVES = 20
-"""As many as vLLM reports by default."""
 _UNJUDGED = "-"
 
 
@@ -54,7 +52,7 @@ class Rerank(Baseline):
 
     async def _helps(self, question: str, passage: Passage, ctx: Context) -> float | None:
         text = one_line(passage, self.passage_words)
-        ask = replace(asking("rerank", 4), quotes=frozenset({"passage"}), alternatives=ALTERNATIVES, text=_judged)
+        ask = replace(asking("rerank", 4), quotes=frozenset({"passage"}), alternatives=MOST_ALTERNATIVES, text=_judged)
         score, _, _ = (await ctx.ask(ask, question=question, passage=text)).partition(" ")
         return None if score == _UNJUDGED else float(score)
 

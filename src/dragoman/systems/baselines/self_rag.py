@@ -15,7 +15,7 @@ from typing import Literal
 
 from dragoman.core.text import clip
 from dragoman.core.types import Passage, Question
-from dragoman.engines.base import Completion
+from dragoman.engines.base import MOST_ALTERNATIVES, Completion
 from dragoman.systems.base import Ask, Context, Outcome, StopReason
 from dragoman.systems.baselines import Baseline, asking
 from dragoman.systems.checks import check_choices
@@ -26,8 +26,6 @@ PARAGRAPH = ("<paragraph>", "</paragraph>")
 RELEVANT = {"[Relevant]": 1.0, "[Irrelevant]": 0.0}
 SUPPORTED = {"[Fully supported]": 1.0, "[Partially supported]": 0.5, "[No support / Contradictory]": 0.0}
 USEFUL = {f"[Utility:{i}]": (i - 3) / 2 for i in range(1, 6)}
-ALTERNATIVES = 20
-"""As many as vLLM reports by default. A judgement has at most five tokens, which are the likeliest where it is due."""
 _TOKENS = re.compile(
     "|".join(
         map(
@@ -84,7 +82,7 @@ class SelfRAG(Baseline):
 
     async def _from_passage(self, passage: Passage, question: str, ctx: Context) -> tuple[float, str]:
         """The answer from a passage, after what the model thinks of it."""
-        judged = replace(self._ask, alternatives=ALTERNATIVES, text=lambda c: f"{self.critique(c):.6f} {c.text}")
+        judged = replace(self._ask, alternatives=MOST_ALTERNATIVES, text=lambda c: f"{self.critique(c):.6f} {c.text}")
         critique, _, said = (await ctx.ask(judged, question=question, begun=self._given(passage))).partition(" ")
         return float(critique), said
 
