@@ -103,7 +103,8 @@ def test_all_cells_stand_in_one_table_and_what_cannot_run_says_why(project, caps
     header, *rows = (OUT / "plots/costs.csv").read_text().splitlines()
     assert header.startswith("dataset,system,score,mean,low,high,seconds,best_for_seconds,tokens") and len(rows) == 4
     assert "standard - direct" in (OUT / "brooks/table.md").read_text()  # the report of an evaluation
-    assert (OUT / "brooks/direct/predictions.jsonl").is_file()
+    each = [(OUT / "brooks" / system / "predictions.jsonl").read_text() for system in ("direct", "standard")]
+    assert (OUT / "brooks/predictions.jsonl").read_text() == "".join(each)  # for `report --joined`
 
 
 def test_a_finished_cell_is_not_run_again_and_has_one_run_in_mlflow(project, capsys, llm, empty_store):

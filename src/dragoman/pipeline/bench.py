@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 
 DONE = "cell.json"
 """In a cell's folder, once it is finished: the hash of what it depends on."""
+PREDICTIONS = "predictions.jsonl"
 SECTIONS = ("seed", "evaluate", "index", "llm", "proxy")
 """The settings that cells have in common. Under others, cells stand under another run in MLflow."""
 
@@ -110,6 +111,8 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
             resamples = project.params.evaluate.bootstrap
             metrics[dataset] = merge([finished], dataset=dataset, seed=project.params.seed, resamples=resamples)
             write_report(metrics[dataset], folder)
+            answers = (row for cell in finished for _, row in files.read(cell / PREDICTIONS))
+            files.write(folder / PREDICTIONS, answers)  # as `evaluate` leaves them, for `report --joined`
     write_matrix(suite, metrics, cells, out)
     return {"cells": cells, "datasets": metrics}
 
