@@ -48,7 +48,7 @@ class Machines:
         own = self.temporary / str(number)
         own.mkdir()
         command = [
-            Path(sys.executable).parent / "ray",
+            str(Path(sys.executable).parent / "ray"),
             *("start", "--block", f"--node-ip-address={_address(number)}", f"--temp-dir={own}"),
             f"--object-store-memory={SMALLEST_STORE}",
             *("--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"),  # any that is free

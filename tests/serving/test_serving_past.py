@@ -382,4 +382,5 @@ def test_logits_that_no_number_comes_of_are_no_error(logits):
     for many in (True, False):
         marked = Marked(options=["a", "b"], many=many, taken=[], logits=logits)
         (step,) = past_steps(episode(node("filter", None, marked=marked)))
-        json.dumps(step.model_dump(), allow_nan=False)
+        assert all(option.probability is None or 0 <= option.probability <= 1 for option in step.options)
+        assert json.dumps(step.model_dump(), allow_nan=False)
