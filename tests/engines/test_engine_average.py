@@ -32,11 +32,17 @@ def test_probabilities_are_averaged_and_not_logits():
     """
     taken = []
     row = SimpleNamespace(
-        temperature=0.0, matcher=None, finish_reason=None, add=lambda token, logprob: taken.append((token, logprob))
+        job=SimpleNamespace(request=replace(REQUEST, alternatives=2)),
+        temperature=0.0,
+        matcher=None,
+        finish_reason=None,
+        add=lambda *drew: taken.append(drew),
     )
     scores = torch.tensor([[0.9, 0.1, 1e-9], [0.01, 0.29, 0.7]]).log() + torch.tensor([[3.0], [-5.0]])
     drawn = Average(row, (0.5, 0.5), 3)(torch.zeros(2, 4, dtype=torch.long), scores)
-    assert taken == [(0, pytest.approx(math.log(0.455), abs=1e-6))]
+    ((token, logprob, likeliest),) = taken
+    assert (token, logprob) == (0, pytest.approx(math.log(0.455), abs=1e-6))
+    assert likeliest == [(0, logprob), (2, pytest.approx(math.log(0.35), abs=1e-6))]
     assert drawn.tolist() == [[0.0, -math.inf, -math.inf]] * 2
 
 

@@ -190,5 +190,5 @@ def test_special_tokens_but_the_end_stay_in_a_text_that_is_to_have_them(
     row = Row(Job(replace(SAMPLE, special=special), (5,)), 0, vocabulary)
     nothing, start, end = 0, 1, 2
     for id in (start, *vocabulary.tokenize("A"), nothing, end):
-        row.add(id, -0.1)
+        row.add(id, -0.1, likeliest=())
     assert (row.completion.text, row.completion.finish_reason) == (text, "stop")
