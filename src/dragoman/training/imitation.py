@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from dragoman.core import files
 from dragoman.core.errors import UserError
+from dragoman.core.memory import give_back
 from dragoman.core.progress import bar
 from dragoman.core.types import Question
 from dragoman.engines.precision import resolved
@@ -129,12 +130,14 @@ async def train(
                 new = [s for s in labels if s.tokens <= settings.max_tokens]
                 states = [*new, *_pick(fitting, round(settings.replay * len(fitting)), seed + number)]
                 await runtime.release(system, before)
+                give_back()
             students.call("learn", states, number, lr=settings.lr * (settings.next_lr if number else 1.0))
             if not folder.is_dir():
                 student.save(base, folder)
             policy = trained.whole(folder)
             row = summary(await rollouts.run(policy, dev, out=out / "dev" / f"{number:02d}"), reward)
             await runtime.release(system, policy)
+            give_back()
             student.history.append({"round": number, "states": len(states), **row})
             log.info("sft round %d: %d states, dev %s %.3f", number, len(states), reward, row["dev_reward"])
     best = max(student.history, key=lambda row: row["dev_reward"])
@@ -240,6 +243,7 @@ class Student:
                 self.done = (number, place + 1)
                 if self.done[1] % CHECKPOINT_EVERY == 0:
                     self._save(optimizer)
+                    give_back()
                     recent = sum(row["loss"] for row in self.losses[-CHECKPOINT_EVERY:]) / CHECKPOINT_EVERY
                     log.info("sft round %d: step %d of %d, loss %.3f", number, self.done[1], len(steps), recent)
                 advance(f"loss {loss:.3f}")
