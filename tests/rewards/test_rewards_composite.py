@@ -248,6 +248,23 @@ async def test_shaping_is_added_where_it_is_known_and_leaves_the_reward_as_it_is
     assert (await shaped.score(QUESTION, kept, ()))[name] == 1  # nobody knows its gold passages
     silent = Trajectory(nodes=[], steps=[], answer=None, passages=["x"], stop=StopReason.ENGINE_FAULT)
     assert (await shaped.score(known, silent, ()))[name] is None
+    unasked = silent.model_copy(update={"stop": StopReason.NOT_ASKED})
+    assert (await shaped.score(known, unasked, ()))[name] == pytest.approx(0.7 * 0.5 + 0.3)
+    assert (await shaped.score(known, unasked, ()))["cover_em"] is None
+    assert (await shaped.score(QUESTION, unasked, ()))[name] is None
+
+
+@pytest.mark.parametrize(
+    ("reward", "shaping", "needed"),
+    [
+        ("cover_em", None, True),
+        ("cover_em", "gold_recall", False),
+        ("cover_em", "gold_recall + f1", True),
+        ("gold_recall", "f1", False),
+    ],
+)
+def test_answers_are_needed_where_neither_the_reward_nor_its_shaping_does_without(reward, shaping, needed):
+    assert Reward.of(reward, shaping=shaping).needs_answers is needed
 
 
 def test_without_shaping_the_two_names_are_one():

@@ -175,6 +175,14 @@ async def test_decisions_without_an_answer_have_no_reward_that_reads_it(c3po_at_
     assert episode.trajectories[0].rewards == {}
 
 
+async def test_decisions_without_an_answer_earn_the_shaping_alone(c3po_at_marks):
+    reward = Reward.of("cover_em", shaping="2 * gold_recall + gold_precision")
+    episode = await c3po_at_marks(reward=reward, answers=False, breadth=(1, 4))
+    earned = {tuple(t.passages): t.rewards[reward.shaped_name] for t in episode.trajectories}
+    assert earned == {(): 0.0, ("p",): 3.0, ("q",): 0.0, ("p", "q"): 2.5}
+    assert all(t.rewards["cover_em"] is None for t in episode.trajectories)
+
+
 @pytest.fixture
 def c3po_at_marks(tiny_model):
     from dragoman.core.types import Passage

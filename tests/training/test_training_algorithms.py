@@ -417,7 +417,39 @@ def test_a_policy_is_better_by_its_paired_differences():
     assert not better([None], [1.0], 0.0)
 
 
-def test_decisions_alone_are_refused_where_the_reward_reads_answers(tiny_model, tmp_path):
+@pytest.mark.parametrize(
+    ("algorithm", "shaping"), [("ppo", None), ("ppo", "gold_recall + f1"), ("mygo", "gold_recall")]
+)
+def test_decisions_alone_are_refused_where_nothing_scores_them(tiny_model, tmp_path, algorithm, shaping):
     unasked = Exploration(breadth=(2,), answers=False)
-    with pytest.raises(UserError, match=r"rl.exploration.answers: without answers nothing can be scored by cover_em"):
-        make_run("ppo", tiny_model, ToyRuntime(), tmp_path / "rl", exploration=unasked)
+    with pytest.raises(
+        UserError, match=rf"rl.exploration.answers: without answers {algorithm} has nothing to learn from"
+    ):
+        make_run(algorithm, tiny_model, ToyRuntime(), tmp_path / "rl", exploration=unasked, shaping=shaping)
+
+
+async def test_rl_without_answers_learns_from_the_shaping_and_asks_on_dev_alone(tiny_model, tmp_path):
+    settings = {"decide": "marks", "queries": "names", "roadmap": False, "answer_tokens": 4, "strategy": "Search"}
+    passages = [Passage("p", "Bhutan", "Thimphu is its capital."), Passage("q", "Perth", "A city.")]
+    runtime = ToyRuntime(build("c3po", settings), passages=passages)
+    asked = [Question(f"q{i}", f"Where is Thimphu, {i}?", ("Bhutan",), supporting_ids=("p",)) for i in range(3)]
+    run = make_run(
+        "ppo",
+        tiny_model,
+        runtime,
+        tmp_path / "rl",
+        system="c3po",
+        asked=asked,
+        iterations=1,
+        shaping="2 * gold_recall + gold_precision",
+        exploration=Exploration(breadth=(1, 4), answers=False),
+    )
+    try:
+        await run.train()
+    finally:
+        await runtime.close()
+    (row,) = run.history
+    # of the four selections of two passages: nothing, the right one, the wrong one, both
+    assert row["reward"] == pytest.approx((0 + 3 + 0 + 2.5) / 4)
+    assert (row["unscored"], row["llm_hits"], row["llm_misses"]) == (0, 0, 0) and row["actions"] > 0
+    assert all(0 <= at["dev_reward"] <= 1 for at in run.dev_history)

@@ -88,6 +88,7 @@ _ANSWER: Mapping[str, Any] = {
     "rl.roles": ["answer"],
     "rl.own_weights": True,
     "rl.shaping": None,  # what the passages are worth is no merit of who answers
+    "rl.exploration.answers": True,
     f"{SYSTEM}.rounds": "fixed",  # pools of equal depth: the last decision is the answer
 }
 _OWN: Mapping[ChainStep, Mapping[str, Any]] = {

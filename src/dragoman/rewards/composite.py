@@ -14,6 +14,7 @@ from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Engine
 from dragoman.rewards.base import Bounds, RewardFunction, Trajectory
 from dragoman.rewards.discovery import find_reward
+from dragoman.systems.base import StopReason
 
 Setting = str | Mapping[str, float | Mapping[str, Any]]
 """`cover_em + 0.5 * f1`, or `{cover_em: 1, f1: {weight: 0.5, ...parameters}}`."""
@@ -96,7 +97,12 @@ class Reward:
     @property
     def of_answers(self) -> bool:
         """Whether one of its terms, shaping apart, reads the answer."""
-        return any(term.function.of_answers for term in self.terms)
+        return _of_answers(self.terms)
+
+    @property
+    def needs_answers(self) -> bool:
+        """Whether a trajectory without an answer has no score to learn from: then there is no shaping of the passages alone."""
+        return self.of_answers and (not self.shaping or _of_answers(self.shaping))
 
     @property
     def modules(self) -> list[str]:
@@ -109,7 +115,8 @@ class Reward:
         """The values of its terms and of `RECORDED` by name, and the sum by its name, without its shaping and with it.
 
         The sum is None where one of its terms is. So is a term whose call of an engine or retriever failed, and one that reads
-        the answer where there is none. A shaping that is None, as of gold passages that nobody knows, adds nothing.
+        the answer where there is none. A shaping that is None, as of gold passages that nobody knows, adds nothing. Where nobody was asked
+        for the answer, the sum with its shaping is the shaping alone.
 
         Raises:
             UserError: a reward function failed.
@@ -120,8 +127,10 @@ class Reward:
         scores = dict(zip(terms, values, strict=True))
         parts = [None if (v := scores[term.name]) is None else term.weight * v for term in self.terms]
         total = None if None in parts else sum(part for part in parts if part is not None)
-        added = sum(term.weight * value for term in self.shaping if (value := scores[term.name]) is not None)
-        return scores | {self.name: total} | {self.shaped_name: None if total is None else total + added}
+        known = [term.weight * value for term in self.shaping if (value := scores[term.name]) is not None]
+        unasked = trajectory.stop is StopReason.NOT_ASKED and bool(known)
+        shaped = sum(known, start=total or 0.0) if unasked or total is not None else None
+        return scores | {self.name: total} | {self.shaped_name: shaped}
 
     async def _value(
         self, term: Term, question: Question, trajectory: Trajectory, passages: Sequence[Passage]
@@ -150,6 +159,10 @@ def expression(setting: Setting) -> str:
 def _bounds(terms: Sequence[Term]) -> Bounds:
     ends = [sorted(term.weight * end for end in term.function.bounds) for term in terms]
     return sum(low for low, _ in ends), sum(high for _, high in ends)
+
+
+def _of_answers(terms: Sequence[Term]) -> bool:
+    return any(term.function.of_answers for term in terms)
 
 
 def _terms(setting: Setting) -> tuple[Term, ...]:

@@ -33,8 +33,9 @@ class Exploration(Section):
     label: bool = False
     """At marks: record what an oracle would have done in each state that the policy comes to."""
     answers: bool = True
-    """Ask the LLM for the answer at the end. Without it there are decisions and passages alone, and no reward of answers.
-    It is asked in any case where no gold passages are known, or roles write: then the reward alone tells what was right."""
+    """Ask the LLM for the answer at the end. Without it there are decisions and passages alone: no reward of answers, and RL learns
+    from `rl.shaping`. It is asked in any case where no gold passages are known, and by stage `seeds` where roles write: then the
+    reward alone tells what was right."""
 
     @model_validator(mode="before")
     @classmethod

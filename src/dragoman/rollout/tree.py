@@ -136,6 +136,6 @@ class Tree:
 
     async def _score(self, run: str) -> None:
         trajectory = self.trajectories[run]
-        unasked = trajectory.stop is StopReason.NOT_ASKED and self.reward is not None and not self.reward.of_answers
+        unasked = trajectory.stop is StopReason.NOT_ASKED and self.reward is not None and not self.reward.needs_answers
         if self.reward is not None and (unasked or trajectory.answer is not None):
             trajectory.rewards = await self.reward.score(self.question, trajectory, self._kept[run])

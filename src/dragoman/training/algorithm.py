@@ -64,6 +64,8 @@ class Algorithm:
     """A tuple of tensors, [a] or [a, m], for the actions of a batch, and figures for the history."""
     loss: Callable[[MicroBatch, Any, RlParams], tuple[Tensor, Figures]]
     """A scalar for a micro-batch, given its part of those tensors, and figures. Both add up over an iteration."""
+    shaped: bool = True
+    """Whether it learns from the reward with `rl.shaping`."""
     needs_reference: Callable[[RlParams], bool] = lambda settings: False
     """Whether the warm-up's log-probabilities are asked for."""
     needs_critic: Callable[[RlParams], bool] = lambda settings: False

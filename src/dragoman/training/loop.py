@@ -85,10 +85,11 @@ class Loop:
     ) -> None:
         if not questions or not dev:
             raise UserError("rl needs questions to learn from and dev questions to choose by; one of the two is empty")
-        if not settings.exploration.answers and Reward.of(reward).of_answers:
+        learnt = Reward.of(reward, shaping=settings.shaping if algorithm.shaped else None)
+        if not settings.exploration.answers and learnt.needs_answers:
             raise UserError(
-                f"rl.exploration.answers: without answers nothing can be scored by {reward}; give train.reward what reads none, "
-                "such as `2 * gold_recall + gold_precision`, or let the LLM answer"
+                f"rl.exploration.answers: without answers {algorithm.name} has nothing to learn from, by the reward {learnt.shaped_name}; "
+                "set rl.shaping to what reads none, such as `2 * gold_recall + gold_precision`, or rl.exploration.answers to true"
             )
         algorithm.check(settings)
         self.algorithm, self.system, self.questions, self.dev = algorithm, system, questions, dev
@@ -104,6 +105,8 @@ class Loop:
         self.manifest = lineage("rl", system, warm_up, data, parameters)
         self.rollouts = Rollouts(system, runtime, reward, seed, settings.concurrency, settings.shaping)
         self.shaped = self.rollouts.shaped
+        self.shown = reward if settings.exploration.answers else self.shaped
+        """The reward in the history and in drawings of trees."""
         self.learner = Learner(algorithm, self.policy.base, settings, seed=seed)
         self.iteration = 0
         self.history: list[dict[str, Any]] = []
@@ -238,14 +241,14 @@ class Loop:
             write_samples(self.out / "samples.parquet", batch)
         else:
             log.warning("rl iteration %d: nothing to learn from: %s", self.iteration, dict(collected.figures))
-        write_tree(episodes[0], self.reward, self.out / "trees" / f"{self.iteration:04d}.html")
+        write_tree(episodes[0], self.shown, self.out / "trees" / f"{self.iteration:04d}.html")
         leaves = [t for e in episodes for t in e.trajectories]
         nodes = [n for e in episodes for n in e.nodes]
         return {
             "iteration": self.iteration,
-            "reward": mean_reward(episodes, self.reward),
+            "reward": mean_reward(episodes, self.shown),
             "valid_actions": sum(n.stop is None for n in nodes) / max(1, len(nodes)),
-            "unscored": sum(t.rewards.get(self.reward) is None for t in leaves),
+            "unscored": sum(t.rewards.get(self.shown) is None for t in leaves),
             "trees": len(episodes),
             "trajectories": len(leaves),
             **llm_calls(episodes),

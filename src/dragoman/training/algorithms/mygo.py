@@ -100,4 +100,6 @@ def raised(threshold: float, first: Sequence[float]) -> float:
 
 
 # 4.
-ALGORITHM = Algorithm("mygo", collect, prepare, likelihood.loss, check=likelihood.check, hopeless=hopeless)
+ALGORITHM = Algorithm(
+    "mygo", collect, prepare, likelihood.loss, shaped=False, check=likelihood.check, hopeless=hopeless
+)
