@@ -17,11 +17,13 @@ from dragoman.registry.policy import publish
 from dragoman.registry.trained_with import trained_with
 from dragoman.rollout.exploration import GREEDY
 from dragoman.rollout.figures import figures
+from dragoman.rollout.record import Trajectory
 from dragoman.rollout.scheduler import describe, roll_out
 from dragoman.rollout.store import EpisodeStore, read_episodes
 from dragoman.rollout.tree import Tree
 from dragoman.runtime import Runtime, find_system, open_runtime
 from dragoman.systems import build
+from dragoman.systems.base import StopReason
 
 ROOT = Path(__file__).parents[1]
 
@@ -188,7 +190,7 @@ async def test_an_episode_is_described_alike_with_and_without_the_cache(tmp_path
 async def test_a_judge_is_opened_when_a_reward_asks_it_and_its_verdicts_are_kept(tmp_path, engines):
     judge = EngineParams(engine="openai", model="m", urls=("http://localhost:1/v1",))
     params = cached_in(tmp_path / "llm").model_copy(update={"judge": judge})
-    said = SimpleNamespace(answer="Spree", passages=[], nodes=[], steps=[])
+    said = Trajectory(nodes=[], steps=[], answer="Spree", passages=[], stop=StopReason.ANSWERED)
     for _ in range(2):
         async with open_runtime(params, "nowhere", cache=True) as opened:
             _, backends = opened.open("c3po")
