@@ -110,3 +110,41 @@ async def test_one_folder_that_is_joined_with_none_is_its_own_report(project, tm
         await report.run(project, report.Options(joined=(evaluation(tmp_path / "a", "hotpotqa", direct=1.0),)))
     ).values()
     assert (metrics["dataset"], metrics["n"]) == ("hotpotqa", 1)
+
+
+def ablated(results: Path, **scores: float) -> None:
+    """What `evaluate` and `ablate` leave of one question: the trained system's and its variants' scores, by folder."""
+    for folder, score in scores.items():
+        name = "c3po@own" if folder.startswith("ablations") else folder.partition("-")[2]
+        (results / folder).mkdir(parents=True)
+        evaluated(results / folder, cover_em=score)
+        row = json.loads((results / folder / "evaluate/atlas-direct/predictions.jsonl").read_text()) | {"system": name}
+        (results / folder / "predictions.jsonl").write_text(json.dumps(row) + "\n")
+
+
+async def test_each_ablation_stands_against_what_it_was_made_from_under_its_own_name(project, tmp_path):
+    trained = {"evaluate/atlas-c3po@sft": 1.0, "evaluate/atlas-c3po@rl": 1.0}
+    ablated(tmp_path / "results", **trained, **{"ablations/text": 0.0, "ablations/only-planning": 1.0})
+    ablated(tmp_path / "other", **trained, **{"ablations/text": 1.0, "ablations/only-planning": 1.0})
+    options = report.Options(ablations=("text", "only-planning"), out=tmp_path / "out")
+    metrics = (await report.run(project, options))["atlas"]
+    assert list(metrics["systems"]) == ["c3po@sft", "c3po@rl", "text", "only-planning"]
+    assert {pair: d["cover_em"]["mean"] for pair, d in metrics["paired"].items()} == {
+        "text - c3po@sft": -1.0,
+        "only-planning - c3po@rl": 0.0,
+    }
+    assert "| text - c3po@sft | -1.00" in (tmp_path / "out/table.md").read_text()
+    pooled = await report.run(project, report.Options(ablations=("text",), pool=(tmp_path / "other",)))
+    assert pooled["atlas"]["paired"]["text - c3po@sft"]["cover_em"]["mean"] == -0.5
+
+
+@pytest.mark.parametrize(
+    ("variant", "message"),
+    [
+        ("text", "ablations/text/predictions.jsonl: no such file; `dragoman ablate text` makes it"),
+        ("no-cake", "unknown ablation 'no-cake' of c3po"),
+    ],
+)
+async def test_an_ablation_that_is_not_there_is_named_with_its_command(project, variant, message):
+    with pytest.raises(UserError, match=message):
+        await report.run(project, report.Options(ablations=(variant,)))

@@ -86,6 +86,7 @@ async def report(project: Project, options: report_stage.Options) -> None:
     Example: dragoman report --out results/report
     Example: dragoman report --pool ../seed1/results,../seed2/results
     Example: dragoman report --joined results/hotpotqa,results/2wiki --out results/both
+    Example: dragoman report --ablations text,no-rounds,no-tree
     """
     metrics = await report_stage.run(project, options)
     if options.out is not None:

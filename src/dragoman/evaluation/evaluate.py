@@ -174,19 +174,32 @@ def identity(
     return content_hash(episodes=keys, made=made, code=code_hash(prediction.__module__, stop=FINGERPRINTED))
 
 
-def merge(runs: Sequence[Sequence[Path]], *, dataset: str, seed: int, resamples: int) -> dict[str, Any]:
+def merge(
+    runs: Sequence[Sequence[Path]],
+    *,
+    dataset: str,
+    seed: int,
+    resamples: int,
+    names: Mapping[Path, str] | None = None,
+) -> dict[str, Any]:
     """The metrics of several evaluations side by side.
 
     Args:
         runs: for each run the folders of its evaluations, all of the same questions. A question of a later run counts as
             another one, since another seed has other questions and another policy.
         seed: of the intervals.
+        names: what the one system of a folder is called here, where it has the name of another one.
 
     Returns:
         As `summarize`, with the number of `runs` where there are several.
     """
+    called = names or {}
     predictions = [
-        row | {"id": f"{row['id']} of run {number}" if number else row["id"]}
+        row
+        | {
+            "id": f"{row['id']} of run {number}" if number else row["id"],
+            "system": called.get(folder, row["system"]),
+        }
         for number, folders in enumerate(runs)
         for folder in folders
         for _, row in files.read(folder / "predictions.jsonl")

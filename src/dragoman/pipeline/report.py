@@ -15,6 +15,7 @@ from dragoman.core.text import folder_name
 from dragoman.evaluation.evaluate import merge
 from dragoman.evaluation.report import write_joint_report
 from dragoman.pipeline.project import Project
+from dragoman.systems import ablation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,16 +30,19 @@ class Options:
         tuple[Path, ...],
         Doc("Instead of the pipeline's: folders that `evaluate --out` made, of the same systems on several data sets."),
     ] = ()
+    ablations: Annotated[
+        tuple[str, ...], Doc("Instead: variants that `ablate` has evaluated, each against what it was made from.")
+    ] = ()
 
 
 async def run(project: Project, options: Options) -> dict[str, Any]:
     """The metrics of each dataset, by its name.
 
     Raises:
-        UserError: a system has not been evaluated yet, or none at all.
+        UserError: a system or a variant has not been evaluated yet, or none at all.
     """
-    if options.joined:
-        metrics = _joined(project, options.joined)
+    if options.joined or options.ablations:
+        metrics = _joined(project, options.joined) if options.joined else _ablated(project, options)
         if options.out is not None:
             write_joint_report(metrics, options.out)
         return metrics
@@ -60,6 +64,33 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         served = drift.read_text(encoding="utf-8") if drift.is_file() else None
         write_joint_report(metrics, options.out, sources=sources, served=served)
     return metrics
+
+
+def _ablated(project: Project, options: Options) -> dict[str, Any]:
+    """The metrics of the trained system and of its variants, by the dataset; of the differences only those that tell something.
+
+    A variant with a warm-up of its own stands against the warm-up, the others stand against what RL made of it.
+    """
+    system, dataset = project.params.train.system, project.params.train.dataset
+    made_from = {
+        variant: f"{system}@{'sft' if ablation(system, variant).warm_up else 'rl'}" for variant in options.ablations
+    }
+    runs, names = [], {}
+    for results in (project.root / "results", *options.pool):
+        folders = [
+            results / "evaluate" / f"{dataset}-{folder_name(trained)}" for trained in dict.fromkeys(made_from.values())
+        ]
+        for variant in made_from:
+            folders.append(folder := results / "ablations" / variant)
+            names[folder] = variant
+            if not (path := folder / "predictions.jsonl").is_file():
+                raise UserError(f"{path}: no such file; `dragoman ablate {variant}` makes it")
+        runs.append(folders)
+    metrics = merge(
+        runs, dataset=dataset, seed=project.params.seed, resamples=project.params.evaluate.bootstrap, names=names
+    )
+    told = [f"{variant} - {trained}" for variant, trained in made_from.items()]
+    return {dataset: metrics | {"paired": {pair: metrics["paired"][pair] for pair in told}}}
 
 
 def _joined(project: Project, folders: Sequence[Path]) -> dict[str, Any]:
