@@ -3,7 +3,7 @@
 Lock-step is how C-3PO's published code advances its trees: all questions wait until each of them needs the model, then all
 of their requests go out as one batch, and nobody goes on before the last of it is back.
 
-    python -m benchmarks.scheduler --questions 32 --repeats 3
+    python -m benchmarks.scheduler --system c3po@rl --questions 32 --repeats 3
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from benchmarks.ratios import Sample, report
 from dragoman.config import load_params
@@ -32,10 +33,13 @@ from dragoman.systems.base import System
 
 
 class Around:
-    """An engine around another one."""
+    """An engine whose requests another one sends out."""
 
-    def __init__(self, inner: Engine) -> None:
-        self.inner, self.fingerprint = inner, inner.fingerprint
+    def __init__(self, inner: Engine, sender: Sender) -> None:
+        self.inner, self.sender, self.fingerprint = inner, sender, inner.fingerprint
+
+    async def generate(self, requests: Sequence[Request]) -> list[Result]:
+        return list(await asyncio.gather(*(self.sender.send(self.inner, request) for request in requests)))
 
     async def forget(self) -> None:
         await self.inner.forget()
@@ -44,40 +48,41 @@ class Around:
         await self.inner.close()
 
 
-class OneAtATime(Around):
-    """An engine that is given one request, and the next when that is answered."""
+class Sender(Protocol):
+    """When the requests to all engines go out."""
 
-    def __init__(self, inner: Engine) -> None:
-        super().__init__(inner)
+    async def send(self, engine: Engine, request: Request) -> Result: ...
+
+
+class OneAtATime:
+    """One request, and the next when that is answered, whichever engine it is for."""
+
+    def __init__(self) -> None:
         self._turn = asyncio.Lock()
 
-    async def generate(self, requests: Sequence[Request]) -> list[Result]:
-        results = []
-        for request in requests:
-            async with self._turn:
-                results += await self.inner.generate([request])
-        return results
+    async def send(self, engine: Engine, request: Request) -> Result:
+        async with self._turn:
+            (result,) = await engine.generate([request])
+            return result
 
 
-class LockStep(Around):
-    """An engine that sends a batch when all that is under way waits for it, and gives it back when all of it is done.
+class LockStep:
+    """A batch for each engine when all that is under way waits for one, which is given back when all of it is done.
 
     Nobody is under way any more when no request has come for `quiet` seconds, which is far more than a search takes.
     """
 
-    def __init__(self, inner: Engine, quiet: float = 0.02) -> None:
-        super().__init__(inner)
+    def __init__(self, quiet: float = 0.02) -> None:
         self.quiet = quiet
-        self._waiting: list[tuple[Request, asyncio.Future[Result]]] = []
+        self._waiting: list[tuple[Engine, Request, asyncio.Future[Result]]] = []
         self._driver: asyncio.Task[None] | None = None
 
-    async def generate(self, requests: Sequence[Request]) -> list[Result]:
-        loop = asyncio.get_running_loop()
-        futures = [loop.create_future() for _ in requests]
-        self._waiting += zip(requests, futures, strict=True)
+    async def send(self, engine: Engine, request: Request) -> Result:
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.append((engine, request, future))
         if self._driver is None or self._driver.done():
             self._driver = asyncio.create_task(self._drive())
-        return list(await asyncio.gather(*futures))
+        return await future
 
     async def _drive(self) -> None:
         while self._waiting:
@@ -86,10 +91,20 @@ class LockStep(Around):
                 seen = len(self._waiting)
                 await asyncio.sleep(self.quiet)
             batch, self._waiting = self._waiting, []
-            results = await self.inner.generate([request for request, _ in batch])
-            for (_, future), result in zip(batch, results, strict=True):
+            results: list[tuple[asyncio.Future[Result], Result]] = []
+            for engine in {id(engine): engine for engine, _, _ in batch}.values():
+                own = [(request, future) for each, request, future in batch if each is engine]
+                answers = await engine.generate([request for request, _ in own])
+                results += zip((future for _, future in own), answers, strict=True)
+            for future, result in results:
                 future.set_result(result)
             await asyncio.sleep(self.quiet)
+
+
+def sent_by(sender: Sender, backends: Backends) -> Backends:
+    """The same backends, with all calls of LLM and proxy sent out by `sender`."""
+    proxies = {role: Around(engine, sender) for role, engine in backends.engines.items()}
+    return replace(backends, llm=Around(backends.llm, sender), proxy=Around(backends.proxy, sender), engines=proxies)
 
 
 async def seconds(
@@ -116,7 +131,7 @@ async def seconds(
     return took
 
 
-async def measure(n: int, repeats: int, tree: bool) -> tuple[list[Sample], list[Episode]]:
+async def measure(name: str, n: int, repeats: int, tree: bool) -> tuple[list[Sample], list[Episode]]:
     """The seconds of each, and the episodes of our scheduler."""
     params = load_params()
     questions = load_questions("data/atlas/dev.jsonl", limit=n)
@@ -124,35 +139,35 @@ async def measure(n: int, repeats: int, tree: bool) -> tuple[list[Sample], list[
     samples: list[Sample] = []
     episodes: list[Episode] = []
     async with open_runtime(params, "data/index/atlas") as runtime:
-        system, backends = runtime.open("c3po")
-        await seconds(questions[:4], system, backends, exploration, 4, seed=-1)  # warm up
+        system, backends = runtime.open(name)
+
+        async def took(backends: Backends, at_once: int, repeat: int, made: list[Episode] | None = None) -> float:
+            return await seconds(questions, system, backends, exploration, at_once, repeat, name=name, episodes=made)
+
+        await seconds(questions[:4], system, backends, exploration, 4, seed=-1, name=name)  # warm up
         for repeat in range(repeats):
-            lock, single = LockStep(backends.llm), OneAtATime(backends.llm)
-            stepped_world = replace(backends, llm=lock, proxy=lock)
-            single_world = replace(backends, llm=single, proxy=single)
-            samples.append(
-                Sample(
-                    repeat,
-                    {
-                        "scheduler": await seconds(
-                            questions, system, backends, exploration, n, repeat, episodes=episodes
-                        ),
-                        "lock-step": await seconds(questions, system, stepped_world, exploration, n, repeat),
-                        "one at a time": await seconds(questions, system, single_world, exploration, 1, repeat),
-                    },
-                )
-            )
+            each = {
+                "scheduler": await took(backends, n, repeat, episodes),
+                "lock-step": await took(sent_by(LockStep(), backends), n, repeat),
+                "one at a time": await took(sent_by(OneAtATime(), backends), 1, repeat),
+            }
+            samples.append(Sample(repeat, each))
     return samples, episodes
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--system", default="c3po@rl")
     parser.add_argument("--questions", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--tree", action="store_true", help="roll out trees rather than single trajectories")
     options = parser.parse_args(argv)
-    samples, episodes = asyncio.run(measure(options.questions, options.repeats, options.tree))
-    report(f"c3po, {options.questions} questions, {'trees' if options.tree else 'single'}", samples, base="scheduler")
+    samples, episodes = asyncio.run(measure(options.system, options.questions, options.repeats, options.tree))
+    report(
+        f"{options.system}, {options.questions} questions, {'trees' if options.tree else 'single'}",
+        samples,
+        base="scheduler",
+    )
     made, n = figures(episodes, reward=""), len(episodes)
     per_question = f"{made['trajectories'] / n:.1f} trajectories and {made['tokens'] / n:.0f} tokens a question"
     print(f"  {per_question}; {made['cached_share']:.0%} of the decisions' prompt tokens from the prefix cache")
