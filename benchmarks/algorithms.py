@@ -1,14 +1,17 @@
 """One system trained by several algorithms from one warm-up, in one run and one table.
 
-- the untrained proxy, the warm-up and what each algorithm made of it: EM and F1 on the test questions, with intervals;
+- the untrained proxy, the warm-up and what each algorithm made of it: scores on the test questions, with the intervals of their
+  differences;
 - trajectories and minutes up to the first dev score that all have reached (Mujica-MyGO, table 7);
 - the best dev score that each had at the fewest trajectories, and in the fewest minutes, that any of them took.
 
 Rows are algorithms, and MyGO's variants: offline (its appendix E), and with a fixed threshold (its section 3.3). It runs commands
 that anyone could type, and prints them. Each goes on where it was when it has been cut short.
 
-    python -m benchmarks.algorithms --system c3po --rows ppo,grpo,mygo --limit 250
-    python -m benchmarks.algorithms --system mujica --rows mygo,mygo-fixed --set train.reward=f1
+MyGO learns without shaping: without it for all, they are compared by the same reward.
+
+    python -m benchmarks.algorithms --system c3po --rows ppo,grpo,mygo --set rl.shaping=null
+    python -m benchmarks.algorithms --system c3po --set rl.shaping=null --seed 1 --out results/seed1 --pool results/seed0
 """
 
 from __future__ import annotations
@@ -19,9 +22,10 @@ import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
+from dragoman.core import files
 from dragoman.evaluation.evaluate import merge
 from dragoman.evaluation.report import markdown
 
@@ -34,6 +38,8 @@ ROWS: dict[str, tuple[str, ...]] = {
     "mygo-offline": ("--algorithm", "mygo", "--set", "rl.mygo.offline=true"),
 }
 """What stage rl is told, by the name of the row."""
+BESIDE, UNTRAINED, TRAINED = "evaluate-beside", "evaluate-untrained", "evaluate"
+"""Folders of evaluations."""
 Arguments = Sequence[str | Path]
 Curve = list[dict[str, float]]
 
@@ -55,26 +61,56 @@ def train(rows: Sequence[str], out: Path, common: Arguments) -> None:
 
 
 def compare_policies(
-    title: str, system: str, rows: Sequence[str], out: Path, common: Arguments, few_shot: Arguments = ()
+    title: str,
+    system: str,
+    rows: Sequence[str],
+    out: Path,
+    common: Arguments,
+    few_shot: Arguments,
+    seed: int,
+    pool: Path | None,
+    beside: str,
 ) -> None:
-    """Evaluate the untrained system, with settings of its own if `few_shot` has any, the warm-up and every row."""
-    folders = [out / "evaluate-untrained", out / "evaluate"]
-    dragoman("evaluate", *common, *few_shot, "--systems", system, "--out", folders[0])
+    """Evaluate the untrained system, with settings of its own if `few_shot` has any, the warm-up and every row.
+
+    Args:
+        pool: the folder of a run with another seed, whose questions count beside these.
+        beside: other systems to compare with, by name, with commas between them.
+    """
+    dragoman("evaluate", *common, "--systems", beside, "--out", out / BESIDE)
+    dragoman("evaluate", *common, *few_shot, "--systems", system, "--out", out / UNTRAINED)
     names = ",".join(f"{system}@{out / stage}" for stage in ("sft", *rows))
-    dragoman("evaluate", *common, "--systems", names, "--out", folders[-1])
-    table = markdown(merge([folders], dataset=title, seed=0, resamples=2000)).strip() + "\n"
+    dragoman("evaluate", *common, "--systems", names, "--out", out / TRAINED)
+    metrics = merge(
+        [[run / folder for folder in (BESIDE, UNTRAINED, TRAINED)] for run in (out, *([pool] if pool else []))],
+        dataset=title,
+        seed=seed,
+        resamples=2000,
+        named=lambda folder, name: (
+            name if folder.name == BESIDE else _row(name, "few-shot" if few_shot else "untrained")
+        ),
+    )
+    files.write_json(out / "metrics.json", metrics)
+    table = markdown(metrics).strip() + "\n"
     if kept := [row for row in rows if _version(out / row) == _version(out / "sft")]:
         table += f"\nThe warm-up's policy, weight for weight, is what is kept of: {', '.join(kept)}.\n"
-    (out / "table.md").write_text(table, encoding="utf-8")
+    files.write_text(out / "table.md", table)
     print(f"\n{table}")
+
+
+def _row(name: str, untrained: str) -> str:
+    """What a system is called in the table: by the stage that left its policy."""
+    policy = name.partition("@")[2]
+    return {"": untrained, "sft": "warm-up"}.get(stage := Path(policy).name, stage)
 
 
 def compare_training(rows: Sequence[str], out: Path) -> None:
     """Table 7, and equal budgets, from what the runs have recorded."""
     dev = {row: numbers(out / row / "dev.csv") for row in rows}
     history = {row: numbers(out / row / "history.csv") for row in rows}
-    text = "\n".join([*to_the_same_score(dev, history), "", *at_the_same_price(dev, history), ""])
-    (out / "training.md").write_text(text, encoding="utf-8")
+    parts = (to_the_same_score(dev, history), at_the_same_price(dev, history), thresholds(history))
+    text = "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
+    files.write_text(out / "training.md", text)
     print(text)
 
 
@@ -115,6 +151,16 @@ def at_the_same_price(dev: Mapping[str, Curve], history: Mapping[str, Curve]) ->
     return lines
 
 
+def thresholds(history: Mapping[str, Curve]) -> list[str]:
+    """How far MyGO's thresholds have risen, and how many trajectories passed them in each iteration."""
+    lines = []
+    for row, curve in history.items():
+        if found := [(point["threshold"], point["passed"]) for point in curve if "threshold" in point]:
+            course = ", ".join(f"{threshold:.3f} ({passed:.0f})" for threshold, passed in found)
+            lines.append(f"- {row}: threshold, and how many passed, by iteration: {course}")
+    return lines
+
+
 def _price(history: Curve, iterations: int) -> tuple[float, float]:
     """Trajectories and minutes of the first so many iterations."""
     rows = history[:iterations]
@@ -141,11 +187,24 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def rows_of(text: str) -> list[str]:
-    rows = text.split(",")
-    if unknown := [row for row in rows if row not in ROWS]:
-        raise argparse.ArgumentTypeError(f"no row {unknown[0]!r}: choose from {', '.join(ROWS)}")
-    return rows
+def chosen(known: Collection[str]) -> Callable[[str], list[str]]:
+    """Reads names with commas between them."""
+
+    def read(text: str) -> list[str]:
+        names = text.split(",")
+        if unknown := [name for name in names if name not in known]:
+            raise argparse.ArgumentTypeError(f"no {unknown[0]!r}: choose from {', '.join(known)}")
+        return names
+
+    return read
+
+
+rows_of = chosen(ROWS)
+
+
+def set_words(changes: Mapping[str, object]) -> list[str]:
+    """Settings as words of a command."""
+    return [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -155,14 +214,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="results/rollout/SYSTEM-algorithms by default")
     parser.add_argument("--limit", type=int, help="test questions; all of them by default")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of every command")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--pool", type=Path, help="--out of a run with another seed, whose questions count beside these"
+    )
+    parser.add_argument("--beside", default="standard", help="other systems to compare with")
     options = parser.parse_args(argv)
     out = options.out or Path(f"results/rollout/{options.system}-algorithms")
-    common = ["--no-track", *(word for change in options.set for word in ("--set", change))]
+    changes = [f"seed={options.seed}", "rl.dev_every=1", *options.set]
+    common = ["--no-track", *(word for change in changes for word in ("--set", change))]
     training = [*common, "--system", options.system]
     warm_up(out, training)
     train(options.rows, out, training)
     limit = ["--limit", str(options.limit)] if options.limit else []
-    compare_policies(f"{options.system} by algorithm", options.system, options.rows, out, [*common, *limit])
+    title = f"{options.system} by algorithm"
+    compare_policies(
+        title, options.system, options.rows, out, [*common, *limit], [], options.seed, options.pool, options.beside
+    )
     compare_training(options.rows, out)
 
 

@@ -1,14 +1,18 @@
-"""The figures of Mujica-MyGO (sections 4.2 and 4.3) on the built-in corpus, as text and as a graph, in one run.
+"""The figures of Mujica-MyGO (sections 4.2 and 4.3) on one data set, as text and as a graph of triples, in one run.
 
-- few-shot, warm-up, MyGO and GRPO from the same warm-up: EM and F1 on the test questions, with intervals (table 1);
+- standard RAG, few-shot, warm-up, MyGO and both kinds of GRPO from the same warm-up: EM and F1 on the test questions, with the intervals of
+  their differences (table 1);
 - MyGO and GRPO: trajectories and minutes up to the same dev score (table 7), and the score at the same price;
 - MyGO with a fixed threshold, and offline (appendix E);
 - a plan as a graph and as a chain, each with a warm-up of its own: EM and F1, calls and seconds a question (section 4.2.2).
 
-It runs the commands that docs/systems/mujica.md names, and prints them. Each goes on where it was when it has been cut short.
+It runs the commands that docs/systems/mujica.md names, and prints them. Each goes on where it was when it has been cut short. The
+minutes of an iteration that was cut short are then those of its rest alone.
 
-    python -m benchmarks.mujica --out results/rollout/mujica --environments text,graph --limit 250
+    python -m benchmarks.mujica --environments text,graph --limit 250
+    python -m benchmarks.mujica --decide marks --environments graph --dataset pathquestion --triples path/to/triples.tsv
     python -m benchmarks.mujica --decide marks --parts plans --at-once 8
+    python -m benchmarks.mujica --seed 1 --out results/rollout/mujica-1 --pool results/rollout/mujica
 """
 
 from __future__ import annotations
@@ -22,111 +26,157 @@ from typing import Any
 
 import yaml
 
-from benchmarks.algorithms import ROWS, compare_policies, compare_training, dragoman, rows_of, train, warm_up
+from benchmarks.algorithms import (
+    ROWS,
+    chosen,
+    compare_policies,
+    compare_training,
+    dragoman,
+    rows_of,
+    set_words,
+    train,
+    warm_up,
+)
+from benchmarks.ratios import Sample, ratio
+from dragoman.core import files
+from dragoman.core.errors import UserError
 from dragoman.core.settings import merged
+from dragoman.evaluation.evaluate import merge
+from dragoman.evaluation.report import markdown
 
-DATASET = "atlas"
-REWARD = "f1"  # for all environments (section 4.1)
-SHOTS = 4
+ENVIRONMENTS = ("text", "graph")
 PARTS = ("algorithms", "plans")
-SYSTEM = {
-    "text": {"decide": "text", "answers": "planner"},  # the paper's planner answers, from what its workers said
-    "marks": {"decide": "marks", "queries": "span", "answers": "llm"},
+WRITTEN = {"decide": "text", "answers": "planner"}  # the paper's planner answers, from what its workers said
+MARKED = {"decide": "marks", "queries": "span"}
+GRAPH = {"environment": "graph", "candidates": "gold", "k": 12}
+SYSTEM: dict[tuple[str, str], dict[str, Any]] = {
+    ("text", "text"): WRITTEN,
+    ("text", "graph"): {**WRITTEN, **GRAPH},
+    ("marks", "text"): {**MARKED, "answers": "llm"},  # no answer can be listed in a text
+    ("marks", "graph"): {**MARKED, **GRAPH, "answers": "planner"},
 }
+"""Of Mujica, by how it decides and by its environment."""
+FEW_SHOT = {**WRITTEN, "shots": 4}
+"""What is asked untrained, in the place of the paper's few-shot model. At marks there are no examples, so this one writes."""
+GRADED, SENTENCES = "f1", "cover_em"
+"""The reward (section 4.1), and the one where an LLM answers in sentences, whose F1 no threshold of MyGO would let pass."""
 SEEDS: dict[str, dict[str, Any]] = {
     "text": {"questions": 300, "solutions": 1, "min_reward": 1, "max_share": 1, "exploration": {"oracle": True}},
     "marks": {},  # the profile's
 }
 """Of the warm-up: what earned an F1 of 1, with the oracle in the place of few-shot sampling."""
-RL: dict[str, dict[str, Any]] = {
-    "text": {
-        "iterations": 3,
-        "questions": 24,
-        "epochs": 1,
-        "price": 0,
-        "dev_questions": 50,
-        "dev_every": 1,
-        "mygo": {"attempts": 8},
-    },
-    "marks": {"dev_every": 1},
-}
-"""Of every row alike; the rest is the profile's."""
+RL: dict[str, Any] = {"shaping": None, "price": 0, "dev_every": 1}
+"""Of every row alike: MyGO learns without shaping, and the paper's reward has none. The rest is the profile's."""
 
 
-def write_params(folder: Path, decide: str, **evaluate: Any) -> Path:
+def write_params(folder: Path, decide: str, environment: str, dataset: str, seed: int, **evaluate: Any) -> Path:
     """The project's settings with those above, in a folder of their own, with the profiles beside them."""
     params = yaml.safe_load(Path("params.yaml").read_text(encoding="utf-8"))
-    params["train"] |= {"system": "mujica", "dataset": DATASET, "reward": REWARD}
-    params["systems"]["mujica"] = {**(params["systems"].get("mujica") or {}), **SYSTEM[decide]}
-    params = merged(params, {"seeds": SEEDS[decide], "rl": RL[decide], "evaluate": evaluate})
+    system = SYSTEM[decide, environment]
+    reward = SENTENCES if system["answers"] == "llm" else GRADED
+    params["train"] |= {"system": "mujica", "dataset": dataset, "reward": reward}
+    params["systems"]["mujica"] = {**(params["systems"].get("mujica") or {}), **system}
+    params = merged(params, {"seed": seed, "seeds": SEEDS[decide], "rl": RL, "evaluate": evaluate})
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copytree("conf", folder / "conf", dirs_exist_ok=True)
     (folder / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
     return folder / "params.yaml"
 
 
-def searched(environment: str) -> list[str]:
-    """What makes the built-in questions ones about text, or about a graph."""
+def searched(environment: str, dataset: str, triples: Path | None) -> list[str]:
+    """The index of a data set's text, or of its graph, which is made where there is none.
+
+    Raises:
+        UserError: there are no triples.
+    """
     if environment == "text":
-        return ["--index", f"data/index/{DATASET}"]
-    index = f"data/index/{DATASET}-triples"
+        return ["--index", f"data/index/{dataset}"]
+    source, index = triples or Path(f"data/{dataset}/triples.tsv"), f"data/index/{dataset}-triples"
+    if not source.is_file():
+        raise UserError(f"{source}: no such file; --triples names the graph of {dataset}")
     if not Path(index).is_dir():
-        dragoman("index", "--corpus", f"data/{DATASET}/triples.tsv", "--method", "graph", "--out", index)
-    graph = ["mujica.environment=graph", "mujica.candidates=gold", "mujica.k=12"]
-    return ["--index", index, *(word for change in graph for word in ("--set", change))]
+        dragoman("index", "--corpus", source, "--method", "graph", "--out", index)
+    return ["--index", index]
 
 
-def compare_plans(out: Path, common: list[str], params: Path, limit: list[str], rounds: int, each: int) -> None:
-    """A chain may ask as many subquestions in all as the graph may."""
+def compare_plans(
+    title: str, out: Path, own: list[str], limit: list[str], rounds: int, each: int, repeats: int, seed: int
+) -> None:
+    """A chain may ask as many subquestions in all as the graph may. Its seconds are measured by turns with the graph's."""
     shapes = {"graph": (rounds, each), "chain": (rounds * each, 1)}
-    lines = ["| plan | EM | F1 | calls | s/question |", "|---|---|---|---|---|"]
-    seconds = {}
-    for shape, (iterations, most) in shapes.items():
-        changes = [f"mujica.max_iterations={iterations}", f"mujica.max_questions={most}"]
-        own = [*common, "--params", str(params), *(word for change in changes for word in ("--set", change))]
-        folder = out / "plans" / shape
-        warm_up(folder, [*own, "--system", "mujica"])
-        policy = f"mujica@{folder / 'sft'}"
-        dragoman("evaluate", *own, *limit, "--systems", policy, "--out", folder / "evaluate")
-        found = json.loads((folder / "evaluate/metrics.json").read_text(encoding="utf-8"))["systems"][policy]
-        scores = " | ".join("{mean:.3f} [{low:.3f}, {high:.3f}]".format(**found[name]) for name in ("em", "f1"))
-        lines.append(f"| {shape} | {scores} | {found['calls']:.2f} | {found['seconds']:.2f} |")
-        seconds[shape] = found["seconds"]
-    lines += ["", f"The graph takes {seconds['graph'] / seconds['chain']:.2f} of the chain's seconds.", ""]
-    (out / "plans.md").write_text("\n".join(lines), encoding="utf-8")
-    print("\n".join(lines))
+    changes = {
+        shape: set_words({"mujica.max_iterations": iterations, "mujica.max_questions": most})
+        for shape, (iterations, most) in shapes.items()
+    }
+    for shape in shapes:
+        warm_up(out / "plans" / shape, [*own, *changes[shape], "--system", "mujica"])
+    samples = []
+    for repeat in range(repeats):
+        seconds = {}
+        for shape in shapes:
+            policy, folder = f"mujica@{out / 'plans' / shape / 'sft'}", out / "plans" / shape / f"evaluate-{repeat}"
+            dragoman("evaluate", *own, *changes[shape], *limit, "--systems", policy, "--out", folder)
+            found = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))["systems"][policy]
+            seconds[shape] = found["seconds"]
+        samples.append(Sample(repeat, seconds))
+    metrics = merge(
+        [[out / "plans" / shape / "evaluate-0" for shape in shapes]],
+        dataset=title,
+        seed=seed,
+        resamples=2000,
+        named=lambda folder, system: folder.parent.name,
+    )
+    files.write_json(out / "plans.json", metrics)
+    share, low, high = ratio(samples, "graph", "chain")
+    text = f"{markdown(metrics)}\nThe graph takes {share:.2f} [{low:.2f}, {high:.2f}] of the chain's seconds, {repeats} repeats.\n"
+    files.write_text(out / "plans.md", text)
+    print(text)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results/rollout/mujica"))
-    parser.add_argument("--environments", default="text,graph")
-    parser.add_argument("--decide", choices=sorted(SYSTEM), default="text")
-    parser.add_argument("--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)}")
+    parser.add_argument("--environments", type=chosen(ENVIRONMENTS), default=list(ENVIRONMENTS), help="text, graph")
+    parser.add_argument("--dataset", default="atlas", help="one of params.yaml, after `dragoman corpus` and `index`")
+    parser.add_argument("--triples", type=Path, help="the graph of the dataset; data/DATASET/triples.tsv by default")
+    parser.add_argument("--decide", choices=("text", "marks"), default="text")
+    parser.add_argument("--parts", type=chosen(PARTS), default=list(PARTS), help=", ".join(PARTS))
     default_rows = ["mygo", "mygo-fixed", "mygo-offline", "trajectory-grpo", "grpo"]
     parser.add_argument("--rows", type=rows_of, default=default_rows, help=", ".join(ROWS))
     parser.add_argument("--limit", type=int, help="test questions; all of them by default")
-    parser.add_argument("--plans", type=int, default=50, help="test questions on which plans are compared")
+    parser.add_argument("--plans", type=int, default=250, help="test questions on which plans are compared")
+    parser.add_argument("--repeats", type=int, default=3, help="of that comparison, for its seconds")
     parser.add_argument("--at-once", type=int, default=8, help="of these questions, so many at the same time")
     parser.add_argument("--rounds", type=int, default=3, help="of the graph; a chain has as many subquestions in all")
     parser.add_argument("--each", type=int, default=2, help="subquestions of a round")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--pool", type=Path, help="--out of a run with another seed, whose questions count beside these"
+    )
+    parser.add_argument("--beside", default="standard", help="other systems to compare with, such as standard,c3po@DIR")
     options = parser.parse_args(argv)
-    many = write_params(options.out / "settings", options.decide)
-    some = write_params(options.out / "settings-plans", options.decide, concurrency=options.at_once)
-    for environment in options.environments.split(","):
-        out = options.out / environment
-        common = [*searched(environment), "--no-track"]
-        if "algorithms" in options.parts.split(","):
-            limit = ["--limit", str(options.limit)] if options.limit else []
-            own = [*common, "--params", str(many)]
+    for environment in options.environments:
+        out, title = options.out / environment, f"{options.dataset} as {environment}"
+        of_data = (options.decide, environment, options.dataset, options.seed)
+        try:
+            common = [*searched(environment, options.dataset, options.triples), "--no-track"]
+        except UserError as e:
+            parser.error(str(e))
+        if "algorithms" in options.parts:
+            own = [*common, "--params", str(write_params(out / "settings", *of_data))]
             warm_up(out, [*own, "--system", "mujica"])
             train(options.rows, out, [*own, "--system", "mujica"])
-            few_shot = ["--set", f"mujica.shots={SHOTS}"] if options.decide == "text" else []
-            title = f"{DATASET} as {environment}"
-            compare_policies(title, "mujica", options.rows, out, [*own, *limit], few_shot)
+            limit = ["--limit", str(options.limit)] if options.limit else []
+            few_shot = set_words({f"mujica.{name}": value for name, value in FEW_SHOT.items()})
+            other = options.pool / environment if options.pool else None
+            compare_policies(
+                title, "mujica", options.rows, out, [*own, *limit], few_shot, options.seed, other, options.beside
+            )
             compare_training(options.rows, out)
-        if "plans" in options.parts.split(","):
-            compare_plans(out, common, some, ["--limit", str(options.plans)], options.rounds, options.each)
+        if "plans" in options.parts:
+            params = write_params(out / "settings-plans", *of_data, concurrency=options.at_once)
+            own, limit = [*common, "--params", str(params)], ["--limit", str(options.plans)]
+            compare_plans(title, out, own, limit, options.rounds, options.each, options.repeats, options.seed)
 
 
 if __name__ == "__main__":

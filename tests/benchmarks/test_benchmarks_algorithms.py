@@ -52,10 +52,48 @@ def test_at_the_same_price_only_what_was_reached_within_it_counts():
     ]  # grpo's first iteration takes 3 minutes
 
 
+def test_the_course_of_a_threshold_is_told_with_how_many_passed_it():
+    history = {
+        "mygo": [{"threshold": 0.5, "passed": 8.0}, {"threshold": 0.612, "passed": 11.0}],
+        "grpo": iterations((1, 1, 1)),
+    }
+    assert algorithms.thresholds(history) == [
+        "- mygo: threshold, and how many passed, by iteration: 0.500 (8), 0.612 (11)"
+    ]
+
+
+def evaluation(folder: Path, **scores: float) -> None:
+    """What `evaluate` leaves of one question, by systems whose policies lie beside it."""
+    rows = []
+    for policy, score in scores.items():
+        values = dict.fromkeys(("em", "cover_em", "f1", "recall"), score)
+        row = {"id": "q1", "system": f"mujica@{folder.parent / policy}" if policy in ("sft", "mygo") else policy}
+        row |= {"scores": values, "stop": "answered", "calls": 1, "searches": 0, "tokens": 9, "seconds": 0.1}
+        rows.append(row | {"started": 0.0, "depth": 0, "strategy": None, "error": ""})
+    folder.mkdir(parents=True)
+    files.write(folder / "predictions.jsonl", rows)
+
+
+def test_rows_are_called_by_their_stage_so_that_another_seed_can_be_pooled(tmp_path, monkeypatch):
+    monkeypatch.setattr(algorithms, "dragoman", lambda *command: None)
+    for seed, score in (("one", 1.0), ("two", 0.0)):
+        evaluation(tmp_path / seed / "evaluate-beside", standard=0.0)
+        evaluation(tmp_path / seed / "evaluate-untrained", mujica=0.0)
+        evaluation(tmp_path / seed / "evaluate", sft=0.0, mygo=score)
+        for stage in ("sft", "mygo"):
+            files.write_json(tmp_path / seed / stage / "policy.json", {"version": stage})
+    algorithms.compare_policies(
+        "kings", "mujica", ["mygo"], tmp_path / "one", [], ["x"], 0, tmp_path / "two", "standard"
+    )
+    metrics = json.loads((tmp_path / "one/metrics.json").read_text())
+    assert list(metrics["systems"]) == ["standard", "few-shot", "warm-up", "mygo"] and metrics["runs"] == 2
+    assert metrics["paired"]["mygo - warm-up"]["f1"]["mean"] == 0.5
+
+
 def test_a_row_that_there_is_not_is_refused(capsys):
     with pytest.raises(SystemExit):
         algorithms.main(["--rows", "ppo,dpo"])
-    assert "no row 'dpo': choose from ppo, grpo" in capsys.readouterr().err
+    assert "no 'dpo': choose from ppo, grpo" in capsys.readouterr().err
 
 
 class Recorder:
@@ -76,7 +114,7 @@ class Recorder:
         if stage == "evaluate":
             score = {"mean": 0.5, "low": 0.4, "high": 0.6}
             systems = {name: {"em": score, "f1": score, "calls": 2, "seconds": 0.5} for name in rest if "@" in name}
-            (out).mkdir(parents=True, exist_ok=True)
+            out.mkdir(parents=True, exist_ok=True)
             (out / "metrics.json").write_text(json.dumps({"systems": systems}))
 
 
@@ -88,8 +126,8 @@ def recorder(tmp_path, monkeypatch) -> Recorder:
     monkeypatch.chdir(tmp_path)
     for module in (algorithms, mujica):
         monkeypatch.setattr(module, "dragoman", recorder)
-    monkeypatch.setattr(algorithms, "merge", lambda runs, **more: {})
-    monkeypatch.setattr(algorithms, "markdown", lambda metrics: "| a table |")
+        monkeypatch.setattr(module, "merge", lambda runs, **more: {})
+        monkeypatch.setattr(module, "markdown", lambda metrics: "| a table |")
     return recorder
 
 
@@ -109,7 +147,7 @@ def check_commands(commands: list[list[str]], capsys, monkeypatch) -> None:
 
 def test_c3po_by_three_algorithms_is_one_command(recorder, capsys, monkeypatch):
     algorithms.main(["--limit", "5", "--set", "train.reward=f1", "--out", "out"])
-    assert [command[0] for command in recorder.commands] == ["seeds", "sft", "rl", "rl", "rl", "evaluate", "evaluate"]
+    assert [command[0] for command in recorder.commands] == ["seeds", "sft", *["rl"] * 3, *["evaluate"] * 3]
     untrained, trained = recorder.commands[-2:]
     assert "c3po" in untrained and "c3po@out/sft,c3po@out/ppo,c3po@out/grpo,c3po@out/mygo" in trained
     warm_ups = {command[command.index("--policy") + 1] for command in recorder.commands if command[0] == "rl"}
@@ -118,11 +156,16 @@ def test_c3po_by_three_algorithms_is_one_command(recorder, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("decide", ["text", "marks"])
-def test_mujica_s_tables_are_one_command(decide, recorder, capsys, monkeypatch):
-    mujica.main(["--out", "out", "--environments", "graph", "--decide", decide, "--limit", "5"])
+@pytest.mark.parametrize("environment", ["text", "graph"])
+def test_mujica_s_tables_are_one_command(environment, decide, recorder, capsys, monkeypatch):
+    (Path("data/atlas")).mkdir(parents=True)
+    Path("data/atlas/triples.tsv").touch()
+    mujica.main(["--out", "out", "--environments", environment, "--decide", decide, "--limit", "5", "--repeats", "2"])
     stages = [command[0] for command in recorder.commands]
-    assert stages == ["index", "seeds", "sft", *["rl"] * 5, *["evaluate"] * 2, *["seeds", "sft", "evaluate"] * 2]
-    assert "The graph takes 1.00 of the chain's seconds." in Path("out/graph/plans.md").read_text()
+    indexed = ["index"] if environment == "graph" else []
+    plans = ["seeds", "sft"] * 2 + ["evaluate"] * 4
+    assert stages == [*indexed, "seeds", "sft", *["rl"] * 5, *["evaluate"] * 3, *plans]
+    assert "The graph takes 1.00 [1.00, 1.00] of the chain's" in Path(f"out/{environment}/plans.md").read_text()
     chains = [command for command in recorder.commands if "mujica.max_questions=1" in command]
-    assert len(chains) == 3 and all("mujica.max_iterations=6" in command for command in chains)
-    check_commands(recorder.commands if decide == "marks" else recorder.commands[1:2], capsys, monkeypatch)
+    assert len(chains) == 4 and all("mujica.max_iterations=6" in command for command in chains)
+    check_commands(recorder.commands, capsys, monkeypatch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -180,7 +180,7 @@ def merge(
     dataset: str,
     seed: int,
     resamples: int,
-    names: Mapping[Path, str] | None = None,
+    named: Callable[[Path, str], str] = lambda folder, system: system,
 ) -> dict[str, Any]:
     """The metrics of several evaluations side by side.
 
@@ -188,17 +188,16 @@ def merge(
         runs: for each run the folders of its evaluations, all of the same questions. A question of a later run counts as
             another one, since another seed has other questions and another policy.
         seed: of the intervals.
-        names: what the one system of a folder is called here, where it has the name of another one.
+        named: what a system of a folder is called here, for those that share a name, or have another one in each run.
 
     Returns:
         As `summarize`, with the number of `runs` where there are several.
     """
-    called = names or {}
     predictions = [
         row
         | {
             "id": f"{row['id']} of run {number}" if number else row["id"],
-            "system": called.get(folder, row["system"]),
+            "system": named(folder, row["system"]),
         }
         for number, folders in enumerate(runs)
         for folder in folders

@@ -87,7 +87,11 @@ def _ablated(project: Project, options: Options) -> dict[str, Any]:
                 raise UserError(f"{path}: no such file; `dragoman ablate {variant}` makes it")
         runs.append(folders)
     metrics = merge(
-        runs, dataset=dataset, seed=project.params.seed, resamples=project.params.evaluate.bootstrap, names=names
+        runs,
+        dataset=dataset,
+        seed=project.params.seed,
+        resamples=project.params.evaluate.bootstrap,
+        named=lambda folder, system: names.get(folder, system),
     )
     told = [f"{variant} - {trained}" for variant, trained in made_from.items()]
     return {dataset: metrics | {"paired": {pair: metrics["paired"][pair] for pair in told}}}
