@@ -136,6 +136,11 @@ def test_the_paper_s_profile_has_mygo_s_own_numbers_where_it_is_the_algorithm():
     assert (mygo.rl.iterations * mygo.rl.questions, mygo.rl.questions, mygo.rl.mygo.attempts) == (20_000, 1000, 16)
     rates = [(s.final_lr, lr, s.final_lr * lr) for s, lr in ((mygo.sft, mygo.sft.lr), (mygo.rl, mygo.rl.policy_lr))]
     assert rates == [(0.1, 1e-5, pytest.approx(1e-6)), (0.02, 5e-7, pytest.approx(1e-8))]  # its D.3
+    assert (c3po.model.source, mygo.model.source) == ("Qwen/Qwen2-0.5B-Instruct", "Qwen/Qwen2.5-7B-Instruct")
+    assert (c3po.llm.model, mygo.llm.engine) == ("Qwen/Qwen2-72B-Instruct", "openai")
+    encoders = [params.index.model_dump()["encoder"] for params in (c3po, mygo)]
+    assert encoders == ["facebook/contriever-msmarco", "BAAI/bge-large-en-v1.5"]  # table 6
+    assert (c3po.seeds.max_samples, mygo.seeds.max_samples) == (None, 1000)  # section 4.2.1
     assert (c3po.seeds.teacher is None, mygo.seeds.teacher, mygo.seeds.solutions) == (False, None, 1)
     assert (mygo.rl.mygo.threshold, mygo.sft.batch_size) == (0.4, c3po.sft.batch_size)
     assert mygo.changed({"train.algorithm": "ppo"}, origin="x").rl.model_dump(exclude={"mygo"}) == c3po.rl.model_dump(
