@@ -353,6 +353,13 @@ def test_the_troubleshooting_page_is_the_doctors_knowledge():
     assert (ROOT / "docs" / "troubleshooting.md").read_text() == fault_table()
 
 
+@pytest.mark.parametrize(("gib", "line"), [(7, "WARN memory: only 7.0 GB"), (8, "ok   memory: 8 GB")])
+def test_the_doctor_warns_below_8_gb_of_memory(project, capsys, monkeypatch, gib, line):
+    sizes = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": gib * 2**18}
+    monkeypatch.setattr("os.sysconf", sizes.__getitem__)
+    assert line in run(capsys, "doctor")[1]
+
+
 @pytest.mark.parametrize("name", ["proxy", "judge"])
 def test_the_doctor_reports_a_server_that_is_not_there(project, capsys, name):
     with (project / "params.yaml").open("a") as params:

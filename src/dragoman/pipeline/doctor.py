@@ -132,7 +132,7 @@ def _disk() -> Iterator[Finding]:
 
 def _memory() -> Iterator[Finding]:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
-    yield _ok("memory", f"{total:.0f} GB") if total > 6 else _bad("WARN", "memory", f"only {total:.1f} GB")
+    yield _ok("memory", f"{total:.0f} GB") if total >= 8 else _bad("WARN", "memory", f"only {total:.1f} GB")
 
 
 def _precision() -> Iterator[Finding]:
