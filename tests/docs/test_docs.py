@@ -1,7 +1,8 @@
-"""The pages of docs/ name only commands, options, make targets, settings and files that exist; their example runs."""
+"""README, CONTRIBUTING and the pages of docs/ name only commands, options, make targets, settings and files that exist; their example runs."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -16,8 +17,9 @@ from dragoman.cli import app
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = {
-    path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8")
-    for path in sorted([*DOCS.glob("*.md"), *DOCS.glob("systems/*.md")])
+    os.path.relpath(path, DOCS): path.read_text(encoding="utf-8")
+    for pattern in ("README.md", "CONTRIBUTING.md", "docs/*.md", "docs/systems/*.md", "docs/results/*.md")
+    for path in sorted(ROOT.glob(pattern))
 }
 DRAGOMAN: Any = typer.main.get_command(app)
 
