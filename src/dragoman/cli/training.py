@@ -70,7 +70,7 @@ async def sft(project: Project, options: sft_stage.Options) -> None:
     track=True,
 )
 async def rl(project: Project, options: rl_stage.Options) -> None:
-    """Train the proxy by reinforcement learning, and keep the policy that answers the dev questions best.
+    """Train the proxy by reinforcement learning, and keep the policy that earns most on dev, with shaping and price.
 
     ppo: multi-agent PPO on tree rollouts. mygo: sample until the reward passes a rising threshold, then maximum likelihood.
     grpo: siblings of trees compared with each other. trajectory_grpo: whole trajectories compared, as in Mujica-MyGO's paper.

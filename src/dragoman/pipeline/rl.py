@@ -29,7 +29,7 @@ class Options(InputOptions):
 
 
 async def run(project: Project, options: Options) -> dict[str, Any]:
-    """Roll out and learn, again and again, and keep the policy that answers the dev questions best.
+    """Roll out and learn, again and again, and keep the policy that earns most on dev, with shaping and price.
 
     Raises:
         UserError: no such system or policy, or a file that cannot be read, or another run that writes to the same folder.
