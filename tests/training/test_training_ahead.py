@@ -144,7 +144,7 @@ async def test_the_next_questions_are_drawn_while_the_learner_is_at_work(tiny_mo
     assert overlapped == [True, True, False]  # after the last there is nothing to draw
 
 
-@pytest.mark.parametrize(("algorithm", "staleness"), [("ppo", 1), ("grpo", 2), ("trajectory_grpo", 1)])
+@pytest.mark.parametrize(("algorithm", "staleness"), [("ppo", 1), ("grpo", 2), ("trajectory_grpo", 1), ("mygo", 1)])
 @pytest.mark.parametrize("at", ["learn", "release"])
 async def test_killed_and_started_again_it_comes_to_the_same_numbers(
     tiny_model, tmp_path, monkeypatch, algorithm, staleness, at
@@ -208,7 +208,11 @@ async def test_each_token_is_weighed_by_how_much_likelier_it_has_become(tiny_mod
     assert torch.equal(experience.correction, engine_correction(seen.old, seen.engine, seen.free, cap=1.5))
 
 
-@pytest.mark.parametrize("algorithm", ["mygo", "selftrain"])
-def test_an_algorithm_without_ratios_is_refused(tiny_model, runtime, tmp_path, algorithm):
-    with pytest.raises(UserError, match=r"rl\.max_staleness: only ppo and the two kinds of grpo"):
-        make_run(algorithm, tiny_model, runtime, tmp_path / "rl", max_staleness=1)
+async def test_what_mygo_drew_ahead_is_not_held_against_the_engine(tiny_model, tmp_path):
+    run, _ = await trained(tiny_model, tmp_path / "rl", 1, "mygo", iterations=2)
+    assert all(row["actions"] and "engine_difference" not in row for row in run.history)
+
+
+def test_self_training_ahead_is_refused(tiny_model, runtime, tmp_path):
+    with pytest.raises(UserError, match=r"rl\.max_staleness: self-training learns from what the policy itself drew"):
+        make_run("selftrain", tiny_model, runtime, tmp_path / "rl", max_staleness=1)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from dragoman.core.errors import UserError
 from dragoman.rollout.samples import Sample
 from dragoman.training.algorithm import MicroBatch
 from dragoman.training.settings import RlParams
@@ -20,15 +19,6 @@ if TYPE_CHECKING:
 
 PROBED = 64
 """Actions by which an iteration's entropy and distance to the engine are measured: learning itself needs neither."""
-
-
-def check(settings: RlParams) -> None:
-    """
-    Raises:
-        UserError: actions of an earlier policy, which no likelihood weighs by how likely they are now.
-    """
-    if settings.max_staleness:
-        raise UserError("rl.max_staleness: only ppo and the two kinds of grpo can make up for it; leave it at 0")
 
 
 def prepare(learner: Learner, batch: Sequence[Sample], *, drawn_by_another: bool) -> tuple[tuple[()], dict[str, float]]:

@@ -243,8 +243,8 @@ class RlParams(Section):
     importance_cap: float = Field(2.0, ge=1)
     """PPO and GRPO. Most that a token may be weighted up for having been likelier to the trainer than to the engine."""
     max_staleness: int = Field(0, ge=0)
-    """PPO and GRPO. Draw for an iteration by the policy of so many iterations before it, while the learner is at work. What
-    the policy has learnt since is made up for by the same weights as the engine's rounding (`importance_cap`)."""
+    """All but self-training. Draw for an iteration by the policy of so many iterations before it, while the learner is at work. In
+    PPO and GRPO the same weights as for the engine's rounding (`importance_cap`) make up for what was learnt since; MyGO has none."""
     max_grad_norm: float = Field(1.0, gt=0)
     max_tokens: int = Field(6144, ge=1)
     """Longer actions, prompt included, are left out, and counted."""

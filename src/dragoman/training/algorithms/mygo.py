@@ -11,6 +11,8 @@ then all that is left to do: no advantage, no ratio, no critic, no reference.
 Offline (appendix E) all attempts are those of the warm-up, under a fixed threshold: step 2 is left out. That they are drawn
 iteration by iteration makes no difference, since the warm-up does not change.
 
+Since nothing is weighed by who drew it, sampling and learning may overlap (appendix D.2): `rl.max_staleness`. The threshold
+before is then that of the last iteration that had been learnt from when drawing began.
 """
 
 from __future__ import annotations
@@ -65,8 +67,9 @@ async def collect(loop: Loop, questions: Sequence[Question]) -> Collected:
 
 
 def prepare(learner: Learner, batch: Sequence[Sample]) -> tuple[tuple[()], dict[str, float]]:
-    """See `likelihood.prepare`: offline another policy drew the actions."""
-    return likelihood.prepare(learner, batch, drawn_by_another=learner.settings.mygo.offline)
+    """See `likelihood.prepare`: offline, or ahead of the learner, another policy drew the actions."""
+    s = learner.settings
+    return likelihood.prepare(learner, batch, drawn_by_another=s.mygo.offline or s.max_staleness > 0)
 
 
 def hopeless(history: Sequence[Mapping[str, Any]], settings: RlParams) -> str:
@@ -100,6 +103,4 @@ def raised(threshold: float, first: Sequence[float]) -> float:
 
 
 # 4.
-ALGORITHM = Algorithm(
-    "mygo", collect, prepare, likelihood.loss, shaped=False, check=likelihood.check, hopeless=hopeless
-)
+ALGORITHM = Algorithm("mygo", collect, prepare, likelihood.loss, shaped=False, hopeless=hopeless)

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from dragoman.core.errors import UserError
 from dragoman.core.types import Question
 from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import Sample
@@ -24,6 +25,7 @@ from dragoman.rollout.store import read_episodes
 from dragoman.training import likelihood
 from dragoman.training.algorithm import Algorithm, Collected
 from dragoman.training.selection import CONTRAST, questions_of, worth
+from dragoman.training.settings import RlParams
 
 if TYPE_CHECKING:
     from dragoman.training.learner import Learner
@@ -105,4 +107,13 @@ def prepare(learner: Learner, batch: Sequence[Sample]) -> tuple[tuple[()], dict[
 
 
 # 3.
-ALGORITHM = Algorithm("selftrain", collect, prepare, likelihood.loss, check=likelihood.check)
+def check(settings: RlParams) -> None:
+    """
+    Raises:
+        UserError: drawing ahead, where each policy is to imitate the best of its own trajectories.
+    """
+    if settings.max_staleness:
+        raise UserError("rl.max_staleness: self-training learns from what the policy itself drew; leave it at 0")
+
+
+ALGORITHM = Algorithm("selftrain", collect, prepare, likelihood.loss, check=check)
