@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from itertools import combinations
 from pathlib import Path
 
 import mlflow
@@ -12,10 +13,12 @@ from command import run
 from towns import make_towns, river_llm
 
 from dragoman.config import load_params
+from dragoman.core.types import Question
 from dragoman.pipeline import chain
 from dragoman.pipeline.project import Project
 from dragoman.registry.policy import find_policy
 from dragoman.rollout.samples import read_samples
+from dragoman.training.selection import questions_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,6 +63,23 @@ def test_what_is_said_of_a_step_wins_and_what_follows_from_it_follows():
     params = own("answer-2", steps=said)
     assert params.train.reward == "f1" and params.rl.exploration.breadth == (1, 16)
     assert own("answer-1", steps=said).rl.exploration.breadth == (1, 1, 1, 16)
+
+
+@pytest.mark.parametrize("step", ["answer-1", "answer-2", "query"])
+def test_a_step_learns_from_the_papers_reward_alone_whatever_the_profile_adds(step):
+    whole = load_params(ROOT / "params.yaml", profile="cpu")
+    assert whole.rl.shaping and whole.rl.price
+    assert (own(step, "cpu").rl.shaping, own(step, "cpu").rl.price) == (None, 0)
+    said = own(step, "cpu", steps={step: {"rl": {"shaping": "gold_recall", "price": 0.1}}}).rl
+    assert (said.shaping, said.price) == ("gold_recall", 0.1)
+
+
+def test_no_two_trained_steps_begin_with_the_same_questions():
+    questions = [Question(str(i), "?") for i in range(200)]
+    first = [questions_of(0, questions, 20, own(step).seed) for step in chain.TRAINED]
+    assert all(a != b for a, b in combinations(first, 2))
+    assert own("answer-1").seed == own("debate").seed == own("evaluate").seed == 0
+    assert own("query", steps={"query": {"seed": 7}}).seed == 7
 
 
 @pytest.mark.parametrize("profile", ["cpu", "gpu", "smoke"])

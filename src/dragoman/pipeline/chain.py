@@ -76,7 +76,10 @@ def settings(project: Project, step: ChainStep, dataset: str | None = None) -> P
     """
     params, origin = project.params, f"chain.steps.{step}"
     said = params.chain.steps.get(step, {})
-    own = project.changed({**_COMMON, "train.dataset": dataset or params.train.dataset, **_OWN.get(step, {})})
+    # the paper's stages share no questions: with a seed of its own, a step at least draws others first
+    seed = params.seed + (TRAINED.index(step) if step in TRAINED else 0)
+    common = {**_COMMON, "train.dataset": dataset or params.train.dataset, "seed": seed}
+    own = project.changed({**common, **_OWN.get(step, {})})
     own = own.changed(said, origin=origin)
     maps = build(SYSTEM, own.params.system_settings(SYSTEM))
     own = own.changed(_derived(step, params.chain, cast(MAPS, maps)))
@@ -84,19 +87,23 @@ def settings(project: Project, step: ChainStep, dataset: str | None = None) -> P
 
 
 _COMMON: Mapping[str, Any] = {"train.system": SYSTEM, "train.algorithm": "grpo", f"{SYSTEM}.answers": "agent"}
-_ANSWER: Mapping[str, Any] = {
-    "rl.roles": ["answer"],
+_GRPO: Mapping[str, Any] = {
     "rl.own_weights": True,
-    "rl.shaping": None,  # what the passages are worth is no merit of who answers
+    "rl.shaping": None,  # equations 4, 5 and 7, and nothing beside them
+    "rl.price": 0.0,
     "rl.exploration.answers": True,
+}
+_ANSWER: Mapping[str, Any] = {
+    **_GRPO,
+    "rl.roles": ["answer"],
     f"{SYSTEM}.rounds": "fixed",  # pools of equal depth: the last decision is the answer
 }
 _OWN: Mapping[ChainStep, Mapping[str, Any]] = {
     "answer-1": {**_ANSWER, f"{SYSTEM}.k": 3},
     "answer-2": _ANSWER,
     "query": {
+        **_GRPO,
         "rl.roles": ["query"],
-        "rl.own_weights": True,
         f"{SYSTEM}.rounds": "fixed",  # section 3.3: one query after the question's own search
         f"{SYSTEM}.max_rounds": 1,
     },
