@@ -61,6 +61,14 @@ def test_a_command_in_the_folder_of_another_ends_with_its_process(project, capsy
     assert not Path("out/metrics.json").exists() and not Path("out-index").exists()
 
 
+@pytest.mark.parametrize("source", [["--corpus", "corpus.jsonl"], ["--dataset", "mine"]])
+def test_questions_that_are_not_about_the_trained_data_set_need_a_folder_of_their_own(project, capsys, source):
+    mine = ["--set", "corpus={atlas: {}, mine: {source: corpus.jsonl}}"]
+    code, _, err = run(capsys, "synthesize", *source, *mine, "--no-track")
+    assert code == 2 and f"{source[0]}" in err and "say with --out where its questions go" in err
+    assert not Path("results").exists()
+
+
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("name", "stage", "step"),

@@ -50,7 +50,7 @@ class Options:
         int | None, Doc(f"Cut texts to so many words; {WORDS} for a folder of texts, else not at all.")
     ] = None
     index: Annotated[str | None, Doc("An index folder or the URL of a retriever server.")] = None
-    out: Annotated[Path | None, Doc("Where the questions go; results/synthesize by default, for a dataset.")] = None
+    out: Annotated[Path | None, Doc("Where the questions go; results/synthesize by default, for train.dataset.")] = None
 
     def folder(self, project: Project) -> Path:
         return self.out or project.results("synthesize")
@@ -60,13 +60,19 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     """Make the questions; see `make_questions`.
 
     Raises:
-        UserError: the corpus cannot be read, nothing can be asked about it, or another process writes into the folder.
+        UserError: the corpus cannot be read, nothing can be asked about it, it is not the pipeline's and has no folder of its own,
+            or another process writes into the folder.
     """
     from dragoman.corpus.triples import read_triples  # rdflib takes a tenth of a second
 
     settings, out = project.params.synthesize, options.folder(project)
     if options.out is None and options.corpus is not None:
         raise UserError(f"--corpus: say with --out where its questions go; {out} is the pipeline's")
+    trained = project.params.train.dataset
+    if options.out is None and options.dataset not in (None, trained):
+        raise UserError(
+            f"--dataset {options.dataset}: say with --out where its questions go; those in {out} are about {trained}"
+        )
     source = options.corpus or project.corpus(options.dataset)
     passages = load_corpus(source)
     prepared = source.suffix == ".jsonl" or (source / "corpus.jsonl").is_file()
