@@ -42,6 +42,15 @@ def test_params_win_over_the_profile(tmp_path):
     assert (evaluate.limit, evaluate.concurrency) == (3, 9)
 
 
+def test_another_index_method_than_the_profile_s_takes_none_of_its_settings(tmp_path):
+    path = project(tmp_path, "index: {method: bm25, b: 0.3}", "index: {method: dense, encoder: mine, max_tokens: 99}")
+    params = load_params(path)
+    assert params.index.model_extra == {"b": 0.3}
+    assert params.changed({"train.algorithm": "grpo"}, origin="x").index == params.index
+    path.write_text("index: {max_tokens: 7}")
+    assert load_params(path).index.model_extra == {"encoder": "mine", "max_tokens": 7}
+
+
 def test_settings_of_a_system_come_from_its_folder_then_the_profile_then_params(tmp_path):
     conf = "systems: {c3po: {max_depth: 9, k: 9}}"
     settings = load_params(project(tmp_path, "systems: {c3po: {k: 2}}", conf)).system_settings("c3po")

@@ -53,7 +53,16 @@ class Layers(NamedTuple):
         train = merged(self.profile, self.own).get("train")
         named = train.get("algorithm") if isinstance(train, dict) else None
         chosen = self.per_algorithm.get(algorithm or named or TrainParams().algorithm, {})
-        return merged(merged(self.profile, chosen), self.own)
+        below = merged(self.profile, chosen)
+        if _method(self.own) not in (None, _method(below)):
+            below = below | {"index": {}}  # what it says there is of another method
+        return merged(below, self.own)
+
+
+def _method(values: Mapping[str, Any]) -> Any:
+    """The index method that values name, if they do."""
+    index = values.get("index")
+    return index.get("method") if isinstance(index, dict) else None
 
 
 class Params(RuntimeParams):
