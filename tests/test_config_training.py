@@ -1,6 +1,7 @@
 """The training sections of `params.yaml`: what is refused, what the profiles say, and when training has collapsed."""
 
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,17 @@ def test_the_paper_s_profile_has_the_numbers_of_self_training():
     assert (own.adapter.rank, own.policy_lr, own.max_grad_norm, own.batch_size) == (16, 1e-4, 1.0, 128)
     assert (own.max_steps, own.warmup_steps, own.schedule, own.max_tokens) == (5000, 50, "linear", 16000)
     assert ppo.rl.policy_lr == 5e-7
+
+
+def test_the_paper_s_profile_has_the_models_of_self_training_where_params_yaml_names_none(tmp_path):
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    (tmp_path / "params.yaml").write_text("{profile: paper, corpus: {atlas: {}}, train: {algorithm: selftrain}}")
+    mrag = load_params(tmp_path / "params.yaml")  # mRAG, appendices D.1 and D.4
+    assert (mrag.model.source, mrag.llm.model) == ("Qwen/Qwen2.5-7B-Instruct", "tiiuae/Falcon3-10B-Instruct")
+    assert mrag.proxy.max_model_len == 32000 > mrag.rl.max_tokens
+    c3po = mrag.changed({"train.algorithm": "ppo"}, origin="x")
+    assert (c3po.proxy.max_model_len, c3po.llm.model) == (6144, "Qwen/Qwen2-72B-Instruct")
+    assert (c3po.llm.urls, c3po.proxy.engine) == (mrag.llm.urls, mrag.proxy.engine)
 
 
 def test_the_paper_s_profile_has_mygo_s_own_numbers_where_it_is_the_algorithm():
