@@ -42,7 +42,8 @@ class Verdict(NamedTuple):
 
 def verdicts(episode: Episode) -> list[Verdict]:
     """Those on the way of an episode of a single trajectory; none where no gold passages are known."""
-    gold, nodes = episode.question.get("supporting_ids"), {node.id: node for node in episode.nodes}
+    gold: Sequence[str] = episode.question.get("supporting_ids", ())
+    nodes = {node.id: node for node in episode.nodes}
     searches = {call.id: call.output for call in episode.calls if call.kind == "search"}
     pool, found = list[str](), list[Verdict]()
     (trajectory,) = episode.trajectories
