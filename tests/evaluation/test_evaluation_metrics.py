@@ -30,6 +30,16 @@ def test_four_times_the_questions_show_half_the_difference():
     assert smallest_detectable([1.0, -1.0] * 40) == pytest.approx(0.6427 / 2, abs=0.01)
 
 
+def test_where_all_differ_alike_nothing_says_what_would_have_been_seen():
+    assert smallest_detectable([-1.0] * 9) is None and smallest_detectable([1.0]) is None
+    assert smallest_detectable([2 / 3 - 1 / 3, 1 - 2 / 3] * 4) is None  # alike but for rounding
+    rows = [row(f"q{i}", s, float(s == "c3po")) for s in ("direct", "c3po") for i in range(4)]
+    metrics = summarize(rows, dataset="d", seed=0, resamples=100)
+    assert metrics["paired"]["c3po - direct"]["cover_em"] == {"mean": 1.0, "low": 1.0, "high": 1.0}
+    alike = "+1.00 [+1.00, +1.00]"
+    assert f"| c3po - direct | {alike} | – | {alike} | {alike} |" in markdown(metrics)
+
+
 def test_equal_seeds_give_equal_intervals():
     values = [0, 1, 1, 0, 1]
     assert bootstrap_interval(values, resamples=200, seed=3) == bootstrap_interval(values, resamples=200, seed=3)
@@ -90,6 +100,9 @@ def test_the_report_is_written(tmp_path):
         "plots/depths.png",
         "plots/accuracy_against_seconds.png",
     }
+    del metrics["paired"]["c3po - direct"]["f1"]
     table = markdown(metrics)
+    assert "| difference, same questions | cover-EM | detectable | EM | F1 |" in table
+    assert "| c3po - direct | +0.00 [+0.00, +0.00] | – | +0.00 [+0.00, +0.00] | – |" in table
     assert "| c3po | 0.50 [" in table and "c3po - direct" in table and "n = 4" in table
     assert "d,c3po,Plan,1.0" in (tmp_path / "plots/strategies.csv").read_text()

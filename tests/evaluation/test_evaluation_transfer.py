@@ -61,8 +61,5 @@ def test_the_grid_has_losses_in_points_and_marks_those_over_other_questions():
     table = markdown(grid)
     assert "| llm | of llm | s | 1.00 [1.00, 1.00] | 0.00 [0.00, 0.00] | +100.0 [+100.0, +100.0] |" in table
     assert "+100.0 [+100.0, +100.0] * |" in table and table.endswith("each side is drawn by itself.\n")
-    assert "[+100.0, +100.0] * | 0.0 |" in table  # all lose alike: any loss would have been seen
-    for systems in (metrics["transfer"]["systems"] for metrics in grid.values()):
-        del systems["s"]["cover_em"]["detectable"]  # as an earlier version wrote it
-    assert "[+100.0, +100.0] * | – |" in markdown(grid)
+    assert "[+100.0, +100.0] * | – |" in table  # all lose alike: nothing says how losses scatter
     assert "*:" not in markdown({"llm": grid["llm"]})

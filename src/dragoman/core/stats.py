@@ -73,17 +73,22 @@ def student_interval(values: Sequence[float], level: float) -> dict[str, float]:
     return {"mean": round(middle, 4), "low": round(middle - half, 4), "high": round(middle + half, 4)}
 
 
-def smallest_detectable(*samples: Sequence[float]) -> float:
+def smallest_detectable(*samples: Sequence[float]) -> float | None:
     """The smallest true mean of paired differences that so many of them would show, four times out of five.
 
     That is, with a power of 80% in a two-sided test at 5%: (1.96 + 0.84) standard errors of the mean. Of two samples that are
     not paired it is the smallest difference of their means, which has the errors of both.
 
     Args:
-        samples: the differences, or the values of either side; at least two of each.
+        samples: the differences, or the values of either side.
+
+    Returns:
+        To four places. None where nothing says how values scatter: there is one alone, or all are equal.
     """
+    if any(len(values) < 2 for values in samples):
+        return None
     error = math.hypot(*(stdev(values) / math.sqrt(len(values)) for values in samples))
-    return (NormalDist().inv_cdf(0.975) + NormalDist().inv_cdf(0.8)) * error
+    return round((NormalDist().inv_cdf(0.975) + NormalDist().inv_cdf(0.8)) * error, 4) or None
 
 
 def smallest_window(reference: int, distance: float, level: float) -> int | None:

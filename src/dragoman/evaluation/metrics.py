@@ -78,7 +78,8 @@ def summarize(
     its decisions, and `stops` why it ended.
 
     `paired` holds, for every two systems in the order in which they come, the later one minus the earlier one over the
-    questions that both have a score for. `detectable` is the smallest difference that so many questions would have shown.
+    questions that both have a score for. `detectable` is the smallest difference that so many questions would have shown; it is
+    not there where all differ alike.
     `scores` names the scores that were asked for beside the usual ones, and is there where some were.
     """
     by_system: dict[str, dict[str, dict[str, Any]]] = {}
@@ -119,8 +120,8 @@ def differences_of(
 
 
 def _difference(values: Sequence[float], resamples: int, seed: int) -> dict[str, float]:
-    interval = bootstrap_interval(values, resamples=resamples, seed=seed)
-    return interval | ({"detectable": round(smallest_detectable(values), 4)} if len(values) > 1 else {})
+    interval, smallest = bootstrap_interval(values, resamples=resamples, seed=seed), smallest_detectable(values)
+    return interval | ({} if smallest is None else {"detectable": smallest})
 
 
 def _system(rows: list[dict[str, Any]], more: Sequence[str], resamples: int, seed: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ COLUMNS = (
 
 
 def markdown(metrics: dict[str, Any]) -> str:
-    """The comparison as Markdown: a row for each system, then the paired differences in cover-EM."""
+    """The comparison as Markdown: a row for each system, then the paired differences."""
     systems = metrics["systems"]
     shown = [(key, title) for key, title in COLUMNS if any(key in s for s in systems.values())]
     head = ["system", *(title for _, title in shown), "calls", "tokens", "s/question", "failed"]
@@ -36,12 +36,16 @@ def markdown(metrics: dict[str, Any]) -> str:
         cells += [f"{s['calls']:.1f}", f"{s['tokens']:.0f}", f"{s['seconds']:.2f}", str(s["failed"])]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     if metrics["paired"]:
-        lines += ["", "| difference in cover-EM, same questions | mean [95%] | detectable |", "|---|---|---|"]
+        lines += ["", "| difference, same questions | cover-EM | detectable | EM | F1 |", "|---|---|---|---|---|"]
         for pair, differences in metrics["paired"].items():
             if d := differences.get("cover_em"):
                 detectable = f"{d['detectable']:.2f}" if "detectable" in d else "–"
-                lines.append(f"| {pair} | {interval(d, sign=True)} | {detectable} |")
-        lines += ["", "*detectable*: the smallest true difference that so many questions show four times out of five."]
+                cells = [interval(differences[s], sign=True) if s in differences else "–" for s in ("em", "f1")]
+                lines.append(f"| {pair} | {interval(d, sign=True)} | {detectable} | {' | '.join(cells)} |")
+        lines += [
+            "",
+            "*detectable*: the smallest true difference of cover-EM that so many questions show four times out of five.",
+        ]
     if "sequential" in metrics:
         lines += ["", verdict(metrics["sequential"])]
     lines += _more_scores(metrics)

@@ -22,8 +22,8 @@ def losses(home: Predictions, away: Predictions, *, paired: bool, resamples: int
         paired: both are of the same questions. Then only those count that have a score in both, each against itself.
 
     Returns:
-        For each score that both have: `home` and `loss` (home minus away), each a mean with its 95% interval. Of more than one
-        question also `detectable`, the smallest loss that so many would have shown.
+        For each score that both have: `home` and `loss` (home minus away), each a mean with its 95% interval. Where
+        these vary also `detectable`, the smallest loss that so many questions would have shown.
     """
     settings = {"resamples": resamples, "seed": seed}
     found = dict[str, Any]()
@@ -39,8 +39,8 @@ def losses(home: Predictions, away: Predictions, *, paired: bool, resamples: int
             loss = bootstrap_difference(scored, there, **settings) if scored and there else None
         if loss:
             found[score] = {"home": bootstrap_interval(scored, **settings), "loss": loss}
-            if min(map(len, samples)) > 1:
-                found[score]["detectable"] = round(smallest_detectable(*samples), 4)
+            if (smallest := smallest_detectable(*samples)) is not None:
+                found[score]["detectable"] = smallest
     return found
 
 
