@@ -1,8 +1,10 @@
+import csv
+
 from hypothesis import given
 from hypothesis import strategies as st
 from test_evaluation_metrics import row
 
-from dragoman.evaluation.matrix import Cell, Table, pareto, tables
+from dragoman.evaluation.matrix import Cell, Table, _plotted, pareto, tables, write_matrix
 from dragoman.evaluation.metrics import summarize
 from dragoman.evaluation.suite import Suite
 
@@ -40,6 +42,21 @@ def test_differences_are_those_to_one_system_wherever_it_stands():
     assert found["c"][2].startswith("+0.75 [")
     assert found["x"] == ["not run", "–", "–", "–"]
     assert missing.rows == [["x", "d", "not run", "no weights"]]
+
+
+def test_seconds_that_the_cache_has_saved_are_marked_and_not_plotted(tmp_path):
+    rows = [row(f"q{i}", s, float(i < 2)) | {"llm_hits": int(s == "b")} for s in "ab" for i in range(4)]
+    metrics = {"d": summarize(rows, dataset="d", seed=0, resamples=100)}
+    suite = Suite(systems=("a", "b"), datasets={"d": {}}, against="a", columns=("em", "tokens", "seconds"))
+    cells = [Cell("d", name, "finished") for name in "ab"]
+    (table,) = tables(suite, metrics, cells)
+    assert [cells[3] for cells in table.rows] == ["0.25", "0.25 *"] and "*: some answers of the LLM came" in table.note
+    write_matrix(suite, metrics, cells, tmp_path)
+    rows = csv.DictReader((tmp_path / "plots/costs.csv").open())
+    assert [(r["best_for_seconds"], r["best_for_tokens"]) for r in rows] == [("", "True"), ("", "False")]
+    assert _plotted(metrics["d"]) == ["tokens"]
+    metrics["d"]["systems"]["b"]["llm_hits"] = 0
+    assert _plotted(metrics["d"]) == ["seconds", "tokens"] and "*" not in next(tables(suite, metrics, cells)).note
 
 
 def test_what_a_reason_says_cannot_break_a_table():

@@ -16,6 +16,7 @@ PAGE = Path(__file__).with_name("matrix.html")
 TITLES = {**dict(COLUMNS), "seconds": "s/question", "latency": "latency, s"}
 FORMATS = {"calls": ".1f", "searches": ".1f", "tokens": ".0f", "seconds": ".2f", "latency": ".2f", "failed": "d"}
 PLOTTED = ("seconds", "tokens")
+SECONDS = ("seconds", "latency")
 NOTHING = "–"
 
 
@@ -116,6 +117,7 @@ def pareto(points: Mapping[str, tuple[float, float]]) -> list[str]:
 def _note(suite: Suite, metrics: Mapping[str, Any] | None) -> str:
     if metrics is None:
         return "No system was run."
+    cached = any(s in suite.columns for s in SECONDS) and any(map(_cached, metrics["systems"].values()))
     notes = [
         f"n = {metrics['n']}, seed {metrics['seed']}; 95% bootstrap intervals, those of differences over the same questions.",
         "Detectable: the smallest true difference that so many questions show four times out of five.",
@@ -124,6 +126,7 @@ def _note(suite: Suite, metrics: Mapping[str, Any] | None) -> str:
             for name, s in suite.served.items()
             if name in metrics["systems"]
         ),
+        *(["*: some answers of the LLM came from its cache, so the seconds are no measure."] if cached else []),
     ]
     return " ".join(notes)
 
@@ -147,7 +150,8 @@ def _whole(summary: Mapping[str, Any], score: str) -> str:
 def _shown(summary: Mapping[str, Any], column: str) -> str:
     if column not in summary:
         return NOTHING
-    return format(summary[column], FORMATS[column]) if column in FORMATS else interval(summary[column])
+    mark = " *" if column in SECONDS and _cached(summary) else ""
+    return format(summary[column], FORMATS[column]) + mark if column in FORMATS else interval(summary[column])
 
 
 def _title(column: str) -> str:
@@ -158,18 +162,29 @@ def _row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"
 
 
+def _cached(summary: Mapping[str, Any]) -> bool:
+    """Whether the cache has answered for the LLM. Then its seconds were not spent."""
+    return bool(summary.get("llm_hits"))
+
+
+def _plotted(metrics: Mapping[str, Any]) -> list[str]:
+    """The costs by which all systems can be compared."""
+    cached = any(map(_cached, metrics["systems"].values()))
+    return [cost for cost in PLOTTED if not (cached and cost in SECONDS)]
+
+
 def _points(metrics: Mapping[str, Any], score: str, cost: str) -> dict[str, tuple[float, float]]:
     return {name: (s[cost], s[score]["mean"]) for name, s in metrics["systems"].items() if score in s}
 
 
 def _costs(metrics: Mapping[str, Any], score: str) -> Iterator[dict[str, Any]]:
     """What the pictures show, a row for each system."""
-    fronts = {cost: pareto(_points(metrics, score, cost)) for cost in PLOTTED}
+    fronts = {cost: pareto(_points(metrics, score, cost)) for cost in _plotted(metrics)}
     for name, s in metrics["systems"].items():
         if score in s:
             row = {"dataset": metrics["dataset"], "system": name, "score": score, **s[score]}
-            for cost, front in fronts.items():
-                row |= {cost: s[cost], f"best_for_{cost}": name in front}
+            for cost in PLOTTED:
+                row |= {cost: s[cost], f"best_for_{cost}": name in fronts[cost] if cost in fronts else ""}
             yield row
 
 
@@ -181,8 +196,10 @@ def _plot(metrics: Mapping[str, Any], score: str, path: Path) -> None:
     from matplotlib import pyplot as plt
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure, panels = plt.subplots(1, len(PLOTTED), figsize=(12, 5), layout="constrained", sharey=True)
-    for axes, cost in zip(panels, PLOTTED, strict=True):
+    costs = _plotted(metrics)
+    size = (6 * len(costs), 5)
+    figure, panels = plt.subplots(1, len(costs), figsize=size, layout="constrained", sharey=True, squeeze=False)
+    for axes, cost in zip(panels[0], costs, strict=True):
         points = _points(metrics, score, cost)
         front = pareto(points)
         for name, (x, y) in points.items():
