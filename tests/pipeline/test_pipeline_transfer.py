@@ -90,6 +90,15 @@ def test_other_data_and_another_retriever_are_compared_over_other_questions(proj
     assert "+0.0 [+0.0, +0.0] *" in Path("results/transfer/retriever-data/transfer.md").read_text()
 
 
+def test_a_folder_of_ones_own_stands_beside_the_usual_one(project, capsys):
+    assert run(capsys, "transfer", "llm", *TRANSFER)[0] == 0
+    again = [*TRANSFER, "--set", "evaluate.limit=2", "--out", "results/transfer/of-two"]
+    code, out, err = run(capsys, "transfer", "llm", *again)
+    assert code == 0, err
+    assert "| of-two | towns | standard |" in out and "| llm | towns | standard |" in out
+    assert "towns, n = 2," in out  # and the evaluation's own table
+
+
 def test_another_llm_does_not_judge_in_the_place_of_the_one_at_home(tmp_path):
     home, other = Project(tmp_path), EngineParams(engine="transformers", model="other")
     away = transfer._under(home, {"llm": other}).params

@@ -38,7 +38,7 @@ async def bench(project: Project, options: bench_stage.Options) -> None:
     What is finished is not done again: the same command goes on. Exit code 1 when a cell has failed.
 
     Example: dragoman bench --suite quick
-    Example: dragoman bench --suite papers --datasets hotpotqa --limit 100
+    Example: dragoman bench --suite papers --datasets hotpotqa,2wiki --limit 100
     Example: dragoman bench --shard 1/2; dragoman bench --shard 2/2; dragoman bench --merge 2
     """
     cells, out = (await bench_stage.run(project, options))["cells"], options.folder(project)
@@ -76,7 +76,7 @@ async def transfer(project: Project, options: transfer_stage.Options) -> None:
     """
     grid, out = await transfer_stage.run(project, options), options.folder(project)
     print(carried_over(grid))
-    show(grid[options.change], out)
+    show(grid[out.name], out)
 
 
 @command()

@@ -36,7 +36,7 @@ async def run(project: Project, options: Options) -> dict[str, dict[str, Any]]:
     """Evaluate the trained policy under a change, and compare it with what stage `evaluate` has found in domain.
 
     Returns:
-        The metrics of this change, and of all others whose folders lie beside its own, by their names.
+        The metrics of this change, and of all others whose folders lie beside its own, by the folders' names.
 
     Raises:
         UserError: no such change, no setting for it, no policy, or it has not been evaluated in domain.
@@ -55,7 +55,7 @@ async def run(project: Project, options: Options) -> dict[str, dict[str, Any]]:
         "systems": {system: losses(home[system], away[system], paired=paired, **drawn) for system in systems},
     }
     write_report(metrics, out)
-    grid = {options.change: metrics} | _beside(out)
+    grid = {out.name: metrics} | _beside(out)
     files.write_text(out / "transfer.md", markdown({options.change: metrics}))
     return grid
 
