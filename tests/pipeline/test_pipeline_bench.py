@@ -18,6 +18,8 @@ from command import run
 from towns import make_towns, river_llm
 
 from dragoman.core import files
+from dragoman.engines.settings import EngineParams
+from dragoman.evaluation.suite import Suite, read_suite
 from dragoman.pipeline import bench
 from dragoman.pipeline.index import Options as IndexOptions
 from dragoman.pipeline.index import run as build_index
@@ -84,9 +86,7 @@ def test_all_cells_stand_in_one_table_and_what_cannot_run_says_why(project, caps
     assert (metrics["towns"]["n"], metrics["brooks"]["n"]) == (3, 2)
     assert out.startswith("## cover-EM on all data sets") and (OUT / "table.md").read_text() in out
     assert "| direct | 0.00 [0.00, 0.00] | 0.00 [0.00, 0.00] | – | 1.0 |" in out
-    assert (
-        "-1.00 [-1.00, -1.00] | 0.00 |" in out
-    )  # direct minus standard on brooks, where no question differs from another
+    assert "-1.00 [-1.00, -1.00] | – |" in out  # direct minus standard on brooks, where all questions differ alike
     assert {key: cell["status"] for key, cell in cells().items() if key[0] == "towns"} == {
         ("towns", "direct"): "finished",
         ("towns", "standard"): "finished",
@@ -191,7 +191,8 @@ def test_a_published_data_set_that_is_not_at_hand_is_not_run_and_the_others_go_o
     of_sets = {name: [c["status"] for (dataset, _), c in cells().items() if dataset == name] for name in data}
     assert of_sets == {"2wiki": ["not run"] * 2, "large": ["not run"] * 2, "brooks": ["finished"] * 2}
     assert (
-        "| all | 2wiki | not run | data/2wiki: not there. `dragoman data get 2wiki --questions 1000` fetches it" in out
+        "| all | 2wiki | not run | data/2wiki/corpus.jsonl: not there. "
+        "`dragoman data get 2wiki --questions 1000` fetches it" in out
     )
     assert "`dragoman data get hotpotqa --questions 1000`" in cells()["large", "direct"]["reason"]
     assert "`dragoman index --dataset large`" in cells()["large", "direct"]["reason"]
@@ -199,6 +200,35 @@ def test_a_published_data_set_that_is_not_at_hand_is_not_run_and_the_others_go_o
     for part in (["--shard", "1/2"], ["--shard", "2/2"], ["--merge", "2"]):
         assert run(capsys, *BENCH, "--no-track", "--systems", "direct,standard", *part)[0] == 0
     assert matrix() == whole
+
+
+@pytest.mark.parametrize(
+    ("missing", "reason"),
+    [
+        ("data/towns/corpus.jsonl", "data/towns/corpus.jsonl: not there. `dragoman corpus --dataset towns` makes it;"),
+        ("data/towns/test.jsonl", "data/towns/test.jsonl: not there. `dragoman corpus --dataset towns` makes it;"),
+        ("data/index/towns/manifest.json", "data/index/towns: not an index (it has no manifest.json): build one"),
+    ],
+)
+def test_a_data_set_that_no_stage_has_made_is_not_run_and_the_others_go_on(project, capsys, missing, reason):
+    Path("corpus.jsonl").write_bytes(Path("data/towns/corpus.jsonl").read_bytes())
+    write_suite(datasets=SUITE["datasets"] | {"brooks": {"questions": "brooks.jsonl", "corpus": "corpus.jsonl"}})
+    Path(missing).unlink()
+    code, out, err = run(capsys, *BENCH, "--no-track", "--systems", "direct,standard")
+    assert code == 0 and "| standard | not run | 1.00 [1.00, 1.00] |" in out, err
+    assert f"| all | towns | not run | {reason}" in out and "`dragoman index --dataset towns`" in out
+
+
+def test_settings_of_a_system_on_one_data_set_hold_on_no_other(project, capsys):
+    write_suite(datasets=SUITE["datasets"] | {"towns": {"limit": 1, "systems": {"standard": {"k": 2}}}})
+    code, _, err = run(capsys, *BENCH, "--no-track", "--systems", "standard")
+    assert code == 0, err
+
+    def kept(dataset: str) -> int:
+        _, first = next(iter(files.read(OUT / dataset / "standard/predictions.jsonl")))
+        return len(first["passages"])
+
+    assert (kept("towns"), kept("brooks")) == (2, 5)
 
 
 def test_a_data_set_in_its_folder_needs_no_entry_in_params(project, capsys):
@@ -326,6 +356,11 @@ def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(project, cap
         ({"against": "maps"}, [], "suite.yaml: against: system 'maps' is unknown"),
         ({"datasets": {"moon": {}}}, [], "data set 'moon' has no entry under corpus in params.yaml, which has towns"),
         ({"datasets": {"moon": {"catalogue": "mooon"}}}, [], "data set 'moon': catalogue: no data set 'mooon'"),
+        (
+            {"datasets": {"towns": {"systems": {"skr": {"trainin": "x"}}}}},
+            [],
+            "data set 'towns': systems.skr.trainin: no such setting",
+        ),
         ({"datasets": {"x": {"questions": "mute.jsonl", "corpus": "c"}}}, [], "mute.jsonl:1"),
         ({"datasets": {"x": {"questions": "brooks.jsonl", "corpus": "c"}}}, [], "data set 'x': c: no such corpus"),
         ({}, ["--set", "llm={engine: transformers, model: nowhere}"], "nowhere: no model there"),
@@ -339,23 +374,42 @@ def test_bad_input_is_said_before_anything_runs(project, capsys, changes, more, 
     assert not list(Path("results").rglob("*.json*"))
 
 
+def test_weights_in_the_place_of_the_llm_do_not_judge(tmp_path):
+    home = Project(tmp_path)
+    served = {"search-r1": {"model": "its-own", "urls": ["http://localhost:1/v1"]}}
+    suite = Suite(systems=("search-r1",), datasets={"d": {}}, served=served)
+
+    def judge(project: Project) -> EngineParams | None:
+        params = bench._DataSet(project, suite, "d", suite.systems, tmp_path, print)._params("search-r1")
+        assert params.llm.model == "its-own"
+        return params.judge
+
+    assert judge(home) == home.params.llm
+    judged = home.changed({"judge": {"model": "judge"}})
+    assert judge(judged) == judged.params.judge
+
+
 @pytest.mark.parametrize("name", ["quick", "papers"])
 def test_the_suites_of_the_project_can_be_read_and_name_systems_that_exist(name):
     from dragoman.config import load_params
-    from dragoman.evaluation.suite import read_suite
+    from dragoman.published.catalogue import catalogue
     from dragoman.runtime import split_name
     from dragoman.systems import baseline_names, system_class
 
     suite, path = read_suite(name, ROOT / "conf/bench")
-    suite.check(load_params(ROOT / "params.yaml").evaluate, origin=str(path))
+    params = load_params(ROOT / "params.yaml")
+    suite.check(params.evaluate, origin=str(path))
+    assert {data.catalogue or name for name, data in suite.datasets.items()} <= {*params.corpus, *catalogue()}
+    assert not any(
+        data.questions or data.corpus for data in suite.datasets.values()
+    )  # so one that lacks says how to get it
+    assert "c3po@gepa" in suite.systems
     systems = {split_name(system)[0]: system_class(split_name(system)[0]) for system in suite.systems}
     assert set(baseline_names()) - set(systems) <= {"search-r1", "r1-searcher", "self-rag", "auto-rag"}
     assert {"direct", "standard", "c3po", "maps", "mrag", "mujica"} <= set(systems)
 
 
 def test_the_quick_suite_asks_150_questions_of_three_data_sets():
-    from dragoman.evaluation.suite import read_suite
-
     suite, _ = read_suite("quick", ROOT / "conf/bench")
     assert {name: data.limit for name, data in suite.datasets.items()} == {
         "atlas": 150,

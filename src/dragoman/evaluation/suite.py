@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
@@ -28,6 +29,8 @@ class DataParams(Section):
     """An index folder or the URL of a retriever server."""
     catalogue: str = ""
     """Its name for `dragoman data get`, where that is another one."""
+    systems: dict[str, dict[str, Any]] = Field({})
+    """Settings of systems on this data set alone, by the system's name: over those of `params.yaml`."""
 
 
 class ServedParams(Section):

@@ -164,7 +164,7 @@ def _merged(out: Path, of: int, wanted: Sequence[Place], made: Mapping[str, Any]
 
 
 def _checked(project: Project, options: Options) -> tuple[Suite, dict[str, str]]:
-    """The suite with the cells that are asked for, and why a data set of the catalogue is not at hand.
+    """The suite with the cells that are asked for, and why a data set is not at hand.
 
     Raises:
         UserError: one of them cannot be one.
@@ -174,39 +174,47 @@ def _checked(project: Project, options: Options) -> tuple[Suite, dict[str, str]]
     suite = suite.only(options.systems, options.datasets, options.limit, origin=str(path))
     for name in suite.systems:
         system_class(split_name(name)[0])
-    datasets, absent = dict(suite.datasets), dict[str, str]()
+    datasets, absent, settings = dict(suite.datasets), dict[str, str](), project.params.evaluate
     for name, data in suite.datasets.items():
         here = f"{path}: data set {name!r}"
-        if name not in project.params.corpus and not (data.questions and (data.corpus or data.index)):
-            if not project.corpus(name).is_file():
-                absent[name] = _how_to_get(name, data, project, here)
-                continue
-            data = datasets[name] = _of_folder(name, data, project)
-        settings = project.params.evaluate
+        _with_systems(project, data, origin=here)
         asked = data.questions or project.question_file(settings.questions, settings.split, name)
+        corpus = data.corpus or (None if data.index else project.corpus(name))
+        own = [file for file, given in ((corpus, data.corpus), (asked, data.questions)) if file and not given]
+        if missing := next((file for file in own if not file.is_file()), None):
+            absent[name] = _how_to_get(missing, name, data, project, here)
+            continue
+        if own and name not in project.params.corpus:  # in data/NAME/: it is searched and asked as any files are
+            data = datasets[name] = data.model_copy(update={"questions": asked, "corpus": corpus})
         load_questions(asked, limit=data.limit)
-        corpus = data.corpus or project.corpus(name)
-        if (data.corpus or not data.index) and not (corpus.exists() or str(corpus).startswith("hf:")):
+        if corpus and not (corpus.exists() or str(corpus).startswith("hf:")):
             raise UserError(f"{here}: {corpus}: no such corpus")
         if not data.corpus and not data.index:
-            Manifest.read(project.index(name))
+            try:
+                Manifest.read(project.index(name))
+            except UserError as e:
+                absent[name] = f"{e}; `dragoman index --dataset {name}` does"
     return suite.model_copy(update={"datasets": datasets}), absent
 
 
-def _of_folder(name: str, data: DataParams, project: Project) -> DataParams:
-    """A data set that lies in data/NAME/ without an entry in params.yaml: it is searched and asked as any files are."""
-    settings = project.params.evaluate
-    questions = data.questions or project.question_file(settings.questions, settings.split, name)
-    corpus = data.corpus or project.corpus(name)
-    return data.model_copy(update={"questions": questions, "corpus": corpus})
+def _with_systems(project: Project, data: DataParams, *, origin: str) -> Project:
+    """The project under the settings that systems have on a data set alone.
+
+    Raises:
+        UserError: one of them is refused.
+    """
+    return project.changed({f"systems.{name}": own for name, own in data.systems.items()}, origin=origin)
 
 
-def _how_to_get(name: str, data: DataParams, project: Project, here: str) -> str:
-    """What brings a published data set that is not there.
+def _how_to_get(missing: Path, name: str, data: DataParams, project: Project, here: str) -> str:
+    """What brings a file of a data set that is not there.
 
     Raises:
         UserError: no such data set is known.
     """
+    if name in project.params.corpus:
+        stage = f"corpus --dataset {name}" if missing.parent == project.dataset(name) else "synthesize"
+        return f"{missing}: not there. `dragoman {stage}` makes it; then run `dragoman index --dataset {name}`"
     if data.catalogue:
         try:
             find(data.catalogue)
@@ -218,7 +226,7 @@ def _how_to_get(name: str, data: DataParams, project: Project, here: str) -> str
             "add one there, or give it `questions` and `corpus` here"
         )
     return (
-        f"{project.dataset(name)}: not there. `dragoman data get {data.catalogue or name} --questions 1000` fetches it and "
+        f"{missing}: not there. `dragoman data get {data.catalogue or name} --questions 1000` fetches it and "
         f"prints lines for params.yaml: put them there under the name {name}, or files of yours; then run "
         f"`dragoman corpus --dataset {name}` and `dragoman index --dataset {name}`"
     )
@@ -315,20 +323,24 @@ class _DataSet:
         return summary
 
     def _params(self, system: str) -> Params:
-        """The settings, with the weights of a system that brings its own in the place of the LLM.
+        """The settings on this data set, with the weights of a system that brings its own in the place of the LLM.
+
+        They do not judge: what judges answers stays the same.
 
         Raises:
             NotRun: they are not served.
         """
+        project = _with_systems(self.project, self.suite.datasets[self.name], origin=self.name)
         served = self.suite.served.get(system)
         if served is None:
-            return self.project.params
+            return project.params
         if not served.urls:
             raise NotRun(
                 f"its own weights are not served: name a URL of {served.model} under served.{system} of the suite"
             )
         changes = {"llm.engine": "openai", "llm.model": served.model, "llm.urls": served.urls}
-        return self.project.changed(changes, origin=f"served.{system}").params
+        judge = {"judge": (project.params.judge or project.params.llm).model_dump()}
+        return project.changed(changes | judge, origin=f"served.{system}").params
 
 
 def _sentence(error: Exception) -> str:
