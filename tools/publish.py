@@ -2,7 +2,7 @@
 
     python tools/publish.py
 
-Published are the report, the benchmarks, how long each stage took, and the hashes of all that DVC keeps of the run.
+Published are the report, the table of `dragoman bench`, the benchmarks, how long each stage took, and the hashes of all that DVC keeps of the run.
 """
 
 import json
@@ -19,6 +19,8 @@ FILES = {
     "results/report/metrics.json": "docs/results/report/metrics.json",
     "results/report/table.md": "docs/results/report/table.md",
     "results/seconds.json": "docs/results/report/seconds.json",
+    "results/bench/quick/metrics.json": "docs/results/bench/metrics.json",
+    "results/bench/quick/table.md": "docs/results/bench/table.md",
     "results/bench.txt": "docs/results/bench.txt",
 }
 HASHES = "docs/results/report/hashes.json"

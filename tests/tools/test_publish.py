@@ -10,10 +10,17 @@ def test_publish_copies_the_report_and_the_hashes_and_leaves_out_what_was_not_ru
     report.mkdir(parents=True)
     (report / "table.md").write_text("| a |\n")
     (report / "metrics.json").write_text("{}")
+    bench = tmp_path / "results" / "bench" / "quick"
+    bench.mkdir(parents=True)
+    (bench / "table.md").write_text("| b |\n")
     lock = {"stages": {"rl": {"outs": [{"path": "results/rl", "md5": "abc.dir"}]}, "report": {"outs": [{"path": "x"}]}}}
     (tmp_path / "dvc.lock").write_text(json.dumps(lock))
     written = publish(tmp_path)
-    assert written == [f"docs/results/report/{name}" for name in ("metrics.json", "table.md", "hashes.json")]
+    assert written == [
+        *(f"docs/results/report/{name}" for name in ("metrics.json", "table.md")),
+        "docs/results/bench/table.md",
+        "docs/results/report/hashes.json",
+    ]
     assert (tmp_path / "docs/results/report/table.md").read_text() == "| a |\n"
     hashes = json.loads((tmp_path / "docs/results/report/hashes.json").read_text())
     assert hashes == {"rl": {"results/rl": "abc.dir"}, "report": {}}
