@@ -321,7 +321,7 @@ async def test_every_system_can_be_trained_by_every_algorithm(tiny_model, tmp_pa
     assert any(not torch.equal(before[name], after[name]) for name in before)
 
 
-@pytest.mark.parametrize("name", ["ppo", "mygo", "grpo"])
+@pytest.mark.parametrize("name", ["ppo", "mygo", "grpo", "trajectory_grpo", "selftrain"])
 @pytest.mark.parametrize("decide", ["text", "marks"])
 async def test_three_agents_of_which_one_answers_are_trained_together(tiny_model, tmp_path, name, decide):
     """At marks too, where judge and query extension agent score what is listed, and the answer agent writes."""
