@@ -136,6 +136,19 @@ def test_more_questions_ask_only_those_that_are_new(project, capsys, llm):
     assert json.loads((OUT / "metrics.json").read_text())["datasets"]["towns"]["n"] == 3
 
 
+def test_another_judge_judges_the_answers_of_a_finished_cell_anew(project, capsys, llm):
+    judged = [*BENCH, "--no-track", "--datasets", "towns", "--systems", "direct", "--set", "evaluate.judge=true"]
+    other = ["--set", f"judge={{engine: openai, model: m, revision: '2', urls: ['{llm[0]}'], structured: none}}"]
+    asked = []
+    for judge in ([], [], other):
+        before = len(llm[1])
+        code, _, err = run(capsys, *judged, *judge)
+        assert code == 0, err
+        asked.append(len(llm[1]) - before)
+    answers, verdicts = 3, 3
+    assert asked == [answers + verdicts, 0, verdicts]
+
+
 def test_a_cell_that_fails_is_named_and_the_others_go_on(project, capsys, monkeypatch, llm):
     async def broken(*_):
         raise RuntimeError("out of ink")

@@ -171,6 +171,8 @@ def identity(
     config = describe(name, system, backends, GREEDY, seed, Reward.of(REWARD))
     keys = [episode_key(question, config) for question in questions]
     made = settings.model_dump(mode="json", include={"bootstrap", "judge", "scores"})
+    if settings.judge:
+        made["judge"] = backends.judge.fingerprint  # another judge gives other verdicts on the same answers
     return content_hash(episodes=keys, made=made, code=code_hash(prediction.__module__, stop=FINGERPRINTED))
 
 
