@@ -110,7 +110,7 @@ def test_a_survey_tells_free_tokens_from_forced_ones(tiny_model, toy_samples):
         there[i, : sample.length] = True
     assert survey.free.any(1).all() and (there & ~survey.free).any() and not (survey.free & ~there).any()
     assert survey.old[there & ~survey.free].abs().max() < 1e-6
-    assert survey.figures()["entropy"] == pytest.approx(float(survey.entropy.sum() / survey.free.sum()))
+    assert survey.figures(toy_samples)["entropy"] == pytest.approx(float(survey.entropy.sum() / survey.free.sum()))
     assert [own.allowed.free(x) for x in toy_samples] == survey.free.sum(1).tolist()
     informed = survey.informed(toy_samples)
     assert [x.probability for x in informed] == pytest.approx(survey.old.sum(1).exp().tolist())  # all were forced

@@ -127,6 +127,16 @@ def prepared(batch: list[Sample], old: torch.Tensor, free: torch.Tensor, **setti
     return prepare(learner, batch)[0]
 
 
+def test_the_distance_to_the_warm_up_is_that_of_what_the_policy_does_and_not_of_all_that_is_listed():
+    old = torch.tensor([[math.log(0.9)], [math.log(0.1)]])
+    seen = dataclasses.replace(
+        surveyed(old, torch.ones(2, 1, dtype=torch.bool)), reference=torch.full((2, 1), 0.5).log()
+    )
+    batch = [drawn("a", probability=0.9), drawn("a", probability=0.1)]
+    # 0.9 ln(0.9 / 0.5) + 0.1 ln(0.1 / 0.5); the plain mean of the two is -0.51
+    assert seen.figures(batch)["kl"] == pytest.approx(0.3681, abs=1e-4)
+
+
 # Three kinds, drawn by force, of which the policy would hardly ever draw the first; the second is two tokens long.
 KINDS = [drawn("r", forced=True, credit=credit) for credit in (0.35, 0.45, 0.50)]
 OLD = torch.tensor([[0.001, 1.0], [0.5, 0.6], [0.699, 1.0]]).log()

@@ -28,7 +28,8 @@ def prepare(learner: Learner, batch: Sequence[Sample], *, drawn_by_another: bool
         drawn_by_another: the actions are those of another policy than the one that learns. What separates the two is then no
             fault of the engine, and no guard is to judge it.
     """
-    figures = learner.survey(batch[:PROBED]).figures()
+    probed = batch[:PROBED]
+    figures = learner.survey(probed).figures(probed)
     del figures["kl"]  # there is no reference
     if drawn_by_another:
         figures.pop("engine_difference", None)

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dragoman.rollout.credit import shares
 from dragoman.rollout.samples import Sample
+from dragoman.training.selection import siblings
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,24 @@ class Survey:
             for x, p in zip(batch, written, strict=True)
         ]
 
-    def figures(self) -> dict[str, float]:
-        """What it says about the health of a run, by the names of the history's columns."""
+    def figures(self, batch: Sequence[Sample]) -> dict[str, float]:
+        """What it says about the health of a run, by the names of the history's columns.
+
+        The distance to the reference is the mean log-ratio under the policy, a free token. Siblings are not drawn as often as
+        the policy would, where all options of a state are listed: they count by their shares, or what the
+        policy has left behind would weigh as much as what it now does, and the distance could be negative.
+
+        Args:
+            batch: the actions, as `informed` gives them.
+        """
+        weights = torch.zeros(len(batch))
+        for group in siblings(batch):
+            weights[group] = torch.tensor(shares([batch[i] for i in group]))
+        each = weights[:, None] * self.free
         difference = (self.old - self.engine)[self.free & self.reported]
         ratios = difference.exp().quantile(torch.tensor([0.05, 0.5, 0.95])).tolist() if len(difference) else [1.0] * 3
         return {
-            "kl": _mean((self.old - self.reference)[self.free]),
+            "kl": float((each * (self.old - self.reference)).sum() / each.sum().clamp(min=1e-9)),
             "entropy": _mean(self.entropy[self.free]),
             "engine_difference": float(difference.abs().mean()) if len(difference) else 0.0,
             **{f"engine_ratio_{q}": r for q, r in zip(("p05", "p50", "p95"), ratios, strict=True)},

@@ -70,7 +70,7 @@ def prepare(learner: Learner, batch: Sequence[Sample]) -> tuple[Experience, dict
     correction = engine_correction(seen.old, seen.engine, seen.free, cap=s.importance_cap)
     # 3. and 4.
     advantages, weights = group_advantages(batch, least=s.min_std), group_weights(batch)
-    return Experience(seen.old, seen.reference, correction, advantages, weights), seen.figures()
+    return Experience(seen.old, seen.reference, correction, advantages, weights), seen.figures(batch)
 
 
 def loss(micro: MicroBatch, experience: Experience, settings: RlParams) -> tuple[Tensor, dict[str, float]]:

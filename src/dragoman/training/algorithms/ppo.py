@@ -81,7 +81,7 @@ def prepare(learner: Learner, batch: Sequence[Sample]) -> tuple[Experience, dict
     advantages = generalized_advantages(rewards, values, free, gamma=gamma, lam=lam)
     returns = advantages + values
     unexplained = (returns - values)[free].var(correction=0) / (returns[free].var(correction=0) + 1e-8)
-    figures = {**seen.figures(), "explained_variance": float((1 - unexplained).nan_to_num())}
+    figures = {**seen.figures(batch), "explained_variance": float((1 - unexplained).nan_to_num())}
     # 5.
     weights = role_weights(batch)
     if s.scale_advantages:

@@ -57,7 +57,7 @@ def prepare(learner: Learner, batch: Sequence[Sample]) -> tuple[Experience, dict
     correction = engine_correction(seen.old, seen.engine, seen.free, cap=s.importance_cap)
     # 3. and 4.
     advantages, weights = trajectory_advantages(batch, least=s.min_std), trajectory_weights(batch, seen.free.sum(1))
-    return Experience(seen.old, seen.reference, correction, advantages, weights), seen.figures()
+    return Experience(seen.old, seen.reference, correction, advantages, weights), seen.figures(batch)
 
 
 def check(settings: RlParams) -> None:
