@@ -124,14 +124,17 @@ def ablated(results: Path, **scores: float) -> None:
 
 async def test_each_ablation_stands_against_what_it_was_made_from_under_its_own_name(project, tmp_path):
     trained = {"evaluate/atlas-c3po@sft": 1.0, "evaluate/atlas-c3po@rl": 1.0}
-    ablated(tmp_path / "results", **trained, **{"ablations/text": 0.0, "ablations/only-planning": 1.0})
+    variants = {"ablations/text": 0.0, "ablations/only-planning": 1.0, "ablations/no-rounds": 1.0}
+    ablated(tmp_path / "results", **trained, **variants)
     ablated(tmp_path / "other", **trained, **{"ablations/text": 1.0, "ablations/only-planning": 1.0})
-    options = report.Options(ablations=("text", "only-planning"), out=tmp_path / "out")
+    options = report.Options(ablations=("text", "only-planning", "no-rounds"), out=tmp_path / "out")
     metrics = (await report.run(project, options))["atlas"]
-    assert list(metrics["systems"]) == ["c3po@sft", "c3po@rl", "text", "only-planning"]
+    assert list(metrics["systems"]) == ["c3po@sft", "c3po@rl", "text", "only-planning", "no-rounds"]
     assert {pair: d["cover_em"]["mean"] for pair, d in metrics["paired"].items()} == {
         "text - c3po@sft": -1.0,
         "only-planning - c3po@rl": 0.0,
+        "no-rounds - c3po@sft": 0.0,
+        "no-rounds - text": 1.0,
     }
     assert "| text - c3po@sft | -1.00" in (tmp_path / "out/table.md").read_text()
     pooled = await report.run(project, report.Options(ablations=("text",), pool=(tmp_path / "other",)))

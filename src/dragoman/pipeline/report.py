@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,7 +32,7 @@ class Options:
         Doc("Instead of the pipeline's: folders that `evaluate --out` made, of the same systems on several data sets."),
     ] = ()
     ablations: Annotated[
-        tuple[str, ...], Doc("Instead: variants that `ablate` has evaluated, each against what it was made from.")
+        tuple[str, ...], Doc("Instead: variants that `ablate` has evaluated, against what they were made from.")
     ] = ()
 
 
@@ -69,12 +70,12 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
 def _ablated(project: Project, options: Options) -> dict[str, Any]:
     """The metrics of the trained system and of its variants, by the dataset; of the differences only those that tell something.
 
-    A variant with a warm-up of its own stands against the warm-up, the others stand against what RL made of it.
+    A variant with a warm-up of its own stands against the warm-up and against other such variants. The others stand against
+    what RL made of the warm-up.
     """
     system, dataset = project.params.train.system, project.params.train.dataset
-    made_from = {
-        variant: f"{system}@{'sft' if ablation(system, variant).warm_up else 'rl'}" for variant in options.ablations
-    }
+    warmed = [variant for variant in options.ablations if ablation(system, variant).warm_up]
+    made_from = {variant: f"{system}@{'sft' if variant in warmed else 'rl'}" for variant in options.ablations}
     runs, names = [], {}
     for results in (project.root / "results", *options.pool):
         folders = [
@@ -94,6 +95,7 @@ def _ablated(project: Project, options: Options) -> dict[str, Any]:
         named=lambda folder, system: names.get(folder, system),
     )
     told = [f"{variant} - {trained}" for variant, trained in made_from.items()]
+    told += [f"{later} - {earlier}" for earlier, later in combinations(warmed, 2)]
     return {dataset: metrics | {"paired": {pair: metrics["paired"][pair] for pair in told}}}
 
 
