@@ -91,13 +91,20 @@ class LockStep:
                 seen = len(self._waiting)
                 await asyncio.sleep(self.quiet)
             batch, self._waiting = self._waiting, []
-            results: list[tuple[asyncio.Future[Result], Result]] = []
+            results: list[tuple[asyncio.Future[Result], list[Result] | BaseException]] = []
             for engine in {id(engine): engine for engine, _, _ in batch}.values():
                 own = [(request, future) for each, request, future in batch if each is engine]
-                answers = await engine.generate([request for request, _ in own])
+                # sent at once, they are a batch of the engine's own; and one that fails fails alone
+                sent = (engine.generate([request]) for request, _ in own)
+                answers = await asyncio.gather(*sent, return_exceptions=True)
                 results += zip((future for _, future in own), answers, strict=True)
-            for future, result in results:
-                future.set_result(result)
+            for future, answer in results:
+                if future.done():  # whoever waited has given up
+                    continue
+                if isinstance(answer, BaseException):
+                    future.set_exception(answer)
+                else:
+                    future.set_result(answer[0])
             await asyncio.sleep(self.quiet)
 
 
