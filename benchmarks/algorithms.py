@@ -23,6 +23,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from dragoman.core import files
@@ -55,53 +56,61 @@ def warm_up(out: Path, common: Arguments) -> None:
     dragoman("sft", *common, "--samples", out / "seeds/samples.parquet", "--out", out / "sft")
 
 
-def train(rows: Sequence[str], out: Path, common: Arguments) -> None:
-    for row in rows:
-        dragoman("rl", *common, *ROWS[row], "--policy", out / "sft", "--out", out / row)
+@dataclass(frozen=True)
+class Comparison:
+    """A system trained by several algorithms from one warm-up: the runs, and the tables of what they came to."""
 
+    title: str
+    system: str
+    rows: Sequence[str]
+    out: Path
+    common: Arguments
+    """Words of every command."""
+    limit: int | None
+    """Test questions; None for all."""
+    seed: int
+    pool: Path | None
+    """The folder of a run with another seed, whose questions count beside these."""
+    beside: str
+    """Other systems to compare with, by name, with commas between them."""
+    few_shot: Arguments = ()
+    """Settings of the untrained system, if it has any of its own."""
 
-def compare_policies(
-    title: str,
-    system: str,
-    rows: Sequence[str],
-    out: Path,
-    common: Arguments,
-    few_shot: Arguments,
-    seed: int,
-    pool: Path | None,
-    beside: str,
-) -> None:
-    """Evaluate the untrained system, with settings of its own if `few_shot` has any, the warm-up and every row.
+    def run(self) -> None:
+        """Train and evaluate what is not finished, then print the tables, which `table.md` and `training.md` hold."""
+        training = [*self.common, "--system", self.system]
+        warm_up(self.out, training)
+        for row in self.rows:
+            dragoman("rl", *training, *ROWS[row], "--policy", self.out / "sft", "--out", self.out / row)
+        self.compare_policies()
+        compare_training(self.rows, self.out)
 
-    Args:
-        pool: the folder of a run with another seed, whose questions count beside these.
-        beside: other systems to compare with, by name, with commas between them.
-    """
-    dragoman("evaluate", *common, "--systems", beside, "--out", out / BESIDE)
-    dragoman("evaluate", *common, *few_shot, "--systems", system, "--out", out / UNTRAINED)
-    names = ",".join(f"{system}@{out / stage}" for stage in ("sft", *rows))
-    dragoman("evaluate", *common, "--systems", names, "--out", out / TRAINED)
-    metrics = merge(
-        [[run / folder for folder in (BESIDE, UNTRAINED, TRAINED)] for run in (out, *([pool] if pool else []))],
-        dataset=title,
-        seed=seed,
-        resamples=2000,
-        named=lambda folder, name: (
-            name if folder.name == BESIDE else _row(name, "few-shot" if few_shot else "untrained")
-        ),
-    )
-    files.write_json(out / "metrics.json", metrics)
-    table = markdown(metrics).strip() + "\n"
-    if kept := [row for row in rows if _version(out / row) == _version(out / "sft")]:
-        table += f"\nThe warm-up's policy, weight for weight, is what is kept of: {', '.join(kept)}.\n"
-    files.write_text(out / "table.md", table)
-    print(f"\n{table}")
+    def compare_policies(self) -> None:
+        """Evaluate the untrained system, the warm-up and every row."""
+        common = [*self.common, *(["--limit", str(self.limit)] if self.limit else [])]
+        dragoman("evaluate", *common, "--systems", self.beside, "--out", self.out / BESIDE)
+        dragoman("evaluate", *common, *self.few_shot, "--systems", self.system, "--out", self.out / UNTRAINED)
+        names = ",".join(f"{self.system}@{self.out / stage}" for stage in ("sft", *self.rows))
+        dragoman("evaluate", *common, "--systems", names, "--out", self.out / TRAINED)
+        runs = [self.out, *([self.pool] if self.pool else [])]
+        metrics = merge(
+            [[run / folder for folder in (BESIDE, UNTRAINED, TRAINED)] for run in runs],
+            dataset=self.title,
+            seed=self.seed,
+            resamples=2000,
+            named=lambda folder, name: name if folder.name == BESIDE else self._row(name),
+        )
+        files.write_json(self.out / "metrics.json", metrics)
+        table = markdown(metrics).strip() + "\n"
+        if kept := [row for row in self.rows if _version(self.out / row) == _version(self.out / "sft")]:
+            table += f"\nThe warm-up's policy, weight for weight, is what is kept of: {', '.join(kept)}.\n"
+        files.write_text(self.out / "table.md", table)
+        print(f"\n{table}")
 
-
-def _row(name: str, untrained: str) -> str:
-    """What a system is called in the table: by the stage that left its policy."""
-    policy = name.partition("@")[2]
-    return {"": untrained, "sft": "warm-up"}.get(stage := Path(policy).name, stage)
+    def _row(self, name: str) -> str:
+        """What a system is called in the table: by the stage that left its policy."""
+        stage = Path(name.partition("@")[2]).name
+        return {"": "few-shot" if self.few_shot else "untrained", "sft": "warm-up"}.get(stage, stage)
 
 
 def compare_training(rows: Sequence[str], out: Path) -> None:
@@ -223,15 +232,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     out = options.out or Path(f"results/rollout/{options.system}-algorithms")
     changes = [f"seed={options.seed}", "rl.dev_every=1", *options.set]
     common = ["--no-track", *(word for change in changes for word in ("--set", change))]
-    training = [*common, "--system", options.system]
-    warm_up(out, training)
-    train(options.rows, out, training)
-    limit = ["--limit", str(options.limit)] if options.limit else []
-    title = f"{options.system} by algorithm"
-    compare_policies(
-        title, options.system, options.rows, out, [*common, *limit], [], options.seed, options.pool, options.beside
-    )
-    compare_training(options.rows, out)
+    Comparison(
+        title=f"{options.system} by algorithm",
+        system=options.system,
+        rows=options.rows,
+        out=out,
+        common=common,
+        limit=options.limit,
+        seed=options.seed,
+        pool=options.pool,
+        beside=options.beside,
+    ).run()
 
 
 if __name__ == "__main__":

@@ -26,17 +26,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks.algorithms import (
-    ROWS,
-    chosen,
-    compare_policies,
-    compare_training,
-    dragoman,
-    rows_of,
-    set_words,
-    train,
-    warm_up,
-)
+from benchmarks.algorithms import ROWS, Comparison, chosen, dragoman, rows_of, set_words, warm_up
 from benchmarks.ratios import Sample, ratio
 from dragoman.core import files
 from dragoman.core.errors import UserError
@@ -163,16 +153,18 @@ def main(argv: Sequence[str] | None = None) -> None:
         except UserError as e:
             parser.error(str(e))
         if "algorithms" in options.parts:
-            own = [*common, "--params", str(write_params(out / "settings", *of_data))]
-            warm_up(out, [*own, "--system", "mujica"])
-            train(options.rows, out, [*own, "--system", "mujica"])
-            limit = ["--limit", str(options.limit)] if options.limit else []
-            few_shot = set_words({f"mujica.{name}": value for name, value in FEW_SHOT.items()})
-            other = options.pool / environment if options.pool else None
-            compare_policies(
-                title, "mujica", options.rows, out, [*own, *limit], few_shot, options.seed, other, options.beside
-            )
-            compare_training(options.rows, out)
+            Comparison(
+                title=title,
+                system="mujica",
+                rows=options.rows,
+                out=out,
+                common=[*common, "--params", str(write_params(out / "settings", *of_data))],
+                limit=options.limit,
+                seed=options.seed,
+                pool=options.pool / environment if options.pool else None,
+                beside=options.beside,
+                few_shot=set_words({f"mujica.{name}": value for name, value in FEW_SHOT.items()}),
+            ).run()
         if "plans" in options.parts:
             params = write_params(out / "settings-plans", *of_data, concurrency=options.at_once)
             own, limit = [*common, "--params", str(params)], ["--limit", str(options.plans)]

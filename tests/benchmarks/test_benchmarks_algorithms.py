@@ -82,9 +82,18 @@ def test_rows_are_called_by_their_stage_so_that_another_seed_can_be_pooled(tmp_p
         evaluation(tmp_path / seed / "evaluate", sft=0.0, mygo=score)
         for stage in ("sft", "mygo"):
             files.write_json(tmp_path / seed / stage / "policy.json", {"version": stage})
-    algorithms.compare_policies(
-        "kings", "mujica", ["mygo"], tmp_path / "one", [], ["x"], 0, tmp_path / "two", "standard"
-    )
+    algorithms.Comparison(
+        title="kings",
+        system="mujica",
+        rows=["mygo"],
+        out=tmp_path / "one",
+        common=[],
+        limit=None,
+        seed=0,
+        pool=tmp_path / "two",
+        beside="standard",
+        few_shot=["x"],
+    ).compare_policies()
     metrics = json.loads((tmp_path / "one/metrics.json").read_text())
     assert list(metrics["systems"]) == ["standard", "few-shot", "warm-up", "mygo"] and metrics["runs"] == 2
     assert metrics["paired"]["mygo - warm-up"]["f1"]["mean"] == 0.5

@@ -40,6 +40,19 @@ def test_where_all_differ_alike_nothing_says_what_would_have_been_seen():
     assert f"| c3po - direct | {alike} | – | {alike} | {alike} |" in markdown(metrics)
 
 
+def test_a_table_names_the_systems_whose_answers_are_not_the_llms():
+    rows = [
+        row(f"q{i}", s, 1.0) | {"answer": "x", "llm_calls": int(s == "c3po")}
+        for s in ("c3po", "maps")
+        for i in range(2)
+    ]
+    metrics = summarize(rows, dataset="d", seed=0, resamples=100)
+    assert metrics["systems"]["maps"]["answered_by"] == "proxy" and "answered_by" not in metrics["systems"]["c3po"]
+    assert "The LLM was not asked: the proxy, or the oracle in its place, answers in maps." in markdown(metrics)
+    silent = [each | {"answer": "", "llm_calls": 0} for each in rows]
+    assert "LLM was not asked" not in markdown(summarize(silent, dataset="d", seed=0, resamples=100))
+
+
 def test_equal_seeds_give_equal_intervals():
     values = [0, 1, 1, 0, 1]
     assert bootstrap_interval(values, resamples=200, seed=3) == bootstrap_interval(values, resamples=200, seed=3)

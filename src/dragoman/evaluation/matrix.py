@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from dragoman.core import files
 from dragoman.core.text import folder_name
-from dragoman.evaluation.report import COLUMNS, interval, save
+from dragoman.evaluation.report import COLUMNS, interval, save, without_llm
 from dragoman.evaluation.suite import Suite
 
 PAGE = Path(__file__).with_name("matrix.html")
@@ -126,9 +126,10 @@ def _note(suite: Suite, metrics: Mapping[str, Any] | None) -> str:
             for name, s in suite.served.items()
             if name in metrics["systems"]
         ),
+        without_llm(metrics["systems"]),
         *(["*: some answers of the LLM came from its cache, so the seconds are no measure."] if cached else []),
     ]
-    return " ".join(notes)
+    return " ".join(filter(None, notes))
 
 
 def _difference(paired: Mapping[str, Any], system: str, against: str, score: str) -> list[str]:

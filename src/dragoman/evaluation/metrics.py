@@ -49,6 +49,7 @@ def prediction(episode: Episode, system: str) -> dict[str, Any]:
         "depth": len(visited),
         "calls": len(visited) + len(asks),
         "searches": len(calls) - len(asks),
+        "llm_calls": len(asks),
         "llm_hits": sum(c.cached for c in asks),
         "tokens": sum(c.prompt_tokens + c.completion_tokens for group in (visited, asks) for c in group),
         "started": round(episode.started, 3),
@@ -134,6 +135,8 @@ def _system(rows: list[dict[str, Any]], more: Sequence[str], resamples: int, see
         summary[cost] = round(float(np.mean([row[cost] for row in rows])), 2)
     summary["seconds"] = round(busy_seconds((r["started"], r["seconds"]) for r in rows) / len(rows), 6)
     summary["latency"] = round(float(np.median([row["seconds"] for row in rows])), 3)
+    if any(row.get("answer") for row in rows) and all(row.get("llm_calls") == 0 for row in rows):
+        summary["answered_by"] = "proxy"  # which has trained for it: another contract than that of a frozen LLM
     summary["llm_hits"] = sum(row.get("llm_hits", 0) for row in rows)
     summary["failed"] = sum(row["scores"]["cover_em"] is None for row in rows)
     summary["unjudged"] = sum("judge" in row["scores"] and row["scores"]["judge"] is None for row in rows)

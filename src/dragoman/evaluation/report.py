@@ -35,6 +35,8 @@ def markdown(metrics: dict[str, Any]) -> str:
         cells = [interval(s[key]) if key in s else "–" for key, _ in shown]
         cells += [f"{s['calls']:.1f}", f"{s['tokens']:.0f}", f"{s['seconds']:.2f}", str(s["failed"])]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    if note := without_llm(systems):
+        lines += ["", note]
     if metrics["paired"]:
         lines += ["", "| difference, same questions | cover-EM | detectable | EM | F1 |", "|---|---|---|---|---|"]
         for pair, differences in metrics["paired"].items():
@@ -96,6 +98,12 @@ def write_plots(all_metrics: Sequence[dict[str, Any]], folder: Path) -> None:
         files.write_text(folder / f"{name}.csv", text.getvalue())
     for metrics in all_metrics:
         _write_pictures(metrics, folder / metrics["dataset"] if len(all_metrics) > 1 else folder)
+
+
+def without_llm(systems: Mapping[str, Mapping[str, Any]]) -> str:
+    """A sentence about the systems whose answers are not the LLM's; empty where there is none."""
+    own = [name for name, summary in systems.items() if summary.get("answered_by") == "proxy"]
+    return f"The LLM was not asked: the proxy, or the oracle in its place, answers in {', '.join(own)}." if own else ""
 
 
 def verdict(sequential: Mapping[str, Any]) -> str:
