@@ -13,12 +13,14 @@ import sys
 from dragoman.cli import data, datasets, evaluation, registry, serving, training
 from dragoman.cli.command import Interrupted, app
 from dragoman.core.errors import Fault, UserError
+from dragoman.core.memory import keep_freed
 
 __all__ = ["app", "data", "datasets", "evaluation", "main", "registry", "serving", "training"]
 
 
 def main() -> None:
     """Run a command; say in a sentence what was wrong with its input."""
+    keep_freed()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("dragoman").setLevel(logging.INFO)
     if not sys.stderr.isatty():

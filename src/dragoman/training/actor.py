@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dragoman.engines.marks import yes_and_no
+from dragoman.training.attention import registered
 from dragoman.training.batch import Batch, MarkedBatch, unpack
 from dragoman.training.settings import AdapterParams
 
@@ -77,7 +78,7 @@ class Actor(Trainable):
         self.folder = folder
         # Weights that are trained are float32, since steps of 1e-5 vanish in bfloat16; those that are frozen stay small.
         dtype = torch.bfloat16 if adapter is not None and bf16 else torch.float32
-        lm: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa")
+        lm: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=registered())
         lm.config.use_cache = False
         self._peft: Any = None
         if adapter is not None:
