@@ -105,6 +105,39 @@ def test_defaults_that_the_pages_on_training_state_are_those_of_the_code():
         assert (stated(default, known[0]), stated(of_cpu, known[1])) == known, setting
 
 
+def test_the_tables_of_a_section_have_every_key_with_its_default():
+    """Rows of a key with its default; null is none."""
+    from typing import get_args
+
+    import yaml
+
+    from dragoman.core.settings import Section
+    from dragoman.engines.settings import EngineParams
+    from dragoman.evaluation.settings import Measure
+    from dragoman.quality.settings import ValidateParams
+    from dragoman.serving.settings import ServeParams
+
+    def defaults(section: Section, above: str = "") -> dict[str, Any]:
+        known: dict[str, Any] = {}
+        for key in type(section).model_fields:
+            value = getattr(section, key)
+            known |= defaults(value, f"{key}.") if isinstance(value, Section) else {above + key: value}
+        return known
+
+    for page, heading, section in (
+        ("tuning.md", "What runs the models", EngineParams()),
+        ("serving.md", "Settings", ServeParams()),
+        ("questions.md", "Data is checked before it is trained on", ValidateParams()),
+    ):
+        (part,) = re.findall(rf"^## {heading}\n(.*?)(?=^##)", PAGES[page] + "\n##", re.M | re.S)
+        stated = dict(re.findall(r"^\| `([a-z_.]+)` \| ([^|]+) \| [^|]+ \|$", part, re.M))
+        known = defaults(section)
+        assert stated.keys() == known.keys(), page
+        for key, word in stated.items():
+            read = {"none": None, "all": list(get_args(Measure))}.get(word, yaml.safe_load(word))
+            assert read == (list(known[key]) if isinstance(known[key], tuple) else known[key]), f"{page}: {key}"
+
+
 def test_the_modules_of_the_architecture_exist():
     modules, _, state = PAGES["architecture.md"].partition("## Where state lies")
     assert state

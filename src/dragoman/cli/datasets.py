@@ -103,7 +103,7 @@ def export(
 def _tell(made: data.Converted, name: str) -> None:
     print(f"{made.folder}: {made.counts}")
     if made.source:
-        print(f"\nTo use it, put this into params.yaml:\n\n{made.settings(name)}")
+        print(f"\nTo use it, change these keys of params.yaml, and leave the others:\n\n{made.settings(name)}")
     else:
         print(
             "\nIt has no passages: open-domain questions only. Put them to a corpus of your own, in params.yaml or by\n"

@@ -118,15 +118,16 @@ class SftParams(Section):
 
 
 class GuardParams(Section):
-    """When training has collapsed: it stops, and the best policy so far is kept."""
+    """When training has collapsed: it stops, and the best policy so far is kept. A step is a free token, or at marks a choice or an
+    option of a selection."""
 
     max_kl: float = Field(1.0, gt=0)
-    """Mean log-ratio to the reference, in nats a token."""
+    """Mean log-ratio to the reference, in nats a step."""
     min_entropy: float = Field(0.0, ge=0)
-    """In nats a token."""
+    """In nats a step."""
     min_valid_actions: float = Field(0.5, ge=0, le=1)
     max_engine_difference: float = Field(0.5, gt=0)
-    """Mean |log-probability of the trainer - of the engine|, in nats a token. With `max_staleness` it holds what was learnt since."""
+    """Mean |log-probability of the trainer - of the engine|, in nats a step. With `max_staleness` it holds what was learnt since."""
 
     def broken_by(self, row: dict[str, Any]) -> str:
         """What is wrong in a row of the history; empty when nothing is. What an algorithm does not measure is not judged."""
