@@ -15,7 +15,7 @@ import pytest
 from dragoman import engines
 from dragoman.core.errors import EngineFault, UserError
 from dragoman.engines import EnginePool, open_engine
-from dragoman.engines.base import CannotReload, Request, Result
+from dragoman.engines.base import Request, Result
 from dragoman.engines.local import Vocabulary, fingerprint, seed_of
 from dragoman.engines.settings import EngineParams
 from dragoman.engines.transformers import TransformersEngine
@@ -176,45 +176,6 @@ def test_auto_takes_vllm_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) 
 def test_bad_settings_are_the_users(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no safetensors"):
         open_engine(EngineParams(engine="transformers", model=str(tmp_path)))
-
-
-async def test_an_engine_takes_the_weights_of_another_folder(tiny: Path, other_tiny: Path) -> None:
-    request = Request(prompt=(5, 6, 7), max_tokens=4)
-    pool = EnginePool()
-    settings = EngineParams(engine="transformers", model=str(tiny), dtype="float32", max_model_len=None)
-    engine = open_engine(settings, pool=pool)
-    other = open_engine(settings.model_copy(update={"model": str(other_tiny)}), pool=pool)
-    (before,), (expected,) = await engine.generate([request]), await other.generate([request])
-    assert before.completions != expected.completions
-    first = engine.fingerprint
-    await engine.reload(other_tiny)
-    assert engine.fingerprint == other.fingerprint
-    assert (await engine.generate([request]))[0].completions == expected.completions
-    untouched = open_engine(settings, pool=pool)  # the folder of before is another engine now
-    assert (untouched.fingerprint, len(pool)) == (first, 3)
-    for one in (engine, other, untouched):
-        await one.close()
-    assert len(pool) == 0
-
-
-async def test_an_engine_that_others_use_or_of_another_tokenizer_keeps_its_weights(
-    tiny: Path, other_tiny: Path, tmp_path: Path
-) -> None:
-    pool = EnginePool()
-    settings = EngineParams(engine="transformers", model=str(tiny), dtype="float32", max_model_len=None)
-    llm, proxy = open_engine(settings, pool=pool), open_engine(settings, pool=pool)
-    with pytest.raises(CannotReload, match="in use elsewhere"):
-        await proxy.reload(other_tiny)
-    await llm.close()
-    shutil.copytree(other_tiny, tmp_path / "foreign")
-    (tmp_path / "foreign" / "chat_template.jinja").write_text("{{ messages }}")
-    with pytest.raises(CannotReload, match="tokenizer"):
-        await proxy.reload(tmp_path / "foreign")
-    with pytest.raises(UserError, match="no safetensors"):
-        await proxy.reload(empty_copy(tiny, tmp_path / "empty"))
-    assert proxy.fingerprint == fingerprint(tiny, "float32")
-    assert (await proxy.generate([Request(prompt=(5, 6, 7), max_tokens=2)]))[0].completion_tokens == 2
-    await proxy.close()
 
 
 def empty_copy(folder: Path, to: Path) -> Path:

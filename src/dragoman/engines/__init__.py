@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dragoman.core.errors import EngineFault, UserError
-from dragoman.engines.base import CannotReload, Engine, Request, Result, control_marks, is_dead, reload
+from dragoman.engines.base import Engine, Request, Result, control_marks, is_dead
 from dragoman.engines.settings import EngineParams
 
 logger = logging.getLogger(__name__)
@@ -25,8 +25,8 @@ RETRY_S = 30.0
 @dataclasses.dataclass
 class _Loaded:
     engine: Engine
-    load: Callable[[], Engine] | None
-    """Makes it again. None for one that has other weights by now."""
+    load: Callable[[], Engine]
+    """Makes it again."""
     users: int = 0
     retry_at: float = 0.0
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
@@ -38,7 +38,7 @@ class _Loaded:
             EngineFault: it cannot be loaded, or its folder holds other weights by now.
         """
         with self.lock:
-            if not is_dead(self.engine) or self.load is None or time.monotonic() < self.retry_at:
+            if not is_dead(self.engine) or time.monotonic() < self.retry_at:
                 return
             self.retry_at = time.monotonic() + RETRY_S
             logger.warning("an engine has broken down and is loaded again")
@@ -77,19 +77,6 @@ class EnginePool:
             del self._loaded[key]
         await loaded.engine.close()
 
-    def unshare(self, key: Hashable) -> Hashable:
-        """Keep an engine for its only user. Returns its new key, under which nobody else will find it.
-
-        Raises:
-            CannotReload: others use it.
-        """
-        with self._lock:
-            if self._loaded[key].users > 1:
-                raise CannotReload("the engine is in use elsewhere")
-            self._loaded[key].load = None
-            self._loaded[private := object()] = self._loaded.pop(key)
-        return private
-
     def __len__(self) -> int:
         return len(self._loaded)
 
@@ -118,13 +105,6 @@ class _Handle:
     async def forget(self) -> None:
         if self._loaded is not None:
             await self._loaded.engine.forget()
-
-    async def reload(self, folder: Path) -> None:
-        if self._loaded is None:
-            raise RuntimeError("reload() after close()")
-        self._key = self._pool.unshare(self._key)
-        await reload(self._loaded.engine, folder)
-        self._fingerprint = self._loaded.engine.fingerprint
 
     async def close(self) -> None:
         if self._loaded is not None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
 from dragoman.core.errors import UserError
 
@@ -207,10 +206,6 @@ class CannotAverage(UserError):
         )
 
 
-class CannotReload(Exception):
-    """An engine cannot take other weights: its kind does not, others use it, or the tokenizer is another one."""
-
-
 def control_marks(engine: Engine) -> frozenset[str]:
     """The control marks of an engine's tokenizer, such as `<|im_end|>`; none where that is behind a URL."""
     marks: frozenset[str] = getattr(engine, "control_marks", frozenset())
@@ -220,27 +215,3 @@ def control_marks(engine: Engine) -> frozenset[str]:
 def is_dead(engine: Engine) -> bool:
     """Whether an engine has broken down and will never answer again, though nobody has closed it."""
     return bool(getattr(engine, "is_dead", False))
-
-
-@runtime_checkable
-class Reloadable(Protocol):
-    """An engine that takes new weights in place."""
-
-    async def reload(self, folder: Path) -> None:
-        """Take the weights of another model folder; `fingerprint` follows. What is running may end with either.
-
-        Raises:
-            CannotReload: not these; open another engine for the folder.
-        """
-        ...
-
-
-async def reload(engine: Engine, folder: Path) -> None:
-    """Give any engine other weights.
-
-    Raises:
-        CannotReload: it reads weights when it starts, as vLLM and servers do, or see `Reloadable`.
-    """
-    if not isinstance(engine, Reloadable):
-        raise CannotReload(f"{type(engine).__name__} reads weights when it starts")
-    await engine.reload(folder)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 
 from dragoman.core.single_flight import SingleFlight
-from dragoman.engines.base import Engine, Request, Result, reload
+from dragoman.engines.base import Engine, Request, Result
 
 
 class CoalescingEngine:
@@ -35,9 +34,6 @@ class CoalescingEngine:
             return result
 
         return await self._flight.run(request, compute)
-
-    async def reload(self, folder: Path) -> None:
-        await reload(self.inner, folder)
 
     async def forget(self) -> None:
         await self.inner.forget()

@@ -51,10 +51,6 @@ def fingerprint(folder: Path, dtype: str) -> str:
     return f"sha256:{digest.hexdigest()[:32]}"
 
 
-def tokenizer_sha256(folder: Path) -> str:
-    return hashlib.sha256(b"".join(_tokenizer_files(folder))).hexdigest()
-
-
 def _tokenizer_files(folder: Path) -> list[bytes]:
     paths = [folder / name for name in _TOKENIZER_FILES]
     return [path.read_bytes() if path.is_file() else b"\0" for path in paths]

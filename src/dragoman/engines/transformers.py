@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
-import queue
 from collections.abc import Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragoman.core.errors import EngineFault, UserError
-from dragoman.engines.base import CannotReload, Completion, Result
-from dragoman.engines.local import Job, LocalEngine, fingerprint, tokenizer_sha256
+from dragoman.core.errors import UserError
+from dragoman.engines.base import Completion, Result
+from dragoman.engines.local import Job, LocalEngine
 from dragoman.engines.marks import yes_and_no
 from dragoman.engines.sampling import Average, Row, Sampler
 from dragoman.engines.turns import TURNS
@@ -70,60 +67,27 @@ class TransformersEngine(LocalEngine):
         self._max_batch_tokens = max_batch_tokens
         self._threads = threads
         self._model: Any = None
-        self._reloads: queue.SimpleQueue[tuple[Path, Future[None]]] = queue.SimpleQueue()
         self._start()
-
-    async def reload(self, folder: Path) -> None:
-        """See `Engine.reload`. What waits is completed with the new weights, the batch that runs with the old ones."""
-        done: Future[None] = Future()
-        with self._lock:
-            if self._ended:
-                raise EngineFault(self._ended)
-            self._pending.add(done)
-        done.add_done_callback(self._pending.discard)
-        self._reloads.put((Path(folder), done))
-        self._inbox.put(None)  # wakes the thread
-        await asyncio.shield(asyncio.wrap_future(done))
 
     async def forget(self) -> None:
         """Nothing is kept between requests."""
 
     def _load(self) -> None:
         import torch
-
-        if self._threads is not None:
-            torch.set_num_threads(self._threads)
-        self._model = self._read(self._folder)
-
-    def _read(self, folder: Path) -> Any:
-        import torch
         from transformers import AutoModelForCausalLM, GenerationConfig
         from transformers.utils.logging import disable_progress_bar
 
+        if self._threads is not None:
+            torch.set_num_threads(self._threads)
         disable_progress_bar()
         # the one place where weights that are kept in float32 are rounded
-        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, self._dtype))
+        model: Any = AutoModelForCausalLM.from_pretrained(self._folder, dtype=getattr(torch, self._dtype))
         model = model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
         # The folder's own may ask for a repetition penalty and the like, which would bend the distribution.
         model.generation_config = GenerationConfig(
             do_sample=False, eos_token_id=sorted(self._vocabulary.eos_ids), pad_token_id=self._vocabulary.pad_id
         )
-        return model
-
-    def _reload_waiting(self) -> None:
-        while not self._reloads.empty():
-            folder, done = self._reloads.get()
-            if not done.set_running_or_notify_cancel():
-                continue
-            try:
-                if tokenizer_sha256(folder) != tokenizer_sha256(self._folder):
-                    raise CannotReload(f"{folder}: its tokenizer is not that of {self._folder}")
-                weights = fingerprint(folder, self._dtype)
-                self._model = self._read(folder)
-                self._folder, self.fingerprint = folder, weights
-                done.set_result(None)
-            except Exception as e:
-                done.set_exception(e)
+        self._model = model
 
     def _unload(self) -> None:
         self._model = None
@@ -135,7 +99,6 @@ class TransformersEngine(LocalEngine):
             jobs = self._take(wait=not waiting, linger_s=_LINGER_S)
             if self._closing.is_set():
                 return
-            self._reload_waiting()
             self._score_all([job for job in jobs if job.marks])
             self._average_all([job for job in jobs if job.beside])
             if self._closing.is_set():

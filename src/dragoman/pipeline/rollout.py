@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any
 
 from annotated_types import Ge
@@ -18,7 +20,6 @@ from dragoman.pipeline.project import Project
 from dragoman.rewards import Reward
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import Exploration
-from dragoman.rollout.figures import figures
 from dragoman.rollout.record import Episode
 from dragoman.rollout.results import write_rollout
 from dragoman.rollout.scheduler import describe, roll_out
@@ -108,15 +109,20 @@ async def roll_out_questions(
     if not questions:
         raise UserError("no questions to roll out")
     episodes: list[Episode] = []
-    finished: list[Episode] = []
+    clock = time.monotonic()
+    nodes = tokens = 0
+    rewards: list[float] = []
     with EpisodeStore(out) as store, bar(f"roll out {name}", draws * len(questions)) as advance:
 
         def progress(episode: Episode) -> None:
-            finished.append(episode)
-            so_far = figures(finished, reward)
-            rate = so_far["tokens"] / max(so_far["seconds"], 0.1)
-            mean = "" if so_far["reward"] is None else f"{reward} {so_far['reward']:.2f}"
-            advance(f"{so_far['nodes']} nodes {rate:.0f} tokens/s {mean}")
+            nonlocal nodes, tokens  # sums: figures of all that is finished would take longer with each question
+            nodes, tokens = nodes + len(episode.nodes), tokens + episode.tokens
+            rewards.extend(r for t in episode.trajectories if (r := t.rewards.get(reward)) is not None)
+            rate, mean = (
+                tokens / max(time.monotonic() - clock, 0.1),
+                f"{reward} {fmean(rewards):.2f}" if rewards else "",
+            )
+            advance(f"{nodes} nodes {rate:.0f} tokens/s {mean}")
 
         for draw in range(draws):
             episodes += (
