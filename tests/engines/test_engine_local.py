@@ -178,11 +178,6 @@ def test_bad_settings_are_the_users(tmp_path: Path) -> None:
         open_engine(EngineParams(engine="transformers", model=str(tmp_path)))
 
 
-def empty_copy(folder: Path, to: Path) -> Path:
-    """A model folder without weights."""
-    return shutil.copytree(folder, to, ignore=shutil.ignore_patterns("*.safetensors", "manifest.json"))
-
-
 async def test_weights_kept_in_float32_are_rounded_when_they_are_read(tiny: Path, tmp_path: Path) -> None:
     import torch
     from safetensors.torch import load_file, save_file

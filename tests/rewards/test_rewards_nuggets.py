@@ -41,7 +41,7 @@ async def test_correctness_is_the_mean_over_aspects_of_the_mean_over_draws():
     # first aspect: (2 + 2 + 1) / 3 = 5/3, so (5/3 + 1) / 3 = 8/9; second: (-1 + 0 + -1) / 3 = -2/3, so 1/9
     engine = judge("2", "2", "1", "-1", "0", "-1")
     assert await nuggets(QUESTION, said("Thimphu, rupee"), PASSAGES, judge=engine, draws=3) == pytest.approx(0.5)
-    assert [(r.n, r.temperature, r.grammar) for r in engine.requests] == [(3, 0.5, CORRECT)] * 2
+    assert [(r.n, r.temperature, r.grammar) for r in engine.requests] == [(3, 0.5, CORRECT.grammar)] * 2
     assert ["Thimphu, rupee" in r.messages[-1]["content"] for r in engine.requests] == [True, True]
     assert engine.requests[0].seed != engine.requests[1].seed
 
@@ -58,7 +58,7 @@ async def test_faithfulness_asks_the_passages_for_each_aspect_of_the_answer(verd
     assert await faithfulness(QUESTION, said("long answer"), PASSAGES, judge=engine, draws=1) == value
     found, *asked = engine.requests
     assert "long answer" in found.messages[-1]["content"] and found.temperature == 0
-    assert [r.grammar for r in asked] == [SUPPORTED] * 2
+    assert [r.grammar for r in asked] == [SUPPORTED.grammar] * 2
     for request, aspect in zip(asked, ("a town", "a river"), strict=True):
         assert f"claims: {aspect}" in request.messages[-1]["content"]
         assert "[1] Bhutan: Thimphu is the capital." in request.messages[-1]["content"]

@@ -25,7 +25,7 @@ GIB = 2**30
 
 
 @dataclass(frozen=True)
-class Fault:
+class KnownFault:
     """Something that goes wrong: how it shows, why it happens, what to do."""
 
     symptom: str
@@ -34,10 +34,10 @@ class Fault:
 
 
 @cache
-def faults() -> dict[str, Fault]:
+def faults() -> dict[str, KnownFault]:
     """All that is known to go wrong, by subject."""
     known = read_yaml(Path(__file__).with_name("faults.yaml"))
-    return {subject: Fault(**fault) for subject, fault in known.items()}
+    return {subject: KnownFault(**fault) for subject, fault in known.items()}
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -20,12 +21,50 @@ from dragoman.engines.base import Engine, Grammar, Request
 from dragoman.rewards.base import Trajectory, reward
 from dragoman.systems.prompts import load, number
 
-CORRECT = Grammar(regex="-1|0|1|2")
-SUPPORTED = Grammar(regex="-1|0|1")
 ABSTAINED = 1 / 3
 """Of an empty answer: the paper's scale gives "no answer" a 0, which is a third of the way from -1 to 2."""
 LONGEST = 200  # characters of an aspect
 TOKENS = 64  # for an aspect
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The verdicts that a judge may give on an aspect: the whole numbers from `low` to `high`, asked for by `prompt`."""
+
+    prompt: str
+    low: int
+    high: int
+
+    @property
+    def verdicts(self) -> list[str]:
+        return [str(verdict) for verdict in range(self.low, self.high + 1)]
+
+    @property
+    def grammar(self) -> Grammar:
+        return Grammar(regex="|".join(self.verdicts))
+
+    async def mean(
+        self, engine: Engine, aspects: Sequence[str], state: dict[str, Any], *, draws: int, temperature: float
+    ) -> float | None:
+        """The mean over aspects of the mean verdict on each, brought to [0, 1]; None where one has no readable verdict."""
+        verdicts, grammar = self.verdicts, self.grammar
+
+        async def one(aspect: str) -> float | None:
+            messages = load(__package__, self.prompt).messages(state | {"aspect": aspect})
+            seed = int(hashlib.sha256(repr(messages).encode()).hexdigest()[:8], 16) >> 1  # as every engine takes it
+            request = Request(messages, max_tokens=4, n=draws, temperature=temperature, grammar=grammar, seed=seed)
+            (result,) = await engine.generate([request])
+            said = [completion.text.strip() for completion in result.completions]
+            given = [int(text) for text in said if text in verdicts]
+            return (fmean(given) - self.low) / (self.high - self.low) if given else None
+
+        found = await asyncio.gather(*map(one, aspects))
+        scores = [score for score in found if score is not None]
+        return fmean(scores) if found and len(scores) == len(found) else None
+
+
+CORRECT = Scale("nugget", -1, 2)
+SUPPORTED = Scale("support", -1, 1)
 
 _known: WeakKeyDictionary[Engine, dict[tuple[str, str, int], list[str]]] = WeakKeyDictionary()
 
@@ -63,7 +102,7 @@ async def nuggets(
         return ABSTAINED
     aspects = await _reference_aspects(judge, question, expected, most)
     state = {"question": question.question, "expected": expected, "answer": trajectory.answer}
-    return await _mean(judge, "nugget", CORRECT, (-1, 2), aspects, state, draws, temperature)
+    return await CORRECT.mean(judge, aspects, state, draws=draws, temperature=temperature)
 
 
 @reward(bounds=(0, 1))
@@ -99,7 +138,7 @@ async def faithfulness(
         return 0.0
     aspects = await find_aspects(judge, question.question, trajectory.answer, most)
     state = {"question": question.question, "passages": number(passages, passage_words)}
-    return await _mean(judge, "support", SUPPORTED, (-1, 1), aspects, state, draws, temperature)
+    return await SUPPORTED.mean(judge, aspects, state, draws=draws, temperature=temperature)
 
 
 async def find_aspects(engine: Engine, question: str, text: str, most: int) -> list[str]:
@@ -129,33 +168,6 @@ async def _reference_aspects(engine: Engine, question: Question, expected: str, 
             return []
         known[key] = found
     return known[key]
-
-
-async def _mean(
-    engine: Engine,
-    prompt: str,
-    grammar: Grammar,
-    ends: tuple[int, int],
-    aspects: Sequence[str],
-    state: dict[str, Any],
-    draws: int,
-    temperature: float,
-) -> float | None:
-    """The mean over aspects of the mean verdict on each, brought to [0, 1]; None where one has no readable verdict."""
-    low, high = ends
-
-    async def one(aspect: str) -> float | None:
-        messages = load(__package__, prompt).messages(state | {"aspect": aspect})
-        seed = int(hashlib.sha256(repr(messages).encode()).hexdigest()[:8], 16) >> 1  # as every engine takes it
-        request = Request(messages, max_tokens=4, n=draws, temperature=temperature, grammar=grammar, seed=seed)
-        (result,) = await engine.generate([request])
-        said = [completion.text.strip() for completion in result.completions]
-        verdicts = [int(text) for text in said if text in map(str, range(low, high + 1))]
-        return (fmean(verdicts) - low) / (high - low) if verdicts else None
-
-    found = await asyncio.gather(*map(one, aspects))
-    scores = [score for score in found if score is not None]
-    return fmean(scores) if found and len(scores) == len(found) else None
 
 
 def _schema(most: int) -> dict[str, Any]:

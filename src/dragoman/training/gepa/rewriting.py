@@ -139,7 +139,19 @@ async def rewrite(
         Journal(out / "reflections" / "replies.jsonl") as replies,
         bar(f"gepa {name}", most) as advance,
     ):
-        player = Player(name, system, backends, rewarding, reflection, settings, seed, store, replies, waiting, advance)
+        player = Player(
+            name=name,
+            system=system,
+            backends=backends,
+            reward=rewarding,
+            reflection=reflection,
+            settings=settings,
+            seed=seed,
+            store=store,
+            replies=replies,
+            waiting=waiting,
+            advance=advance,
+        )
         adapter, module_selector = cast(Any, player), cast(Any, next_role)  # its protocols want attributes, not methods
         result: gepa.GEPAResult[Any, Any] = await waiting.run(
             lambda: gepa.optimize(
