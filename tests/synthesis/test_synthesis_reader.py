@@ -6,6 +6,8 @@ import pytest
 from fakes import ScriptedEngine
 from lands import BHUTAN, NEPAL
 
+from dragoman.core.identity import FINGERPRINTED, import_closure
+from dragoman.synthesis import reader
 from dragoman.synthesis.reader import Reader
 
 QUESTION = "What is the capital of Bhutan?"
@@ -54,3 +56,12 @@ def test_a_fingerprint_follows_all_that_an_answer_depends_on():
     other.fingerprint = "other"
     changes = [{"llm": other}, {"passage_words": 50}, {"max_tokens": 8}, {"draws": 4}, {"seed": 1}]
     assert len({reader.fingerprint, *(replace(reader, **change).fingerprint for change in changes)}) == 6
+
+
+def test_other_answer_prompts_or_another_scoring_is_another_reader(monkeypatch):
+    code = {path.name for path in import_closure(reader.__name__, FINGERPRINTED)}
+    assert {"answer.txt", "answer_from_memory.txt", "answer.py"} <= code  # of systems, and of rewards
+    frozen = Reader(ScriptedEngine(lambda prompt, rng: ""))
+    before = frozen.fingerprint
+    monkeypatch.setattr(reader, "code_hash", lambda *modules, stop: "other")
+    assert frozen.fingerprint != before

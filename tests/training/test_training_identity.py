@@ -95,7 +95,8 @@ def test_a_trainer_s_code_is_what_it_imports_and_no_other_trainer(trainer, own, 
 
 
 def test_episodes_of_a_system_do_not_depend_on_the_prompts_of_another():
-    from dragoman.rollout.scheduler import ENGINE_ROOM, FINGERPRINTED
+    from dragoman.core.identity import FINGERPRINTED
+    from dragoman.rollout.scheduler import ENGINE_ROOM
 
     modules = (type(build("c3po")).__module__, *ENGINE_ROOM)
     folders = {path.parent for module in modules for path in import_closure(module, stop=FINGERPRINTED)}

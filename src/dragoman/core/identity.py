@@ -21,6 +21,8 @@ from dragoman.core.hashing import sha256_of
 PROJECT = __name__.partition(".")[0]
 SETTINGS = frozenset({"settings.py", "config.py", "profiles.yaml"})
 """Not part of a closure: the values of settings that a result depends on are hashed themselves."""
+FINGERPRINTED = ("dragoman.engines", "dragoman.retrieval")
+"""To leave out where a result names what these serve by fingerprints."""
 DISCOVERY = frozenset({"import_module", "iter_modules"})
 """A module that calls one of these imports what its source does not name: it counts with the whole of its package."""
 

@@ -11,7 +11,7 @@ from typing import Any
 from dragoman import tracking
 from dragoman.core import files
 from dragoman.core.errors import UserError
-from dragoman.core.identity import code_hash, content_hash
+from dragoman.core.identity import FINGERPRINTED, code_hash, content_hash
 from dragoman.core.progress import bar
 from dragoman.core.text import folder_name
 from dragoman.core.types import Question
@@ -24,7 +24,7 @@ from dragoman.rewards.judge import judge_predictions
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import GREEDY
 from dragoman.rollout.record import Episode
-from dragoman.rollout.scheduler import FINGERPRINTED, describe, episode_key, roll_out
+from dragoman.rollout.scheduler import describe, episode_key, roll_out
 from dragoman.rollout.store import EpisodeStore
 from dragoman.runtime import Runtime
 from dragoman.systems.base import System

@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +15,7 @@ from dragoman import tracking
 from dragoman.config import Params
 from dragoman.core import files
 from dragoman.core.errors import UserError
-from dragoman.core.hashing import sha256_of
+from dragoman.core.identity import FINGERPRINTED, code_hash
 from dragoman.core.journal import digest
 from dragoman.core.types import Passage, Triple
 from dragoman.corpus import chunk, load_corpus
@@ -40,6 +39,8 @@ from dragoman.synthesis.written import EngineWriter, MixedWriter
 TRIPLES = "triples.tsv"
 WORDS = 100
 """A folder of texts is cut to passages of so many words."""
+MAKERS = (synthesize, GroundedWriter, EngineWriter, filters.grounded)
+"""What writes questions, and what refuses them: what other code of theirs has made is something else."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,13 +204,6 @@ def _checks(settings: SynthesizeParams, retriever: Retriever | None, llm: Engine
     return checks
 
 
-@cache
-def _code() -> str:
-    """Hash of this package: what other code has written or refused is something else."""
-    files = sorted(p for p in Path(filters.__file__).parent.rglob("*") if p.suffix in (".py", ".yaml", ".txt"))
-    return sha256_of(files)
-
-
 def _origin(
     passages: Sequence[Passage],
     triples: Sequence[Triple],
@@ -221,5 +215,9 @@ def _origin(
     filtered = settings.model_dump(include={"shares", "min_words", "max_words", "retrievable", "answerable"})
     models = (retriever.fingerprint if retriever else "", llm.fingerprint if llm and settings.answerable else "")
     return digest(
-        _code(), [(p.id, p.title, p.text) for p in passages], list(triples), sorted(filtered.items(), key=str), models
+        code_hash(*(part.__module__ for part in MAKERS), stop=FINGERPRINTED),
+        [(p.id, p.title, p.text) for p in passages],
+        list(triples),
+        sorted(filtered.items(), key=str),
+        models,
     )

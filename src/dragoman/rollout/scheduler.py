@@ -14,7 +14,7 @@ from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from dragoman.core import files
-from dragoman.core.identity import code_hash
+from dragoman.core.identity import FINGERPRINTED, code_hash
 from dragoman.core.types import Question
 from dragoman.rewards import Reward
 from dragoman.rollout.backends import Backends
@@ -26,8 +26,6 @@ from dragoman.systems.base import System
 
 ENGINE_ROOM = ("dragoman.rollout.tree", "dragoman.rewards")
 """What makes an episode out of a system, whatever the system is."""
-FINGERPRINTED = ("dragoman.engines", "dragoman.retrieval")
-"""Their code is left out of an episode's: it has the fingerprints of what they serve."""
 
 
 def episode_key(question: Question, config: dict[str, Any]) -> str:

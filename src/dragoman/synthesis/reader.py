@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from dragoman.core.identity import FINGERPRINTED, code_hash
 from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Engine
 from dragoman.rewards.answer import scores
@@ -36,4 +37,6 @@ class Reader:
 
     @property
     def fingerprint(self) -> str:
-        return f"{self.llm.fingerprint} {self.passage_words} {self.max_tokens} {self.draws} {self.seed}"
+        """What a success depends on beside the question: the LLM, these settings, the answer prompts, and how answers are scored."""
+        code = code_hash(__name__, stop=FINGERPRINTED)
+        return f"{self.llm.fingerprint} {self.passage_words} {self.max_tokens} {self.draws} {self.seed} {code}"
