@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from dragoman.core.errors import Fault
 from dragoman.systems.base import StopReason
 
 SCHEMA = 1
@@ -151,6 +153,17 @@ class Episode(Record):
             + sum(n.completion_tokens for n in self.nodes)
             + sum(c.prompt_tokens + c.completion_tokens for c in self.calls)
         )
+
+
+def check_not_all_faulty(episodes: Sequence[Episode]) -> None:
+    """For a stage that has come to nothing: whether that says something of its input.
+
+    Raises:
+        Fault: it does not, since an engine, the retriever or the system failed in every episode.
+    """
+    if episodes and all(episode.faulty for episode in episodes):
+        first = next(t for t in episodes[0].trajectories if t.stop.is_fault)
+        raise Fault(f"every question met a fault, the first: {first.error}")
 
 
 def action_to_json(action: Any) -> dict[str, Any] | str:
