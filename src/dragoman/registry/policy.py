@@ -246,13 +246,23 @@ def resume(out: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
         if before:
             changed = ", ".join(name for name in wanted if before.get(name) != wanted[name])
             log.info("%s: starts anew, since these have changed: %s", out, changed)
-        shutil.rmtree(out, ignore_errors=True)
+        _empty(out.resolve())
         files.write_json(started, wanted)
     if not metrics.is_file():
         return None
     log.info("%s: finished already, with equal settings and data", out)
     finished: dict[str, Any] = json.loads(metrics.read_text(encoding="utf-8"))
     return finished
+
+
+def _empty(out: Path) -> None:
+    try:
+        with files.set_aside(out):
+            out.mkdir(parents=True)
+    except OSError:  # a mount point keeps its name; what says whose folder it is goes last
+        for path in sorted(out.iterdir(), key=lambda path: path.name == STARTED):
+            with files.set_aside(path):
+                pass
 
 
 def copy_tokenizer(base: Path, folder: Path) -> None:
