@@ -145,6 +145,11 @@ class Episode(Record):
         return any(t.stop.is_fault for t in self.trajectories)
 
     @property
+    def broken(self) -> bool:
+        """The system failed in it, maybe by what an engine said: with the same replies it would fail again."""
+        return any(t.stop is StopReason.SYSTEM_FAULT for t in self.trajectories)
+
+    @property
     def tokens(self) -> int:
         """Tokens that engines have read and written for it. A prompt of several draws counts once."""
         prompts = {n.point: n.prompt_tokens for n in self.nodes}

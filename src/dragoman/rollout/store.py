@@ -1,7 +1,8 @@
 """Episodes on disk: append-only, safe against `kill -9`, and resumable at the level of single calls.
 
 `episodes.jsonl` gets a line when a question is done. `calls.jsonl` gets one for each finished call of a question that is
-not, so that a run that is killed and started again repeats no call; it is removed when all questions are done.
+not, so that a run that is killed and started again repeats no call. So it is with a question that met a fault. The file is
+removed when all questions are done.
 """
 
 from __future__ import annotations
@@ -58,9 +59,20 @@ class EpisodeStore:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         for file in (self._episodes_file, self._calls_file):
             file.close()
-        if kind is None:
+        try:
+            if kind is None:
+                self._forget_calls()
+        finally:
+            self._lock.close()
+
+    def _forget_calls(self) -> None:
+        """Drop those of episodes that the next run does not go on with."""
+        unfinished = {key for key, e in self._episodes.items() if e.faulty and not e.broken}
+        left = [row for row in files.repaired(self._calls_path) if row["episode"] in unfinished] if unfinished else []
+        if left:
+            files.write(self._calls_path, left)
+        else:
             self._calls_path.unlink(missing_ok=True)
-        self._lock.close()
 
     @property
     def done(self) -> dict[str, Episode]:
