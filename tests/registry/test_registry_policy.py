@@ -224,6 +224,14 @@ def test_a_broken_pointer_is_named(tmp_path, text):
         find_policy(str(tmp_path))
 
 
+@pytest.mark.parametrize("text", ['{"version": "a', "[]", b"\xff".decode("latin-1")])
+def test_a_manifest_that_is_torn_is_named(tmp_path, text):
+    folder = model(tmp_path / "model")
+    (folder / "manifest.json").write_text(text, encoding="latin-1")
+    with pytest.raises(UserError, match=r"model/manifest\.json: not a manifest"):
+        find_policy(str(folder))
+
+
 def test_a_run_with_equal_arguments_goes_on_with_its_folder(tmp_path):
     out = tmp_path / "new" / "sft"
     assert resume(out, {"lr": 1}) is None

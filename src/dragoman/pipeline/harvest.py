@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import ValidationError
 from typing_extensions import Doc
 
 from dragoman.core import files
@@ -23,7 +22,7 @@ from dragoman.quality import validate
 from dragoman.quality.artifacts import CORPUS, read_corpus
 from dragoman.rewards.answer import normalize
 from dragoman.rollout.feedback import Feedback, aside, read_feedback, served_rows
-from dragoman.rollout.record import Episode
+from dragoman.rollout.record import Episode, validated
 from dragoman.rollout.store import EPISODES
 from dragoman.synthesis.harvest import Harvest, harvest, split_of
 from dragoman.synthesis.settings import SPLITS
@@ -122,12 +121,7 @@ def kept_episodes(folders: Sequence[Path]) -> Iterator[Episode]:
     with bar("harvest", sum(_lines(path) for path in parts)) as advance:
         for folder in folders:
             for path, number, row in served_rows(folder / EPISODES):
-                try:
-                    yield Episode.model_validate(row)
-                except ValidationError as e:
-                    first = e.errors()[0]
-                    where = ".".join(map(str, first["loc"]))
-                    raise UserError(f"{path}:{number}: not an episode ({where}: {first['msg']})") from None
+                yield validated(Episode, row, f"{path}:{number}", "an episode")
                 advance()
 
 

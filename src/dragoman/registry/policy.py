@@ -187,7 +187,7 @@ def find_policy(policy: str, results: Path = Path("results")) -> PolicySet:
         results: where stages have their folders.
 
     Raises:
-        UserError: there is no such policy, or its `policy.json` cannot be used.
+        UserError: there is no such policy, or its `policy.json` or its manifest cannot be used.
     """
     for pointer in (results / policy / POINTER, Path(policy) / POINTER):
         if pointer.is_file():
@@ -219,9 +219,18 @@ def _read(policy: str, pointer: Path) -> PolicySet:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a policy or of a fetched model; empty where there is none."""
+    """The manifest of a policy or of a fetched model; empty where there is none.
+
+    Raises:
+        UserError: the file cannot be used.
+    """
     path = folder / MANIFEST
-    values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    try:
+        values = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError as e:
+        raise UserError(f"{path}: not a manifest ({e}); train or fetch what lies there again") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: not a manifest (no JSON object); train or fetch what lies there again")
     return values
 
 

@@ -6,11 +6,11 @@ import dataclasses
 import json
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from dragoman.core.errors import Fault
+from dragoman.core.errors import Fault, UserError
 from dragoman.systems.base import StopReason
 
 SCHEMA = 1
@@ -20,6 +20,27 @@ class Record(BaseModel):
     """A part of an episode. Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+R = TypeVar("R", bound=Record)
+
+
+def validated(kind: type[R], row: Any, place: str, what: str) -> R:
+    """A row of a file as a record.
+
+    Args:
+        place: the file and its line.
+        what: the record is, in words.
+
+    Raises:
+        UserError: it is none.
+    """
+    try:
+        return kind.model_validate(row)
+    except ValidationError as e:
+        first = e.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise UserError(f"{place}: not {what} ({where}: {first['msg']})") from None
 
 
 class Marked(Record):

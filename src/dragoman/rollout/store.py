@@ -15,7 +15,7 @@ from typing import Any
 
 from dragoman.core import files
 from dragoman.core.errors import UserError
-from dragoman.rollout.record import SCHEMA, Episode
+from dragoman.rollout.record import SCHEMA, Episode, validated
 
 EPISODES = "episodes.jsonl"
 
@@ -44,13 +44,13 @@ class EpisodeStore:
 
     def _open(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        for row in files.repaired(self.path):
+        for number, row in enumerate(files.repaired(self.path), start=1):
             if row.get("schema_version") != SCHEMA:
                 raise UserError(
                     f"{self.path}: written with schema {row.get('schema_version')}, this version reads {SCHEMA}; "
                     "move the folder away and run again"
                 )
-            episode = Episode.model_validate(row)
+            episode = validated(Episode, row, f"{self.path}:{number}", "an episode")
             self._episodes[episode.key] = episode
         for row in files.repaired(self._calls_path):
             self._calls[row["episode"]][row["call"]] = row["value"]
@@ -106,6 +106,6 @@ def read_episodes(path: Path | str) -> list[Episode]:
     for number, row in files.read(path):
         if row.get("schema_version") != SCHEMA:
             raise UserError(f"{path}:{number}: not an episode of schema {SCHEMA}")
-        episode = Episode.model_validate(row)
+        episode = validated(Episode, row, f"{path}:{number}", "an episode")
         episodes[episode.key] = episode
     return list(episodes.values())
