@@ -88,7 +88,10 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         out.mkdir(parents=True, exist_ok=True)
         for name in (CORPUS, TRIPLES):
             if (base / name).is_file():
-                shutil.copyfile(base / name, out / name)
+                with files.replacing(out / name) as copy:
+                    shutil.copyfile(base / name, copy)
+            else:  # an earlier base had one
+                (out / name).unlink(missing_ok=True)
         for split in SPLITS:
             if rows := [question.to_json() for question in (*kept.get(split, ()), *harvested[split])]:
                 files.write(out / f"{split}.jsonl", rows)
