@@ -78,9 +78,9 @@ def reproduce(*targets: str) -> None:
         elif line.startswith("Stage '"):  # "... didn't change, skipping"
             record(running, started)
             running = None
-    record(running, started)
-    if code := process.wait():
+    if code := process.wait():  # what failed has not taken its time
         sys.exit(code)
+    record(running, started)
 
 
 def record(stage: str | None, started: float) -> None:

@@ -108,6 +108,7 @@ async def open_retriever_checked(
 
     Raises:
         UserError: not an index, or it does not find what it must; the message says what to rebuild.
+        RetrieverFault: it gave no answer.
     """
     retriever = CachedRetriever(open_retriever(index, params))
     sample = corpus[:: max(1, len(corpus) // PROBES)][:PROBES] if corpus else None

@@ -346,7 +346,7 @@ def test_ask_says_why_there_is_no_answer(project, capsys):
     arguments = ["--system", "standard", "--index", "index", "--llm-url", server.url]
     code, _, err = run(capsys, "ask", "Where?", *arguments)
     server.close()
-    assert code == 2 and "no answer (engine_fault)" in err and server.url in err
+    assert code == 1 and "no answer (engine_fault)" in err and server.url in err
 
 
 def test_the_troubleshooting_page_is_the_doctors_knowledge():

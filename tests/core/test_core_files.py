@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -66,6 +68,41 @@ def test_content_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypat
     (folder / "weights").write_text("1")
     files.rename_folder(folder, target)
     assert synced == [(folder / "weights", False), (folder, False), (tmp_path, True)]
+
+
+def test_a_folder_that_takes_the_place_of_another_leaves_no_part_of_it_where_its_removal_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(folder: Path, ignore_errors: bool = False) -> None:
+        raise KeyboardInterrupt
+
+    target = tmp_path / "model[1]"
+    for name in (target, tmp_path / "first", tmp_path / "second"):
+        name.mkdir()
+        (name / "manifest.json").write_text(name.name)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(shutil, "rmtree", die)
+        files.replace_folder(tmp_path / "first", target)
+    assert (target / "manifest.json").read_text() == "first" and len(list(tmp_path.iterdir())) == 3
+    files.replace_folder(tmp_path / "second", target)
+    assert (target / "manifest.json").read_text() == "second" and list(tmp_path.iterdir()) == [target]
+
+
+def test_a_folder_that_cannot_be_renamed_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename, mounted = Path.rename, tmp_path / "mounted"
+
+    def rename_unless_mounted(path: Path, target: Path) -> Path:
+        if path == mounted:
+            raise OSError(errno.EBUSY, "busy")
+        return rename(path, target)
+
+    for name in (mounted, tmp_path / "new"):
+        name.mkdir()
+    (mounted / "manifest.json").write_text("old")
+    monkeypatch.setattr(Path, "rename", rename_unless_mounted)
+    with pytest.raises(OSError, match="busy"):
+        files.replace_folder(tmp_path / "new", mounted)
+    assert (mounted / "manifest.json").read_text() == "old"
 
 
 def test_two_writers_of_one_file_with_equal_process_ids_do_not_meet(

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tiny import CHAT_TEMPLATE, SPECIAL, make_tiny
@@ -94,6 +96,26 @@ def test_fetching_again_replaces_a_fetched_folder_and_nothing_else(local: Path, 
     assert (mine / "thesis.txt").exists()
     with pytest.raises(UserError, match="is a file"):
         fetch_model(str(local), mine / "thesis.txt")
+
+
+def test_a_model_whose_removal_is_killed_is_replaced_by_the_next_fetch(
+    local: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove = shutil.rmtree
+
+    def die(folder: Path | str, **options: Any) -> None:
+        if not Path(folder, "manifest.json").is_file():
+            remove(folder, **options)
+            return
+        Path(folder, "manifest.json").unlink()
+        raise KeyboardInterrupt
+
+    out = tmp_path / "model"
+    first = fetch_model(str(local), out)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(shutil, "rmtree", die)
+        fetch_model(str(local), out)
+    assert fetch_model(str(local), out) == first
 
 
 def test_a_model_without_a_chat_template_is_refused(local: Path, tmp_path: Path) -> None:

@@ -149,6 +149,23 @@ def test_another_judge_judges_the_answers_of_a_finished_cell_anew(project, capsy
     assert asked == [answers + verdicts, 0, verdicts]
 
 
+def test_a_cell_whose_judge_was_away_says_so_until_it_is_judged(project, capsys, monkeypatch, llm):
+    async def away(*_):
+        return None
+
+    judged = [*BENCH, "--no-track", "--datasets", "towns", "--systems", "direct", "--set", "evaluate.judge=true"]
+    with monkeypatch.context() as patch:
+        patch.setattr("dragoman.rewards.judge.verdict", away)
+        code, out, _ = run(capsys, *judged)
+    assert code == 0
+    assert "| direct | towns | finished | 3 of 3 answers were not judged, and the next run has them judged |" in out
+    asked = len(llm[1])
+    code, out, _ = run(capsys, *judged)
+    assert code == 0 and "What is missing" not in out and len(llm[1]) - asked == 3
+    found = json.loads((OUT / "metrics.json").read_text())["datasets"]["towns"]["systems"]["direct"]
+    assert found["judge"]["mean"] == 0 and found["unjudged"] == 0
+
+
 def test_a_cell_that_fails_is_named_and_the_others_go_on(project, capsys, monkeypatch, llm):
     async def broken(*_):
         raise RuntimeError("out of ink")

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 from command import run
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+from openai_stub import serving
 from towns import make_towns, river_llm
 
 from dragoman import cli
@@ -103,6 +106,15 @@ def test_a_line_that_is_no_snapshot_is_named(project, capsys, spoil, message):
     files.write(SNAPSHOTS, [first, spoil(second), *rest])
     code, _, err = run(capsys, *LABEL)
     assert code == 2 and message in err
+
+
+def test_labels_of_which_no_answer_could_be_drawn_are_left_to_a_later_try(project, capsys):
+    app = FastAPI()
+    app.get("/v1/models")(lambda: {"data": [{"id": "m", "root": "/m"}]})
+    app.post("/v1/chat/completions")(lambda: JSONResponse({}, 400))
+    with serving(app) as url:
+        code, _, err = run(capsys, *LABEL, "--set", f"llm.urls=[{url}]")
+    assert code == 1 and "error: label: every question met a fault, the first: " in err and "label.draws" not in err
 
 
 def test_a_pool_over_the_limit_is_named(project, capsys):

@@ -11,13 +11,14 @@ from pathlib import Path
 import mlflow
 import pytest
 from command import run as command
+from filelock import FileLock
 from gate import ScriptedRuntime, aliases, gate, prepare, registry
 
 from dragoman import tracking
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.pipeline import decisions
-from dragoman.registry.versions import MODEL
+from dragoman.registry.versions import MODEL, Registry
 
 BETTER = {"c3po@v1": 20, "c3po@v2": 32}
 JUDGED = {"champion": "v1", "challenger": "v2"}
@@ -176,6 +177,18 @@ def test_a_decision_that_was_left_is_refused_where_the_champion_has_changed(kill
     settled = decisions.settle(registry)
     assert not settled.promoted and settled.reasons[0].startswith("champion: v3 was compared with the champion v2")
     assert aliases()["champion"] == "v1" and registry.find("v3").decision.startswith("refused ")
+
+
+def test_a_promotion_that_finds_the_registry_taken_is_not_refused_and_the_next_command_carries_it_out(
+    killed_between_the_aliases, monkeypatch
+):
+    locked = Registry.locked
+    with monkeypatch.context() as patch:
+        patch.setattr(Registry, "locked", lambda self, name="registry", wait=0: locked(self, name, 0))
+        with FileLock("mlruns/registry.lock"), pytest.raises(UserError, match="another process is at it"):
+            decisions.settle(registry)
+    assert not no_note() and not registry.find("v3").decision
+    assert decisions.settle(registry).promoted and aliases() == {"champion": "v3", "previous": "v2"}
 
 
 @pytest.mark.parametrize("arguments", [["lineage"], ["compare", "v1", "v3"], ["register"]])

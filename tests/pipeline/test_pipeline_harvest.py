@@ -112,6 +112,28 @@ async def test_what_the_endpoint_has_answered_and_users_have_corrected_becomes_a
     assert params.train.dataset == "served" and Project(params=params).corpus() == Path("data/served/corpus.jsonl")
 
 
+def test_a_harvest_that_is_killed_as_it_copies_leaves_the_earlier_corpus(project, capsys, unchecked, monkeypatch):
+    def die(source, target):
+        Path(target).write_bytes(Path(source).read_bytes()[:9])
+        raise KeyboardInterrupt
+
+    keep(project / "kept", episode("e1", "What is the capital of Brisa?", "Port Salt"), e1="up")
+    assert run(capsys, "harvest", "--no-track")[0] == 0
+    monkeypatch.setattr(shutil, "copyfile", die)
+    assert run(capsys, "harvest", "--no-track")[0] == 130
+    assert load_corpus(project / "data/served") == PASSAGES
+    assert not [path for path in (project / "data/served").iterdir() if path.name.startswith(".")]
+
+
+def test_triples_that_the_searched_data_set_no_longer_has_are_gone_after_the_next_harvest(project, capsys, unchecked):
+    keep(project / "kept", episode("e1", "What is the capital of Brisa?", "Port Salt"), e1="up")
+    triples, copy = project / "data/lands/triples.tsv", project / "data/served/triples.tsv"
+    triples.write_text("Brisa\tcapital\tPort Salt\n")
+    assert run(capsys, "harvest", "--no-track")[0] == 0 and copy.read_text() == triples.read_text()
+    triples.unlink()
+    assert run(capsys, "harvest", "--no-track")[0] == 0 and not copy.exists()
+
+
 async def in_thread(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """The command has an event loop of its own."""
     import asyncio

@@ -15,8 +15,8 @@ from dragoman.config import parse_params
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.hashing import sha256_of
-from dragoman.evaluation.settings import CostParams
-from dragoman.pipeline import decisions
+from dragoman.evaluation.settings import CostParams, PromoteParams
+from dragoman.pipeline import decisions, promote
 from dragoman.registry.policy import publish
 from dragoman.registry.versions import MODEL, ROLLED_BACK
 
@@ -94,6 +94,7 @@ async def test_a_canary_that_is_taken_back_while_the_gate_judges_is_refused(proj
         (10, 0, {}, "gain in cover_em: -0.250"),
         (32, 2, {}, "failed: 2 of 40, and not <= 2.0%"),
         (32, 0, {"min_questions": 50}, "questions: 40, and not >= 50"),
+        (32, 2, {"min_questions": 39, "max_failed": 0.5}, "questions: 38, and not >= 39"),
         (32, 0, {"max_cost_ratio": 0.5}, "calls: 1, and not <= 0.5"),
         (32, 0, {"max_cost": CostParams(tokens=2)}, "and not <= 2"),
     ],
@@ -104,6 +105,15 @@ async def test_a_challenger_is_refused_with_a_reason(project, right, broken, set
     assert not decision.promoted and any(reason in r for r in decision.reasons)
     assert aliases() == {"champion": "v1", "challenger": "v2"}
     assert registry.find("v2").decision.startswith("refused ") and reason in registry.find("v2").decision
+
+
+def test_questions_that_the_judge_has_not_judged_do_not_count_where_its_score_decides(tmp_path):
+    costs = {"calls": 1, "tokens": 1, "seconds": 1, "failed": 0}
+    systems = {"a": costs | {"unjudged": 9}, "b": costs | {"unjudged": 4}}
+    metrics = {"n": 40, "systems": systems, "paired": {"b - a": {}}}
+    for score, count in (("judge", "27"), ("f1", "40")):
+        made = promote.checks(metrics, "b", "a", PromoteParams(score=score), champion=True, validation=tmp_path)
+        assert next(check.found for check in made if check.name == "questions") == count
 
 
 @pytest.mark.parametrize(

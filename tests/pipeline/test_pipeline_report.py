@@ -105,6 +105,15 @@ async def test_data_sets_that_cannot_be_joined_are_refused_by_folder(project, tm
         await report.run(project, report.Options(joined=(first, tmp_path / "b")))
 
 
+@pytest.mark.parametrize(
+    "text", ['{"cells": [], "datasets": {}}', "[1]", '{"dataset": "hotpot', '{"dataset": {}, "systems": {}}']
+)
+async def test_a_folder_of_another_command_is_not_joined_but_named(project, tmp_path, text):
+    (tmp_path / "metrics.json").write_text(text)
+    with pytest.raises(UserError, match=r"metrics\.json: not the figures of an evaluation; name a folder"):
+        await report.run(project, report.Options(joined=(tmp_path,)))
+
+
 async def test_one_folder_that_is_joined_with_none_is_its_own_report(project, tmp_path):
     (metrics,) = (
         await report.run(project, report.Options(joined=(evaluation(tmp_path / "a", "hotpotqa", direct=1.0),)))
@@ -120,6 +129,12 @@ def ablated(results: Path, **scores: float) -> None:
         evaluated(results / folder, cover_em=score)
         row = json.loads((results / folder / "evaluate/atlas-direct/predictions.jsonl").read_text()) | {"system": name}
         (results / folder / "predictions.jsonl").write_text(json.dumps(row) + "\n")
+
+
+async def test_a_variant_that_is_named_twice_stands_once(project, tmp_path):
+    ablated(tmp_path / "results", **{"evaluate/atlas-c3po@sft": 1.0, "ablations/text": 0.0})
+    metrics = (await report.run(project, report.Options(ablations=("text", "text"))))["atlas"]
+    assert list(metrics["paired"]) == ["text - c3po@sft"]
 
 
 async def test_each_ablation_stands_against_what_it_was_made_from_under_its_own_name(project, tmp_path):

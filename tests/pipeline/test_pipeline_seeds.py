@@ -8,7 +8,7 @@ import pytest
 from fakes import ListRetriever, ScriptedEngine
 from seeding import make_seeds
 
-from dragoman.core.errors import UserError
+from dragoman.core.errors import EngineFault, Fault, UserError
 from dragoman.core.types import Passage, Question
 from dragoman.engines.local import Vocabulary
 from dragoman.pipeline.rollout import roll_out_questions
@@ -35,10 +35,10 @@ def proxy(prompt: str, rng) -> str:
     return rng.choice(["Action: []", "Action: [1]", "Action: [1, 2]"])
 
 
-def backends(answer: str = "") -> Backends:
-    """The LLM repeats the first passage that it is shown; with `answer`, it always says that."""
+def backends(answer: str | Exception = "") -> Backends:
+    """The LLM repeats the first passage that it is shown; with `answer`, it always says that, or fails with it."""
 
-    def llm(prompt: str, rng) -> str:
+    def llm(prompt: str, rng) -> str | Exception:
         if answer or "List the facts" in prompt:
             return answer or "1. find it"
         return next((line for line in prompt.splitlines() if line.startswith("[1]")), "no idea")
@@ -104,6 +104,11 @@ async def test_where_nothing_was_right_there_is_nothing_to_imitate(tmp_path):
     with pytest.raises(UserError, match=r"none of \d+ trajectories was worth keeping"):
         await seeds(tmp_path, backends("no idea"))
     assert (tmp_path / "episodes.jsonl").is_file()  # what was sampled is kept
+
+
+async def test_seeds_of_trees_that_all_met_a_fault_are_left_to_a_later_try(tmp_path):
+    with pytest.raises(Fault, match="every question met a fault, the first: the server is away"):
+        await seeds(tmp_path, backends(EngineFault("the server is away")), min_credit=0.0, first="all")
 
 
 async def test_a_teacher_s_actions_are_written_in_the_proxy_s_tokens(tmp_path, tiny_model):

@@ -1,6 +1,8 @@
 """What a conversion writes: splits, held out questions, samples, and what it leaves out."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 import small_sets
@@ -99,6 +101,23 @@ def test_the_same_again_is_left_as_it_is_and_another_takes_its_place(tmp_path):
     convert([part], tmp_path / "out", made_of={"files": "two"})
     assert len(load_questions(tmp_path / "out" / "test.jsonl")) == 1
     assert written(tmp_path / "out")["made_of"] == {"files": "two"}
+
+
+def test_a_set_whose_removal_is_killed_is_replaced_by_the_next_import(tmp_path, monkeypatch):
+    remove = shutil.rmtree
+
+    def die(folder, **options):
+        if not Path(folder, MANIFEST).is_file():
+            return remove(folder, **options)
+        Path(folder, MANIFEST).unlink()
+        raise KeyboardInterrupt
+
+    part, out = Part("musique", Source(musique(tmp_path / "dev.jsonl", 3)), "test"), tmp_path / "out"
+    convert([part], out, made_of={"x": 1})
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(shutil, "rmtree", die)
+        convert([part], out, made_of={"x": 2})
+    assert convert([part], out, made_of={"x": 3})["made_of"] == {"x": 3}
 
 
 def test_a_fault_leaves_what_was_there(tmp_path):

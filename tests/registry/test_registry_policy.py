@@ -1,5 +1,6 @@
 """Policy versions on disk: published, found again, and never mixed up with those of another run."""
 
+import errno
 import hashlib
 import json
 import shutil
@@ -223,6 +224,14 @@ def test_a_broken_pointer_is_named(tmp_path, text):
         find_policy(str(tmp_path))
 
 
+@pytest.mark.parametrize("text", ['{"version": "a', "[]", b"\xff".decode("latin-1")])
+def test_a_manifest_that_is_torn_is_named(tmp_path, text):
+    folder = model(tmp_path / "model")
+    (folder / "manifest.json").write_text(text, encoding="latin-1")
+    with pytest.raises(UserError, match=r"model/manifest\.json: not a manifest"):
+        find_policy(str(folder))
+
+
 def test_a_run_with_equal_arguments_goes_on_with_its_folder(tmp_path):
     out = tmp_path / "new" / "sft"
     assert resume(out, {"lr": 1}) is None
@@ -238,6 +247,49 @@ def test_a_run_with_other_arguments_starts_with_an_empty_folder(tmp_path):
     assert resume(tmp_path / "sft", {"lr": 2}) is None
     assert files(tmp_path / "sft") == ["started.json"]
     assert resume(tmp_path / "sft", {"lr": 1}) is None  # and what was thrown away does not come back
+
+
+def test_a_folder_of_other_arguments_that_a_kill_leaves_half_removed_is_started_in_by_the_next_run(
+    tmp_path, monkeypatch
+):
+    def die(folder, ignore_errors=False):
+        (folder / "started.json").unlink()
+        raise KeyboardInterrupt
+
+    out = tmp_path / "sft"
+    resume(out, {"lr": 1})
+    (out / "metrics.json").write_text('{"dev_reward": 0.5}')
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(shutil, "rmtree", die)
+        resume(out, {"lr": 2})
+    assert resume(out, {"lr": 3}) is None
+    assert files(tmp_path) == ["sft/started.json"]  # and the rest of what was removed is gone
+
+
+def test_a_mount_point_is_emptied_in_its_place(tmp_path, monkeypatch):
+    rename, out = Path.rename, tmp_path / "sft"
+
+    def rename_unless_mounted(path, target):
+        if path == out:
+            raise OSError(errno.EBUSY, "busy")
+        return rename(path, target)
+
+    resume(out, {"lr": 1})
+    (out / "policies").mkdir()
+    (out / "policies" / "weights").write_text("half the work")
+    monkeypatch.setattr(Path, "rename", rename_unless_mounted)
+    assert resume(out, {"lr": 2}) is None
+    assert files(tmp_path) == ["sft/started.json"]
+
+
+def test_a_link_to_a_folder_stays_one_when_that_is_emptied(tmp_path):
+    (tmp_path / "large-disk").mkdir()
+    out = tmp_path / "sft"
+    out.symlink_to(tmp_path / "large-disk")
+    resume(out, {"lr": 1})
+    (out / "metrics.json").write_text('{"dev_reward": 0.5}')
+    assert resume(out, {"lr": 2}) is None
+    assert out.is_symlink() and [path.name for path in (tmp_path / "large-disk").iterdir()] == ["started.json"]
 
 
 def test_a_finished_run_gives_its_metrics(tmp_path):

@@ -45,8 +45,8 @@ async def test_titles_may_be_empty(listed: Callable[..., Any]) -> None:
     assert retriever.searched == [" Only text."]
 
 
-async def test_a_search_that_fails_is_told_in_one_sentence(listed: Callable[..., Any]) -> None:
+async def test_a_search_that_fails_is_a_fault_told_in_one_sentence(listed: Callable[..., Any]) -> None:
     retriever = listed("a")
     retriever.failure = RetrieverFault("http://host: no answer")
-    with pytest.raises(UserError, match="cannot search: http://host: no answer"):
+    with pytest.raises(RetrieverFault, match="cannot search: http://host: no answer"):
         await check_health(retriever, None)

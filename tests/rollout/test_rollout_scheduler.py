@@ -24,6 +24,7 @@ from dragoman.rollout.record import Episode
 from dragoman.rollout.scheduler import episode_key, roll_out
 from dragoman.rollout.store import EpisodeStore, read_episodes
 from dragoman.systems import build
+from dragoman.systems.direct import SYSTEM as DIRECT
 
 QUESTIONS = [Question(f"q{i}", f"What is number {i}?", (f"answer {i}",)) for i in range(12)]
 
@@ -75,6 +76,33 @@ async def test_a_fault_is_recorded_for_its_question_and_tried_again_next_time(tm
     again = await run(tmp_path, w)
     assert len(w.llm.requests) == 1 and not any(e.faulty for e in again)
     assert len(read_episodes(tmp_path / "episodes.jsonl")) == len(QUESTIONS)  # the last record of a key counts
+
+
+async def test_of_a_question_that_met_a_fault_no_finished_call_is_made_again(tmp_path):
+    def flaky(prompt, rng):
+        return EngineFault("down") if "number 3?" in prompt else "fine"
+
+    (_, _, _, faulty, *_) = await run(tmp_path, backends(flaky))
+    assert [row["episode"] for _, row in files.read(tmp_path / "calls.jsonl")] == [faulty.key]
+    w = backends()
+    again = await run(tmp_path, w)
+    assert not w.retriever.queries and len(w.llm.requests) == 1 and not any(e.faulty for e in again)
+    assert not (tmp_path / "calls.jsonl").exists()
+
+
+async def test_where_the_system_failed_its_calls_are_made_again_since_it_may_have_failed_by_a_reply(
+    tmp_path, monkeypatch
+):
+    answers = DIRECT.run
+
+    async def broken(self, question, ctx):
+        await answers(self, question, ctx)
+        raise ValueError("cannot read the reply")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DIRECT, "run", broken)
+        assert all(e.faulty for e in await run(tmp_path, backends(), name="direct"))
+    assert not (tmp_path / "calls.jsonl").exists()
 
 
 async def test_a_torn_last_line_is_cut_off_and_done_again(tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.core.errors import UserError
-from dragoman.rollout.store import EpisodeStore
+from dragoman.rollout.store import EpisodeStore, read_episodes
 
 
 def test_a_store_that_is_open_is_not_opened_again(tmp_path: Path) -> None:
@@ -16,6 +16,15 @@ def test_a_store_that_is_open_is_not_opened_again(tmp_path: Path) -> None:
         with pytest.raises(UserError, match="is writing there"), EpisodeStore(tmp_path / "out"):
             pass
         assert (tmp_path / "out" / "calls.jsonl").read_text().count("kept") == 1
+
+
+def test_a_line_that_is_no_episode_is_named_by_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "episodes.jsonl").write_text('{"schema_version": 1, "key": "k"}\n')
+    message = r"episodes\.jsonl:1: not an episode \(question: Field required\)"
+    with pytest.raises(UserError, match=message):
+        read_episodes(tmp_path / "episodes.jsonl")
+    with pytest.raises(UserError, match=message), EpisodeStore(tmp_path):
+        pass
 
 
 def test_a_store_that_cannot_be_read_is_left_open_to_others(tmp_path: Path) -> None:

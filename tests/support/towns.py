@@ -38,7 +38,10 @@ evaluate: {{limit: 3, bootstrap: 100, traces: 1}}
 
 @contextmanager
 def river_llm(asked: list[dict] | None = None, *, knows: bool = True) -> Iterator[str]:
-    """The URL of an LLM that answers with the river in its prompt, or that it does not know. What it is asked is added to `asked`."""
+    """The URL of an LLM that answers with the river in its prompt, or that it does not know. As a judge it says False.
+
+    What it is asked is added to `asked`.
+    """
     app = FastAPI()
 
     @app.get("/v1/models")
@@ -49,8 +52,10 @@ def river_llm(asked: list[dict] | None = None, *, knows: bool = True) -> Iterato
     async def chat(body: dict) -> dict:
         if asked is not None:
             asked.append(body)
-        river = re.search(r"flows into (River \d+)", body["messages"][-1]["content"]) if knows else None
-        message = {"role": "assistant", "content": river[1] if river else "I do not know"}
+        prompt = body["messages"][-1]["content"]
+        river = re.search(r"flows into (River \d+)", prompt) if knows else None
+        said = "False" if prompt.endswith("True or False?") else river[1] if river else "I do not know"
+        message = {"role": "assistant", "content": said}
         n = body.get("n") or 1
         choices = [{"index": i, "message": message, "finish_reason": "stop"} for i in range(n)]
         usage = {"prompt_tokens": 7, "completion_tokens": 2}

@@ -7,7 +7,7 @@ import pytest
 from fakes import ListRetriever, ScriptedEngine
 from lands import BHUTAN, NEPAL, THIMPHU, THREE
 
-from dragoman.core.errors import EngineFault, UserError
+from dragoman.core.errors import EngineFault, Fault, UserError
 from dragoman.core.files import write
 from dragoman.synthesis.difficulty import JOURNAL, LABELS, curriculum, label, rate
 from dragoman.synthesis.reader import Reader
@@ -128,7 +128,7 @@ async def test_a_fault_is_said_and_the_others_are_kept(tmp_path):
     def faulty(prompt, rng):
         return EngineFault("timed out") if "capital" in prompt.partition("Question:")[2] else reads(prompt, rng)
 
-    with pytest.raises(UserError, match=rf"1 of {len(ROWS)} questions met a fault \(timed out\); the others are kept"):
+    with pytest.raises(Fault, match=rf"1 of {len(ROWS)} questions met a fault \(timed out\); the others are kept"):
         await rated(tmp_path, ScriptedEngine(faulty))
     engine = ScriptedEngine(reads)
     assert all("difficulty" in row for row in await rated(tmp_path, engine))

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lands import CHECKS, Watched, files, grounded, journalled, lands, run
 
-from dragoman.core.errors import EngineFault, RetrieverFault, UserError
+from dragoman.core.errors import EngineFault, Fault, RetrieverFault, UserError
 from dragoman.synthesis.brief import Draft, Rejected
 from dragoman.synthesis.plan import Plan, load_plan
 from dragoman.synthesis.synthesize import JOURNAL, REJECTED, SPLITS, sizes
@@ -228,7 +228,7 @@ def flaky(brief, done):
 
 def test_after_a_fault_nothing_is_finished_and_the_next_run_goes_on(tmp_path, unbroken):
     with pytest.raises(
-        UserError, match=r"9 of 30 questions met a fault \(timed out\); what was written is kept in .*run the same"
+        Fault, match=r"9 of 30 questions met a fault \(timed out\); what was written is kept in .*run the same"
     ):
         run(tmp_path, Watched(grounded(40), flaky))
     assert not (tmp_path / "train.jsonl").exists() and journalled(tmp_path) == 21
@@ -243,7 +243,7 @@ def test_a_server_that_is_down_is_not_asked_for_ever(tmp_path):
         raise EngineFault("connection refused")
 
     writer = Watched(grounded(40), down)
-    with pytest.raises(UserError, match="30 of 30 questions met a fault"):
+    with pytest.raises(Fault, match="30 of 30 questions met a fault"):
         run(tmp_path, writer)
     assert {attempt for _, attempt in writer.called} == {0}
 
@@ -257,7 +257,7 @@ def test_a_retriever_s_fault_is_one_too(tmp_path, unbroken):
         return ""
 
     checks = {"not retrievable": sometimes}
-    with pytest.raises(UserError, match=r"3 of 30 questions met a fault \(index is gone\)"):
+    with pytest.raises(Fault, match=r"3 of 30 questions met a fault \(index is gone\)"):
         run(tmp_path, checks=checks)
     assert run(tmp_path, checks=checks).kept == 30
 

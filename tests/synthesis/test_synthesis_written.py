@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from lands import BHUTAN, NEPAL, THIMPHU, lands, run
 from openai_stub import protocol, serving
 
-from dragoman.core.errors import EngineFault, UserError
+from dragoman.core.errors import EngineFault, Fault, UserError
 from dragoman.engines.base import Completion
 from dragoman.engines.openai import OpenAIEngine
 from dragoman.synthesis import filters
@@ -439,7 +439,7 @@ def test_a_server_that_answers_garbage_leaves_nothing_and_says_why(url, tmp_path
 
 
 def test_a_server_that_faults_leaves_nothing_and_says_why(url, tmp_path):
-    with pytest.raises(UserError, match=r"questions met a fault"):
+    with pytest.raises(Fault, match=r"questions met a fault"):
         through(url, tmp_path, lambda prompt, rng: EngineFault("out of memory"), attempts=2)
 
 

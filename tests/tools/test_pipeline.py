@@ -81,6 +81,13 @@ def test_the_seconds_of_the_stages_that_ran_are_written_down(commands, tmp_path)
     assert set(seconds) == {"sft", "seeds", "report"} and seconds["sft"] == 720
 
 
+def test_the_seconds_of_a_stage_that_failed_are_not_written_down(commands, tmp_path):
+    (tmp_path / "code").write_text("7")
+    with pytest.raises(SystemExit):
+        pipeline.main()
+    assert set(json.loads((tmp_path / "results" / "seconds.json").read_text())) == {"seeds"}
+
+
 def test_a_stage_that_has_not_run_is_expected_at_the_pace_of_those_that_have(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for path, seconds in ((pipeline.PUBLISHED, {"model": 20.0, "index": 5.0, "rl": 100.0}), (pipeline.SECONDS, {})):

@@ -30,7 +30,7 @@ def main() -> None:
     except UserError as e:
         print(f"error: {e}", file=sys.stderr)
         sys.exit(2)
-    except Fault as e:  # before any question was asked: nothing is wrong with the input, and a later try may pass
+    except Fault as e:  # nothing is wrong with the input, and a later try may pass
         print(f"error: {e}", file=sys.stderr)
         sys.exit(1)
     except Interrupted:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dragoman.cli.command import ALLOW_MISMATCH, LLM, PARAMS_FILE, SET, Alias, app, command, parse_change
-from dragoman.core.errors import UserError
+from dragoman.core.errors import Fault, UserError
 from dragoman.pipeline.doctor import examine, fault_table
 from dragoman.pipeline.project import PARAMS, Project
 
@@ -67,7 +67,7 @@ async def ask(
         outcome = await ask_one(question, name, runtime, observe=observe)
     print(show_answer(outcome))
     if outcome.stop.is_fault:
-        raise UserError(f"no answer ({outcome.stop}): {outcome.error}")
+        raise Fault(f"no answer ({outcome.stop}): {outcome.error}")
 
 
 @app.command("serve-retriever")

@@ -1,7 +1,8 @@
 """The few kinds of failure, by the boundary at which they happen.
 
 `UserError` is for input that a person can correct: the command line prints its sentence and exits with code 2.
-The others are faults of a call made for one question: they end that trajectory with a reason, never the run.
+The others are faults of a call made for one question: they end that trajectory with a reason, never the run. Where a command can
+do nothing without that call, they end it with exit code 1: a later try may pass, and a flow makes one.
 """
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import glob
 import io
 import json
 import os
+import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -161,10 +163,42 @@ def replacing(path: Path | str) -> Iterator[Path]:
 
 def rename_folder(folder: Path, target: Path) -> None:
     """Give a finished folder its name, once all that is in it is on the disk."""
-    for path in (*folder.rglob("*"), folder):
-        sync(path)
+    _sync_all(folder)
     folder.rename(target)
     sync(target.parent)
+
+
+def replace_folder(folder: Path, target: Path) -> None:
+    """Give a finished folder the name of another one, if that is there, and remove the other. The name never has a part of either."""
+    _sync_all(folder)
+    with set_aside(target):
+        folder.rename(target)
+        sync(target.parent)
+
+
+@contextmanager
+def set_aside(path: Path) -> Iterator[None]:
+    """Take what has this name away at once, and remove it when its place is taken.
+
+    To remove a folder takes time. Who is killed meanwhile would leave a part of it, without the file that says what it is. So
+    it is removed under a hidden name, with what others have left there.
+
+    Raises:
+        OSError: it cannot be renamed, as a mount point cannot. Nothing has changed.
+    """
+    with suppress(FileNotFoundError):
+        path.rename(path.with_name(f".{path.name}.{uuid.uuid4().hex}.old"))
+    yield
+    for old in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 32}.old"):
+        if old.is_dir() and not old.is_symlink():
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            old.unlink(missing_ok=True)
+
+
+def _sync_all(folder: Path) -> None:
+    for path in (*folder.rglob("*"), folder):
+        sync(path)
 
 
 def sync(path: Path) -> None:

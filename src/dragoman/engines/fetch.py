@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
-import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,9 +77,7 @@ def fetch_model(source: str, out: Path) -> dict[str, Any]:
             "dtype": str(model.dtype).removeprefix("torch."),
         }
         files.write_text(folder / MANIFEST, json.dumps(manifest, indent=2) + "\n")
-        if out.is_dir():
-            shutil.rmtree(out)
-        files.rename_folder(folder, out)
+        files.replace_folder(folder, out)
     logger.info("model %s: %d parameters written to %s", source, manifest["parameters"], out)
     return manifest
 

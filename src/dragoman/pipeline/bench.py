@@ -273,10 +273,11 @@ class _DataSet:
         except Exception as e:  # whatever it is, the other cells may be well
             cell = Cell(self.name, system, "failed", _sentence(e))
         else:
-            failed, score = summary["failed"], self.suite.columns[0]
-            reason = (
-                f"{failed} of {len(questions)} questions failed, and the next run asks them again" if failed else ""
-            )
+            failed, unjudged, score, reason = summary["failed"], summary["unjudged"], self.suite.columns[0], ""
+            if failed:
+                reason = f"{failed} of {len(questions)} questions failed, and the next run asks them again"
+            elif unjudged:
+                reason = f"{unjudged} of {len(questions)} answers were not judged, and the next run has them judged"
             cell = Cell(self.name, system, "finished", reason)
             self.show(system, self.name, interval(summary[score]) if score in summary else "done")
             return cell
@@ -318,7 +319,7 @@ class _DataSet:
         if summary["failed"] == len(questions):
             _, first = next(iter(files.read(out / "predictions.jsonl")))
             raise AllFailed(f"every question failed, the first with: {first['error']}")
-        if not summary["failed"]:  # a question that failed is asked again by the next run
+        if not summary["failed"] and not summary["unjudged"]:  # else the next run asks the system, or the judge, again
             files.write_json(out / DONE, key)
         return summary
 

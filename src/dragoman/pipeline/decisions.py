@@ -20,7 +20,7 @@ from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.evaluation.report import markdown
 from dragoman.registry.version import Version
-from dragoman.registry.versions import Registry
+from dragoman.registry.versions import ChampionMoved, Registry
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +155,7 @@ def _promote(registry: Registry, out: Path | None = None) -> Decision:
     if decision.promoted:
         try:
             registry.promote(challenger, registry.find(decision.champion) if decision.champion else None)
-        except UserError as e:  # a rollback came in between
+        except ChampionMoved as e:  # a rollback came in between
             check = Check("champion", str(e), "the same as before", False)
             decision = replace(decision, promoted=False, checks=(*made, check), reasons=(check.reason,))
     id = noted.get("id", decision.at)  # notes of earlier versions have none

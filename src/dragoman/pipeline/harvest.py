@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import ValidationError
 from typing_extensions import Doc
 
 from dragoman.core import files
@@ -23,7 +22,7 @@ from dragoman.quality import validate
 from dragoman.quality.artifacts import CORPUS, read_corpus
 from dragoman.rewards.answer import normalize
 from dragoman.rollout.feedback import Feedback, aside, read_feedback, served_rows
-from dragoman.rollout.record import Episode
+from dragoman.rollout.record import Episode, validated
 from dragoman.rollout.store import EPISODES
 from dragoman.synthesis.harvest import Harvest, harvest, split_of
 from dragoman.synthesis.settings import SPLITS
@@ -89,7 +88,10 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         out.mkdir(parents=True, exist_ok=True)
         for name in (CORPUS, TRIPLES):
             if (base / name).is_file():
-                shutil.copyfile(base / name, out / name)
+                with files.replacing(out / name) as copy:
+                    shutil.copyfile(base / name, copy)
+            else:  # an earlier base had one
+                (out / name).unlink(missing_ok=True)
         for split in SPLITS:
             if rows := [question.to_json() for question in (*kept.get(split, ()), *harvested[split])]:
                 files.write(out / f"{split}.jsonl", rows)
@@ -122,12 +124,7 @@ def kept_episodes(folders: Sequence[Path]) -> Iterator[Episode]:
     with bar("harvest", sum(_lines(path) for path in parts)) as advance:
         for folder in folders:
             for path, number, row in served_rows(folder / EPISODES):
-                try:
-                    yield Episode.model_validate(row)
-                except ValidationError as e:
-                    first = e.errors()[0]
-                    where = ".".join(map(str, first["loc"]))
-                    raise UserError(f"{path}:{number}: not an episode ({where}: {first['msg']})") from None
+                yield validated(Episode, row, f"{path}:{number}", "an episode")
                 advance()
 
 

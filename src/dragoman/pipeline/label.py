@@ -17,7 +17,7 @@ from typing import Annotated, Any, cast
 from typing_extensions import Doc
 
 from dragoman.core import files
-from dragoman.core.errors import EngineFault, UserError
+from dragoman.core.errors import EngineFault, Fault, UserError
 from dragoman.core.journal import Journal, digest
 from dragoman.core.progress import bar
 from dragoman.engines.base import Engine, Request
@@ -58,6 +58,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
 
     Raises:
         UserError: a bad line, a pool over the limit, no gold answers, no such policy, or no snapshot on which all answers agree.
+        Fault: no answer to any snapshot could be drawn.
     """
     params, settings, out = project.params, project.params.label, options.folder(project)
     path = options.snapshots or project.results("debate") / SNAPSHOTS
@@ -74,6 +75,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         engine = backends.llm
         if maps.answers == "agent":
             engine = backends.engine_of(maps.answer_agent.name, backends.proxy)
+        faults: list[str] = []
         with bar("label", len(found)) as advance, Journal(out / ANSWERS) as journal:
 
             async def right(snapshot: Snapshot) -> int | None:
@@ -84,6 +86,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
                         count: int = await journal.get(key, lambda: _right(engine, request, snapshot, settings.score))
                     except EngineFault as e:
                         log.warning("label: question %s, round %d: %s", snapshot.question.id, snapshot.round, e)
+                        faults.append(str(e))
                         return None
                     finally:
                         advance()
@@ -107,6 +110,8 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     agreed = len(samples)
     if settings.samples is not None and agreed > settings.samples:
         samples = random.Random(params.seed).sample(samples, settings.samples)
+    if faults and len(faults) == len(found):
+        raise Fault(f"label: every question met a fault, the first: {faults[0]}")
     if not samples:
         raise UserError(
             f"label: on none of {len(found)} snapshots of {path} with gold answers do {settings.draws} answers agree; take "

@@ -121,6 +121,8 @@ def checks(
     if gain is not None:
         found = f"{gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}]"
     share = own["failed"] / n
+    missing = "unjudged" if settings.score == "judge" else "failed"
+    pairs = max(0, n - own[missing] - other[missing])  # at least so many have a score of both
     made = [
         Check(
             f"gain in {settings.score}",
@@ -128,7 +130,7 @@ def checks(
             f"lower bound > {settings.margin:+.3f}",
             gain is not None and gain["low"] > settings.margin,
         ),
-        Check("questions", str(n), f">= {settings.min_questions}", n >= settings.min_questions),
+        Check("questions", str(pairs), f">= {settings.min_questions}", pairs >= settings.min_questions),
         Check("failed", f"{own['failed']} of {n}", f"<= {settings.max_failed:.1%}", share <= settings.max_failed),
     ]
     for cost in COSTS:

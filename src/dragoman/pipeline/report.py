@@ -74,8 +74,9 @@ def _ablated(project: Project, options: Options) -> dict[str, Any]:
     what RL made of the warm-up.
     """
     system, dataset = project.params.train.system, project.params.train.dataset
-    warmed = [variant for variant in options.ablations if ablation(system, variant).warm_up]
-    made_from = {variant: f"{system}@{'sft' if variant in warmed else 'rl'}" for variant in options.ablations}
+    variants = tuple(dict.fromkeys(options.ablations))
+    warmed = [variant for variant in variants if ablation(system, variant).warm_up]
+    made_from = {variant: f"{system}@{'sft' if variant in warmed else 'rl'}" for variant in variants}
     runs, names = [], {}
     for results in (project.root / "results", *options.pool):
         folders = [
@@ -106,7 +107,7 @@ def _joined(project: Project, folders: Sequence[Path]) -> dict[str, Any]:
         path = folder / "metrics.json"
         if not path.is_file():
             raise UserError(f"{path}: no such file; `dragoman evaluate --out {folder}` makes it")
-        one = json.loads(path.read_text(encoding="utf-8"))
+        one = _evaluated(path)
         if one["dataset"] in metrics:
             raise UserError(
                 f"{path}: {one['dataset']} is there already; for several runs of one data set there is --pool"
@@ -120,3 +121,19 @@ def _joined(project: Project, folders: Sequence[Path]) -> dict[str, Any]:
     pooled = merge([[f] for f in folders], dataset=together, seed=seed, resamples=project.params.evaluate.bootstrap)
     pooled.pop("runs", None)  # one run, of several data sets
     return metrics | {together: pooled}
+
+
+def _evaluated(path: Path) -> dict[str, Any]:
+    """What an evaluation has written to `path`.
+
+    Raises:
+        UserError: another command has written it.
+    """
+    try:
+        one: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        made = isinstance(one["dataset"], str) and isinstance(one["systems"], dict)
+    except (ValueError, KeyError, TypeError):
+        made = False
+    if not made:
+        raise UserError(f"{path}: not the figures of an evaluation; name a folder that `dragoman evaluate --out` made")
+    return one

@@ -19,7 +19,7 @@ from dragoman.pipeline.rollout import roll_out_questions
 from dragoman.rewards import Reward
 from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.figures import figures
-from dragoman.rollout.record import Episode
+from dragoman.rollout.record import Episode, check_not_all_faulty
 from dragoman.rollout.results import SAMPLES, write_rollout
 from dragoman.rollout.samples import Sample, write_samples
 from dragoman.rollout.scheduler import describe
@@ -126,12 +126,14 @@ def choose(
 
     Raises:
         UserError: no question was answered rightly, so there is nothing to imitate.
+        Fault: none was answered at all, since every tree met a fault.
     """
     chosen = [sample for episode in episodes for sample in seeds.select(episode, reward, settings)]
     taught = seeds.labelled(episodes, vocabulary()) if any(role.options for role in system.roles) else []
     known = {(sample.episode, sample.node) for sample in taught}
     chosen = [sample for sample in chosen if (sample.episode, sample.node) not in known]
     if not chosen and not taught:
+        check_not_all_faulty(episodes)
         raise UserError(
             f"seeds: none of {grown['trajectories']} trajectories was worth keeping (mean {reward} {grown['reward']}); "
             "take more questions, or a teacher (seeds.teacher)"

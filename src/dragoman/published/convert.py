@@ -94,9 +94,7 @@ def convert(
             "left_out": dict(content.left_out),
         }
         files.write_json(made / MANIFEST, manifest)
-        if out.is_dir():
-            shutil.rmtree(out)
-        files.rename_folder(made, out)
+        files.replace_folder(made, out)
     return manifest
 
 

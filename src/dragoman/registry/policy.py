@@ -187,7 +187,7 @@ def find_policy(policy: str, results: Path = Path("results")) -> PolicySet:
         results: where stages have their folders.
 
     Raises:
-        UserError: there is no such policy, or its `policy.json` cannot be used.
+        UserError: there is no such policy, or its `policy.json` or its manifest cannot be used.
     """
     for pointer in (results / policy / POINTER, Path(policy) / POINTER):
         if pointer.is_file():
@@ -219,9 +219,18 @@ def _read(policy: str, pointer: Path) -> PolicySet:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a policy or of a fetched model; empty where there is none."""
+    """The manifest of a policy or of a fetched model; empty where there is none.
+
+    Raises:
+        UserError: the file cannot be used.
+    """
     path = folder / MANIFEST
-    values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    try:
+        values = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError as e:
+        raise UserError(f"{path}: not a manifest ({e}); train or fetch what lies there again") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: not a manifest (no JSON object); train or fetch what lies there again")
     return values
 
 
@@ -246,13 +255,23 @@ def resume(out: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
         if before:
             changed = ", ".join(name for name in wanted if before.get(name) != wanted[name])
             log.info("%s: starts anew, since these have changed: %s", out, changed)
-        shutil.rmtree(out, ignore_errors=True)
+        _empty(out.resolve())
         files.write_json(started, wanted)
     if not metrics.is_file():
         return None
     log.info("%s: finished already, with equal settings and data", out)
     finished: dict[str, Any] = json.loads(metrics.read_text(encoding="utf-8"))
     return finished
+
+
+def _empty(out: Path) -> None:
+    try:
+        with files.set_aside(out):
+            out.mkdir(parents=True)
+    except OSError:  # a mount point keeps its name; what says whose folder it is goes last
+        for path in sorted(out.iterdir(), key=lambda path: path.name == STARTED):
+            with files.set_aside(path):
+                pass
 
 
 def copy_tokenizer(base: Path, folder: Path) -> None:

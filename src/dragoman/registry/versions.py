@@ -42,6 +42,10 @@ CHAMPION, CHALLENGER, PREVIOUS = ALIASES = ("champion", "challenger", "previous"
 ROLLED_BACK = "rolled back"
 
 
+class ChampionMoved(UserError):
+    """Another one is champion by now than the one that a challenger was compared with."""
+
+
 @dataclass(frozen=True)
 class Registry:
     """The versions of one project."""
@@ -162,14 +166,15 @@ class Registry:
         A process that was killed in it can do it again.
 
         Raises:
-            UserError: it is not. Nothing has moved.
+            ChampionMoved: it is not. Nothing has moved.
+            UserError: another process is at the registry.
         """
         with self.locked():
             champion = self.get(CHAMPION)
             if champion is None or champion.number != version.number:
                 if (champion and champion.number) != (expected and expected.number):
                     was, now = (v.name if v else "none" for v in (expected, champion))
-                    raise UserError(
+                    raise ChampionMoved(
                         f"{version.name} was compared with the champion {was}, and the champion is {now} by now: nothing was "
                         "moved; run `dragoman promote` again"
                     )

@@ -23,13 +23,14 @@ async def check_health(retriever: Retriever, corpus_sample: Sequence[Passage] | 
 
     Raises:
         UserError: the retriever fails the probe. The message says what to rebuild.
+        RetrieverFault: it gave no answer.
     """
     probes = [_probe(passage) for passage in corpus_sample or ()]
     queries = probes or [NEUTRAL_QUERY]
     try:
         found = await retriever.search(queries, k)
     except RetrieverFault as e:
-        raise UserError(f"{retriever!r} cannot search: {e}") from e
+        raise RetrieverFault(f"{retriever!r} cannot search: {e}") from e
     if len(found) != len(queries):
         raise UserError(f"{retriever!r} gave {len(found)} results for {len(queries)} queries: it breaks its contract")
     for query, hits in zip(queries, found, strict=True):

@@ -104,12 +104,7 @@ def building(folder: Path, method: str, *, resumable: bool = False) -> Iterator[
             _empty(work)
         try:
             yield work
-            old = folder.with_name(f".{folder.name}.old")
-            shutil.rmtree(old, ignore_errors=True)
-            if folder.exists():
-                folder.rename(old)
-            files.rename_folder(work, folder)
-            shutil.rmtree(old, ignore_errors=True)
+            files.replace_folder(work, folder)
         except BaseException as e:
             if not resumable or isinstance(e, UserError):
                 shutil.rmtree(work, ignore_errors=True)

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from dragoman.core import files
 from dragoman.core.errors import UserError
-from dragoman.rollout.record import Record
+from dragoman.rollout.record import Record, validated
 
 FEEDBACK = "feedback.jsonl"
 
@@ -41,13 +41,7 @@ def read_feedback(folder: Path) -> dict[str, Feedback]:
     """
     found: dict[str, Feedback] = {}
     for path, number, row in served_rows(folder / FEEDBACK):
-        try:
-            feedback = Feedback.model_validate(row)
-        except ValidationError as e:
-            first = e.errors()[0]
-            raise UserError(
-                f"{path}:{number}: not feedback ({'.'.join(map(str, first['loc']))}: {first['msg']})"
-            ) from None
+        feedback = validated(Feedback, row, f"{path}:{number}", "feedback")
         found[feedback.id] = feedback
     return found
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
+from dragoman.core.errors import Fault, UserError
 from dragoman.systems.base import StopReason
 
 SCHEMA = 1
@@ -18,6 +20,27 @@ class Record(BaseModel):
     """A part of an episode. Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+R = TypeVar("R", bound=Record)
+
+
+def validated(kind: type[R], row: Any, place: str, what: str) -> R:
+    """A row of a file as a record.
+
+    Args:
+        place: the file and its line.
+        what: the record is, in words.
+
+    Raises:
+        UserError: it is none.
+    """
+    try:
+        return kind.model_validate(row)
+    except ValidationError as e:
+        first = e.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise UserError(f"{place}: not {what} ({where}: {first['msg']})") from None
 
 
 class Marked(Record):
@@ -143,6 +166,11 @@ class Episode(Record):
         return any(t.stop.is_fault for t in self.trajectories)
 
     @property
+    def broken(self) -> bool:
+        """The system failed in it, maybe by what an engine said: with the same replies it would fail again."""
+        return any(t.stop is StopReason.SYSTEM_FAULT for t in self.trajectories)
+
+    @property
     def tokens(self) -> int:
         """Tokens that engines have read and written for it. A prompt of several draws counts once."""
         prompts = {n.point: n.prompt_tokens for n in self.nodes}
@@ -151,6 +179,17 @@ class Episode(Record):
             + sum(n.completion_tokens for n in self.nodes)
             + sum(c.prompt_tokens + c.completion_tokens for c in self.calls)
         )
+
+
+def check_not_all_faulty(episodes: Sequence[Episode]) -> None:
+    """For a stage that has come to nothing: whether that says something of its input.
+
+    Raises:
+        Fault: it does not, since an engine, the retriever or the system failed in every episode.
+    """
+    if episodes and all(episode.faulty for episode in episodes):
+        first = next(t for t in episodes[0].trajectories if t.stop.is_fault)
+        raise Fault(f"every question met a fault, the first: {first.error}")
 
 
 def action_to_json(action: Any) -> dict[str, Any] | str:

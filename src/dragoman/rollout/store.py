@@ -1,7 +1,8 @@
 """Episodes on disk: append-only, safe against `kill -9`, and resumable at the level of single calls.
 
 `episodes.jsonl` gets a line when a question is done. `calls.jsonl` gets one for each finished call of a question that is
-not, so that a run that is killed and started again repeats no call; it is removed when all questions are done.
+not, so that a run that is killed and started again repeats no call. So it is with a question that met a fault. The file is
+removed when all questions are done.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from dragoman.core import files
 from dragoman.core.errors import UserError
-from dragoman.rollout.record import SCHEMA, Episode
+from dragoman.rollout.record import SCHEMA, Episode, validated
 
 EPISODES = "episodes.jsonl"
 
@@ -43,13 +44,13 @@ class EpisodeStore:
 
     def _open(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        for row in files.repaired(self.path):
+        for number, row in enumerate(files.repaired(self.path), start=1):
             if row.get("schema_version") != SCHEMA:
                 raise UserError(
                     f"{self.path}: written with schema {row.get('schema_version')}, this version reads {SCHEMA}; "
                     "move the folder away and run again"
                 )
-            episode = Episode.model_validate(row)
+            episode = validated(Episode, row, f"{self.path}:{number}", "an episode")
             self._episodes[episode.key] = episode
         for row in files.repaired(self._calls_path):
             self._calls[row["episode"]][row["call"]] = row["value"]
@@ -58,9 +59,20 @@ class EpisodeStore:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         for file in (self._episodes_file, self._calls_file):
             file.close()
-        if kind is None:
+        try:
+            if kind is None:
+                self._forget_calls()
+        finally:
+            self._lock.close()
+
+    def _forget_calls(self) -> None:
+        """Drop those of episodes that the next run does not go on with."""
+        unfinished = {key for key, e in self._episodes.items() if e.faulty and not e.broken}
+        left = [row for row in files.repaired(self._calls_path) if row["episode"] in unfinished] if unfinished else []
+        if left:
+            files.write(self._calls_path, left)
+        else:
             self._calls_path.unlink(missing_ok=True)
-        self._lock.close()
 
     @property
     def done(self) -> dict[str, Episode]:
@@ -94,6 +106,6 @@ def read_episodes(path: Path | str) -> list[Episode]:
     for number, row in files.read(path):
         if row.get("schema_version") != SCHEMA:
             raise UserError(f"{path}:{number}: not an episode of schema {SCHEMA}")
-        episode = Episode.model_validate(row)
+        episode = validated(Episode, row, f"{path}:{number}", "an episode")
         episodes[episode.key] = episode
     return list(episodes.values())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dragoman.core import files
-from dragoman.core.errors import EngineFault, RetrieverFault, UserError
+from dragoman.core.errors import EngineFault, Fault, RetrieverFault, UserError
 from dragoman.core.journal import Journal, digest
 from dragoman.core.progress import bar
 from dragoman.core.types import Passage
@@ -41,7 +41,7 @@ async def rate(
     """The rows of questions with a `difficulty`: how often each way of answering succeeded, and the label.
 
     Raises:
-        UserError: some could not be judged, for a fault of the LLM or the retriever; the others are written down.
+        Fault: some could not be judged, since the LLM or the retriever failed; the others are written down.
     """
     faults: list[str] = []
     gate = asyncio.Semaphore(concurrency)
@@ -70,9 +70,9 @@ async def rate(
     with Journal(out / JOURNAL, locked=True) as journal, bar("difficulty", len(questions)) as advance:
         judged = list(await asyncio.gather(*(one(row) for row in questions)))
     if faults:
-        raise UserError(
+        raise Fault(
             f"difficulty: {len(faults)} of {len(questions)} questions met a fault ({faults[0]}); the others are kept in "
-            f"{out / JOURNAL}: mend it and run the same again"
+            f"{out / JOURNAL}: run the same again when it has passed"
         )
     return judged
 

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from dragoman.core import files
-from dragoman.core.errors import EngineFault, RetrieverFault, UserError
+from dragoman.core.errors import EngineFault, Fault, RetrieverFault, UserError
 from dragoman.core.journal import Journal, digest
 from dragoman.core.progress import bar
 from dragoman.core.types import Passage, Triple
@@ -92,8 +92,8 @@ async def synthesize(
         origin: names what the results depend on beside writer, plan and settings: corpus, filters and models.
 
     Raises:
-        UserError: nothing at all passed the filters, with the reasons; too few passages; or, after a round in which an engine
-            or a retriever failed, that the same command will go on from what is kept.
+        UserError: nothing at all passed the filters, with the reasons; or too few passages.
+        Fault: an engine or a retriever failed in a round. The same command will go on from what is kept.
     """
     shelves = {split: Shelf(own, triples) for split, own in split_passages(passages, settings.shares, seed).items()}
     slots = [
@@ -131,9 +131,9 @@ async def synthesize(
             left = [slot for slot in slots if slot.id not in filled]
             written = await asyncio.gather(*(attempt(slot, round, journal) for slot in left))
             if faults:
-                raise UserError(
+                raise Fault(
                     f"synthesize: {len(faults)} of {len(left)} questions met a fault ({faults[0]}); what was written is kept in "
-                    f"{journal.path}: mend it and run the same again"
+                    f"{journal.path}: run the same again when it has passed"
                 )
             for slot, rows in zip(left, written, strict=True):
                 for row in rows:

@@ -25,6 +25,7 @@ from torch import Tensor
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
 from dragoman.rollout.credit import shares
+from dragoman.rollout.record import check_not_all_faulty
 from dragoman.rollout.samples import Sample
 from dragoman.training.algorithm import Algorithm, Collected, MicroBatch
 from dragoman.training.selection import siblings, with_contrast
@@ -52,12 +53,14 @@ async def collect(loop: Loop, questions: Sequence[Question]) -> Collected:
 
     Raises:
         UserError: nothing to learn from.
+        Fault: for every tree met a fault.
     """
     # 1.
     episodes = await loop.roll_out(questions)
     found = loop.samples(episodes)
     fitting = loop.fitting(found)
     if not fitting:
+        check_not_all_faulty(episodes)
         raise UserError(
             f"rl iteration {loop.iteration}: no action to learn from (of {len(found)} none has at most "
             f"{loop.settings.max_tokens} tokens); the reasons why trajectories ended are in {loop.out / 'rollouts'}"
