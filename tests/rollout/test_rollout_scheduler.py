@@ -90,6 +90,21 @@ async def test_of_a_question_that_met_a_fault_no_finished_call_is_made_again(tmp
     assert not (tmp_path / "calls.jsonl").exists()
 
 
+async def test_a_question_that_the_judge_could_not_score_is_scored_by_the_next_run_and_answered_by_none(tmp_path):
+    def away(prompt, rng):
+        raise EngineFault("the judge is away")
+
+    def judged_by(script) -> Reward:
+        return Reward.of("judge", judge=lambda: ScriptedEngine(script))
+
+    (episode,) = await run(tmp_path, backends(), QUESTIONS[:1], reward=judged_by(away))
+    assert episode.faulty and episode.trajectories[0].unscored == "reward judge: the judge is away"
+    w = backends()
+    (again,) = await run(tmp_path, w, QUESTIONS[:1], reward=judged_by(lambda prompt, rng: "True"))
+    assert not again.faulty and again.trajectories[0].rewards["judge"] == 1
+    assert w.llm.requests == [] and w.retriever.queries == []
+
+
 async def test_where_the_system_failed_its_calls_are_made_again_since_it_may_have_failed_by_a_reply(
     tmp_path, monkeypatch
 ):

@@ -7,9 +7,9 @@ import asyncio
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from dragoman.core.errors import EngineFault, RetrieverFault, UserError
+from dragoman.core.errors import EngineFault, PromptTooLong, RetrieverFault, UserError
 from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Engine
 from dragoman.rewards.base import Bounds, RewardFunction, Trajectory
@@ -38,6 +38,13 @@ class Term:
 
     def __str__(self) -> str:
         return self.name if self.weight == 1 else f"{self.weight:g} * {self.name}"
+
+
+class Scored(NamedTuple):
+    """What a trajectory has earned, by name, and why a term has no value: empty but for a call that failed and may pass."""
+
+    values: dict[str, float | None]
+    fault: str
 
 
 @dataclass(frozen=True)
@@ -112,6 +119,10 @@ class Reward:
     async def score(
         self, question: Question, trajectory: Trajectory, passages: Sequence[Passage]
     ) -> dict[str, float | None]:
+        """The values of `scored`."""
+        return (await self.scored(question, trajectory, passages)).values
+
+    async def scored(self, question: Question, trajectory: Trajectory, passages: Sequence[Passage]) -> Scored:
         """The values of its terms and of `RECORDED` by name, and the sum by its name, without its shaping and with it.
 
         The sum is None where one of its terms is. So is a term whose call of an engine or retriever failed, and one that reads
@@ -123,17 +134,18 @@ class Reward:
         """
         recorded = {name: Term(find_reward(name)) for name in RECORDED}
         terms = recorded | {term.name: term for term in self.terms + self.shaping}
-        values = await asyncio.gather(*(self._value(t, question, trajectory, passages) for t in terms.values()))
+        faults: list[str] = []
+        values = await asyncio.gather(*(self._value(t, question, trajectory, passages, faults) for t in terms.values()))
         scores = dict(zip(terms, values, strict=True))
         parts = [None if (v := scores[term.name]) is None else term.weight * v for term in self.terms]
         total = None if None in parts else sum(part for part in parts if part is not None)
         known = [term.weight * value for term in self.shaping if (value := scores[term.name]) is not None]
         unasked = trajectory.stop is StopReason.NOT_ASKED and bool(known)
         shaped = sum(known, start=total or 0.0) if unasked or total is not None else None
-        return scores | {self.name: total} | {self.shaped_name: shaped}
+        return Scored(scores | {self.name: total} | {self.shaped_name: shaped}, faults[0] if faults else "")
 
     async def _value(
-        self, term: Term, question: Question, trajectory: Trajectory, passages: Sequence[Passage]
+        self, term: Term, question: Question, trajectory: Trajectory, passages: Sequence[Passage], faults: list[str]
     ) -> float | None:
         if trajectory.answer is None and term.function.of_answers:
             return None
@@ -141,7 +153,10 @@ class Reward:
         try:
             value = term.function.score(question, trajectory, passages, **parameters)
             return await value if inspect.isawaitable(value) else value
-        except (EngineFault, RetrieverFault):
+        except PromptTooLong:  # asking again is no use
+            return None
+        except (EngineFault, RetrieverFault) as e:
+            faults.append(f"reward {term.name}: {e}")
             return None
         except Exception as e:
             raise UserError(f"reward {term.name}, question {question.id}: {type(e).__name__}: {e}") from e

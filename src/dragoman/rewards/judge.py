@@ -16,13 +16,14 @@ VERDICTS = Grammar(regex="True|False")
 
 
 async def verdict(engine: Engine, question: str, answers: Sequence[str], answer: str) -> float | None:
-    """1 when the judge takes `answer` for one of `answers`, 0 when not, None when it failed to judge."""
+    """1 when the judge takes `answer` for one of `answers`, 0 when not, None when it says neither.
+
+    Raises:
+        EngineFault: the judge failed.
+    """
     state: dict[str, Any] = {"question": question, "answers": "; ".join(answers), "answer": answer}
     request = Request(load("dragoman.rewards", "judge").messages(state), max_tokens=4, grammar=VERDICTS)
-    try:
-        (result,) = await engine.generate([request])
-    except EngineFault:
-        return None
+    (result,) = await engine.generate([request])
     return {"True": 1.0, "False": 0.0}.get(result.completions[0].text.strip())
 
 
@@ -37,12 +38,15 @@ async def judge(
 
 
 async def judge_predictions(engine: Engine, predictions: Sequence[dict[str, Any]]) -> None:
-    """Add the score `judge` to each prediction that has an answer; an empty answer is wrong without asking."""
+    """Add the score `judge` to each prediction that has an answer, None where the judge failed; an empty answer is wrong without asking."""
 
     async def one(row: dict[str, Any]) -> None:
         answer = row["answer"]
         if answer:
-            row["scores"]["judge"] = await verdict(engine, row["question"], row["answers"], answer)
+            try:
+                row["scores"]["judge"] = await verdict(engine, row["question"], row["answers"], answer)
+            except EngineFault:
+                row["scores"]["judge"] = None
         else:
             row["scores"]["judge"] = None if answer is None else 0.0
 

@@ -138,4 +138,5 @@ class Tree:
         trajectory = self.trajectories[run]
         unasked = trajectory.stop is StopReason.NOT_ASKED and self.reward is not None and not self.reward.needs_answers
         if self.reward is not None and (unasked or trajectory.answer is not None):
-            trajectory.rewards = await self.reward.score(self.question, trajectory, self._kept[run])
+            scored = await self.reward.scored(self.question, trajectory, self._kept[run])
+            trajectory.rewards, trajectory.unscored = scored.values, scored.fault

@@ -110,13 +110,15 @@ class Player:
         """What its only trajectory has earned: the least possible where a limit cut it short.
 
         Raises:
-            Fault: an engine, the retriever or the system failed. The next run asks the question again.
+            Fault: an engine, the retriever, the system or the reward failed. The next run asks the question again.
             UserError: there is no score.
         """
         (trajectory,) = episode.trajectories
         if trajectory.stop.is_fault:
             raise Fault(f"question {id}: {trajectory.stop}: {trajectory.error}; run the same command to go on")
         score, lowest = trajectory.rewards.get(self.reward.name), self.reward.bounds[0]
+        if score is None and trajectory.unscored:
+            raise Fault(f"question {id}: {trajectory.unscored}; run the same command to go on")
         if score is None and trajectory.stop.is_cut and math.isfinite(lowest):
             return lowest
         if score is None:
