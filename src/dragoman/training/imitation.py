@@ -17,7 +17,6 @@ import logging
 import math
 import random
 import shutil
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -33,21 +32,19 @@ from dragoman.core.memory import give_back
 from dragoman.core.progress import bar
 from dragoman.core.types import Question
 from dragoman.engines.precision import resolved
-from dragoman.registry.policy import METRICS, PolicySet, lineage, resume
-from dragoman.registry.trained_with import trained_with
+from dragoman.registry.policy import PolicySet
 from dragoman.rollout.exploration import GREEDY
 from dragoman.rollout.samples import Sample
 from dragoman.runtime import Runtime
 from dragoman.training.actor import Actor
 from dragoman.training.batch import AllowedTokens, lay_out
 from dragoman.training.export import export, truncated
-from dragoman.training.identity import run_identity
 from dragoman.training.parallel import Share, Together
-from dragoman.training.policies import TrainedPolicy
 from dragoman.training.rollouts import Rollouts, summary
 from dragoman.training.seeds import labelled
-from dragoman.training.selection import imitable, of_roles
+from dragoman.training.selection import of_roles
 from dragoman.training.settings import SftParams
+from dragoman.training.warm_up import begin
 
 log = logging.getLogger(__name__)
 
@@ -90,72 +87,51 @@ async def train(
     Raises:
         UserError: nothing to learn from.
     """
-    batch = of_roles(batch, settings.roles)
-    fitting = imitable(batch, dev, settings.max_tokens)
-    trained = TrainedPolicy(start, settings.roles, out, own=bool(settings.roles))
-    learnt_by = settings.model_dump(mode="json", exclude={"processes"})  # a run goes on with more of them, or fewer
-    parameters = {"reward": reward, "seed": seed, **learnt_by}
-    manifest = lineage("sft", system, start, data, parameters)
-    played, backends = runtime.open(system, start)
     visited = _pick([q for q in questions if q.supporting_ids], settings.visits, seed)
-    identity = run_identity(
-        [__name__],
+    warm_up = await begin(
+        __name__,
         system,
-        played,
-        backends,
-        manifest,
-        exploration=GREEDY,
+        batch,
+        dev,
+        runtime,
+        settings,
+        start=start,
         reward=reward,
         seed=seed,
-        learnt_from=[*(sample.node for sample in fitting), *(question.id for question in visited)],
-        dev=dev,
+        out=out,
+        data=data,
+        visited=visited,
+        exclude=frozenset({"processes"}),  # a run goes on with more of them, or fewer
     )
-    await runtime.release(system, start)
-    if finished := resume(out, identity):
+    if warm_up.finished:
         _clean(out)
-        return finished
-    manifest |= {"trained_with": trained_with(played)}
-    base = truncated(trained.base, settings.layers, out / "base")
+        return warm_up.finished
+    base = truncated(warm_up.policy.base, settings.layers, out / "base")
     rollouts = Rollouts(system, runtime, reward, seed, settings.concurrency)
     make = partial(Student, base, settings, seed, out / CHECKPOINT)
     student = make()
-    states = fitting
+    states = seeds = warm_up.samples
     with Together(student, settings.processes, make) as students:
         for number in range(settings.rounds + 1 if visited else 1):
-            folder = out / "candidates" / f"{number:02d}"
+            folder = warm_up.candidate(number)
             if number:
-                before = trained.whole(out / "candidates" / f"{number - 1:02d}")
+                before = warm_up.policy.whole(warm_up.candidate(number - 1))
                 episodes = await rollouts.run(before, visited, out=out / "visited" / f"{number:02d}", exploration=VISIT)
                 labels = of_roles(labelled(episodes, student.allowed.vocabulary), settings.roles)
                 new = [s for s in labels if s.tokens <= settings.max_tokens]
-                states = [*new, *_pick(fitting, round(settings.replay * len(fitting)), seed + number)]
+                states = [*new, *_pick(seeds, round(settings.replay * len(seeds)), seed + number)]
                 await runtime.release(system, before)
                 give_back()
             students.call("learn", states, number, lr=settings.lr * (settings.next_lr if number else 1.0))
             if not folder.is_dir():
                 student.save(base, folder)
-            policy = trained.whole(folder)
+            policy = warm_up.policy.whole(folder)
             row = summary(await rollouts.run(policy, dev, out=out / "dev" / f"{number:02d}"), reward)
             await runtime.release(system, policy)
             give_back()
             student.history.append({"round": number, "states": len(states), **row})
             log.info("sft round %d: %d states, dev %s %.3f", number, len(states), reward, row["dev_reward"])
-    best = max(student.history, key=lambda row: row["dev_reward"])
-    metrics = {
-        "samples": len(fitting),
-        "too_long": len(batch) - len(fitting),
-        "roles": dict(sorted(Counter(s.role for s in fitting).items())),
-        "best_round": best["round"],
-        "dev_reward": best["dev_reward"],
-        "dev_questions": len(dev),
-        "rounds": student.history,
-        "loss": student.losses[-1]["loss"] if student.losses else None,
-    }
-    published = trained.publish(manifest | {"metrics": metrics}, out / "candidates" / f"{best['round']:02d}")
-    metrics["policy"] = published.version
-    files.write_csv(out / "loss.csv", student.losses)
-    files.write_csv(out / "dev.csv", student.history)
-    files.write_json(out / METRICS, metrics)
+    metrics = warm_up.finish("round", student.history, student.losses, rounds=student.history)
     _clean(out)
     return metrics
 

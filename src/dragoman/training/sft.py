@@ -8,27 +8,21 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dragoman.core import files
 from dragoman.core.types import Question
 from dragoman.engines.precision import resolved
-from dragoman.registry.policy import METRICS, PolicySet, lineage, resume
-from dragoman.registry.trained_with import trained_with
-from dragoman.rollout.exploration import GREEDY
+from dragoman.registry.policy import PolicySet
 from dragoman.rollout.samples import Sample
 from dragoman.runtime import Runtime
 from dragoman.training.actor import lora_config
 from dragoman.training.export import export
-from dragoman.training.identity import run_identity
 from dragoman.training.parallel import in_each
-from dragoman.training.policies import TrainedPolicy
 from dragoman.training.rollouts import Rollouts, summary
-from dragoman.training.selection import imitable, of_roles
 from dragoman.training.settings import SftParams
+from dragoman.training.warm_up import begin
 
 log = logging.getLogger(__name__)
 
@@ -64,56 +58,26 @@ async def train(
     Raises:
         UserError: nothing to learn from.
     """
-    batch = of_roles(batch, settings.roles)
-    fitting = imitable(batch, dev, settings.max_tokens)
-    trained = TrainedPolicy(start, settings.roles, out, own=bool(settings.roles))
-    parameters = {"reward": reward, "seed": seed, **settings.model_dump(mode="json")}
-    manifest = lineage("sft", system, start, data, parameters)
-    played, backends = runtime.open(system, start)
-    identity = run_identity(
-        [__name__],
-        system,
-        played,
-        backends,
-        manifest,
-        exploration=GREEDY,
-        reward=reward,
-        seed=seed,
-        learnt_from=[sample.node for sample in fitting],
-        dev=dev,
+    warm_up = await begin(
+        __name__, system, batch, dev, runtime, settings, start=start, reward=reward, seed=seed, out=out, data=data
     )
-    await runtime.release(system, start)
-    if finished := resume(out, identity):
+    if warm_up.finished:
         _clean(out)
-        return finished
-    manifest |= {"trained_with": trained_with(played)}
-    losses = in_each(settings.processes, _fine_tune, trained.base, fitting, settings, seed, out / "epochs")
+        return warm_up.finished
+    base = warm_up.policy.base
+    losses = in_each(settings.processes, _fine_tune, base, warm_up.samples, settings, seed, out / "epochs")
     rollouts = Rollouts(system, runtime, reward, seed, settings.concurrency)
     history: list[dict[str, Any]] = []
     for epoch, checkpoint in enumerate(_checkpoints(out / "epochs"), start=1):
-        folder = out / "candidates" / f"{epoch:02d}"
+        folder = warm_up.candidate(epoch)
         if not folder.is_dir():
-            export(trained.base, checkpoint, folder)
-        policy = trained.whole(folder)
+            export(base, checkpoint, folder)
+        policy = warm_up.policy.whole(folder)
         row = summary(await rollouts.run(policy, dev, out=out / "dev" / f"{epoch:02d}"), reward)
         await runtime.release(system, policy)
         history.append({"epoch": epoch, **row})
         log.info("sft epoch %d: dev %s %.3f", epoch, reward, row["dev_reward"])
-    best = max(history, key=lambda row: row["dev_reward"])
-    metrics = {
-        "samples": len(fitting),
-        "too_long": len(batch) - len(fitting),
-        "roles": dict(sorted(Counter(s.role for s in fitting).items())),
-        "best_epoch": best["epoch"],
-        "dev_reward": best["dev_reward"],
-        "dev_questions": len(dev),
-        "loss": losses[-1]["loss"] if losses else None,
-    }
-    published = trained.publish(manifest | {"metrics": metrics}, out / "candidates" / f"{best['epoch']:02d}")
-    metrics["policy"] = published.version
-    files.write_csv(out / "loss.csv", losses)
-    files.write_csv(out / "dev.csv", history)
-    files.write_json(out / METRICS, metrics)
+    metrics = warm_up.finish("epoch", history, losses)
     _clean(out)
     return metrics
 

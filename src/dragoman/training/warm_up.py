@@ -1,0 +1,124 @@
+"""What both warm-ups have in common: their samples, what a run goes on with, and the policy that they publish."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dragoman.core import files
+from dragoman.core.types import Question
+from dragoman.registry.policy import METRICS, PolicySet, lineage, resume
+from dragoman.registry.trained_with import trained_with
+from dragoman.rollout.exploration import GREEDY
+from dragoman.rollout.samples import Sample
+from dragoman.runtime import Runtime
+from dragoman.training.identity import run_identity
+from dragoman.training.policies import TrainedPolicy
+from dragoman.training.selection import imitable, of_roles
+from dragoman.training.settings import SftParams
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """A warm-up under way."""
+
+    samples: Sequence[Sample]
+    """What is imitated: of the roles that are trained, and not too long."""
+    too_long: int
+    """How many were left out for that."""
+    policy: TrainedPolicy
+    manifest: Mapping[str, Any]
+    dev: Sequence[Question]
+    out: Path
+    finished: dict[str, Any] | None
+    """What `out/metrics.json` holds, where an equal run has ended already."""
+
+    def candidate(self, number: int) -> Path:
+        """The model folder of an epoch, or of a round."""
+        return self.out / "candidates" / f"{number:02d}"
+
+    def finish(
+        self, each: str, history: Sequence[dict[str, Any]], losses: Sequence[dict[str, Any]], **more: Any
+    ) -> dict[str, Any]:
+        """Publish the policy that answers the dev questions best, and return what `out/metrics.json` holds.
+
+        Args:
+            each: `epoch` or `round`: what a row of the history is about.
+            more: other figures of the metrics.
+        """
+        best = max(history, key=lambda row: row["dev_reward"])
+        metrics = {
+            "samples": len(self.samples),
+            "too_long": self.too_long,
+            "roles": dict(sorted(Counter(sample.role for sample in self.samples).items())),
+            f"best_{each}": best[each],
+            "dev_reward": best["dev_reward"],
+            "dev_questions": len(self.dev),
+            "loss": losses[-1]["loss"] if losses else None,
+            **more,
+        }
+        published = self.policy.publish({**self.manifest, "metrics": metrics}, self.candidate(best[each]))
+        metrics["policy"] = published.version
+        files.write_csv(self.out / "loss.csv", losses)
+        files.write_csv(self.out / "dev.csv", history)
+        files.write_json(self.out / METRICS, metrics)
+        return metrics
+
+
+async def begin(
+    trainer: str,
+    system: str,
+    batch: Sequence[Sample],
+    dev: Sequence[Question],
+    runtime: Runtime,
+    settings: SftParams,
+    *,
+    start: PolicySet,
+    reward: str,
+    seed: int,
+    out: Path,
+    data: Mapping[str, str],
+    visited: Sequence[Question] = (),
+    exclude: frozenset[str] = frozenset(),
+) -> WarmUp:
+    """Make `out` the folder of this run; it is emptied where it is that of another one.
+
+    Args:
+        trainer: the module that trains.
+        visited: questions that are learnt from beside the samples.
+        exclude: settings on which the result does not depend.
+
+    Raises:
+        UserError: nothing to learn from, or the policy cannot be trained.
+    """
+    chosen = of_roles(batch, settings.roles)
+    samples = imitable(chosen, dev, settings.max_tokens)
+    policy = TrainedPolicy(start, settings.roles, out, own=bool(settings.roles))
+    parameters = {"reward": reward, "seed": seed, **settings.model_dump(mode="json", exclude=set(exclude))}
+    manifest = lineage("sft", system, start, data, parameters)
+    played, backends = runtime.open(system, start)
+    identity = run_identity(
+        [trainer],
+        system,
+        played,
+        backends,
+        manifest,
+        exploration=GREEDY,
+        reward=reward,
+        seed=seed,
+        learnt_from=[*(sample.node for sample in samples), *(question.id for question in visited)],
+        dev=dev,
+    )
+    await runtime.release(system, start)
+    return WarmUp(
+        samples=samples,
+        too_long=len(chosen) - len(samples),
+        policy=policy,
+        manifest=manifest | {"trained_with": trained_with(played)},
+        dev=dev,
+        out=out,
+        finished=resume(out, identity),
+    )
