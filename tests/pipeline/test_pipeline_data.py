@@ -116,7 +116,7 @@ async def test_what_get_prints_makes_the_pipeline_use_the_set(capsys, small, tmp
     assert code == 0, err
     assert "Small, http://home.test; licence: CC0" in out
     assert "data/sets/small-distractor: 3 passages; questions: 9 train, 1 dev, 1 test" in out
-    lines = out.partition("params.yaml:\n\n")[2]
+    lines = out.partition("leave the others:\n\n")[2]
     assert yaml.safe_load(lines)["train"] == {"dataset": "small"}
     (tmp_path / "params.yaml").write_text(lines)
     (tmp_path / "conf").mkdir()

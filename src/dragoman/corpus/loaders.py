@@ -21,11 +21,12 @@ from dragoman.core.rows import Faults, Row
 from dragoman.core.types import Passage, Question
 from dragoman.corpus.fields import ID_KEYS, TEXT_KEYS, TITLE_KEYS, question_of, text_of
 from dragoman.corpus.hub import dataset_rows, hub_address
+from dragoman.corpus.names import CORPUS
 from dragoman.corpus.triple_passages import triple_passages
 
 log = logging.getLogger(__name__)
 
-TRIPLES = (".tsv", ".nt", ".ttl")
+TRIPLE_SUFFIXES = (".tsv", ".nt", ".ttl")
 SAVED_BY_DATASETS = ("dataset_info.json", "dataset_dict.json")
 
 
@@ -54,19 +55,19 @@ def load_corpus(source: str | Path, *, limit: int | None = None) -> list[Passage
         return _passages(name, dataset_rows(name, *hub_address(name)), limit)
     path = Path(source)
     if path.is_file():
-        if path.suffix in TRIPLES:
+        if path.suffix in TRIPLE_SUFFIXES:
             from dragoman.corpus.triples import read_triples  # rdflib takes a while to import
 
             return triple_passages(read_triples(path)[:limit])
         if path.suffix != ".jsonl":
             raise UserError(
-                f"{path}: a corpus file must be JSON lines and end in .jsonl, or triples and end in {', '.join(TRIPLES)}"
+                f"{path}: a corpus file must be JSON lines and end in .jsonl, or triples and end in {', '.join(TRIPLE_SUFFIXES)}"
             )
         return _jsonl_passages(path, limit)
     if not path.is_dir():
         raise UserError(f"{path}: no such corpus; give a .jsonl file, a folder, or hf:NAME")
-    if (path / "corpus.jsonl").is_file():
-        return _jsonl_passages(path / "corpus.jsonl", limit)
+    if (path / CORPUS).is_file():
+        return _jsonl_passages(path / CORPUS, limit)
     if any((path / mark).is_file() for mark in SAVED_BY_DATASETS):
         return _passages(name, dataset_rows(name, name, None, None), limit)
     return _text_passages(path, limit)

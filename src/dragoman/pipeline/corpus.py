@@ -13,13 +13,12 @@ from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
 from dragoman.corpus import build_atlas, chunk, load_corpus
-from dragoman.corpus.loaders import TRIPLES, join_passages
+from dragoman.corpus.loaders import TRIPLE_SUFFIXES, join_passages
+from dragoman.corpus.names import CORPUS, SPLITS
 from dragoman.corpus.settings import CorpusParams, listed
 from dragoman.corpus.triple_passages import triple_id
 from dragoman.pipeline.project import Project
 from dragoman.pipeline.questions import load_mixed
-
-SPLITS = ("train", "dev", "test")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,19 +55,19 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         dev=settings.dev_questions,
         test=settings.test_questions,
     )
-    written = {"passages": out / "corpus.jsonl", **{split: out / f"{split}.jsonl" for split in SPLITS}}
-    return {name: sum(1 for _ in files.read(path)) for name, path in written.items()}
+    written = {"passages": CORPUS} | {split: f"{split}.jsonl" for split in SPLITS}
+    return {name: sum(1 for _ in files.read(out / file)) for name, file in written.items()}
 
 
 def _import(settings: CorpusParams, out: Path) -> dict[str, Any]:
     corpora = listed(settings.source)
     passages = join_passages((source, load_corpus(source)) for source in corpora)
-    graph = all(Path(source).suffix in TRIPLES for source in corpora)
+    graph = all(Path(source).suffix in TRIPLE_SUFFIXES for source in corpora)
     ids = {p.id for p in passages}
     if settings.chunk is not None:
         cut = settings.chunk
         passages = list(chunk(passages, by=cut.by, size=cut.size, overlap=cut.overlap))
-    files.write(out / "corpus.jsonl", (asdict(p) for p in passages))
+    files.write(out / CORPUS, (asdict(p) for p in passages))
     counts = {"passages": len(passages)}
     for split in SPLITS:
         paths = listed(getattr(settings, split))

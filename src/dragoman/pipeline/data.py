@@ -15,9 +15,10 @@ from dragoman.core.errors import UserError
 from dragoman.core.files import only_writer
 from dragoman.core.hashing import sha256_of
 from dragoman.core.http import url_fault
+from dragoman.corpus.names import CORPUS, SPLITS, TRIPLES, Split
 from dragoman.published import beir
-from dragoman.published.catalogue import SPLITS, DataSet, Remote, Split, Variant, catalogue, find
-from dragoman.published.convert import CORPUS, Part, convert
+from dragoman.published.catalogue import DataSet, Remote, Variant, catalogue, find
+from dragoman.published.convert import Part, convert
 from dragoman.published.download import Download, Unreachable, fetch
 from dragoman.published.formats import NAMES
 from dragoman.published.source import Source
@@ -40,7 +41,7 @@ class Converted:
     @property
     def source(self) -> Path | None:
         """What is searched: its passages, or its triples; None for open-domain questions."""
-        files = (self.folder / name for name in (CORPUS, beir.TRIPLES))
+        files = (self.folder / name for name in (CORPUS, TRIPLES))
         return next((file for file in files if file.is_file()), None)
 
     @property

@@ -17,19 +17,18 @@ from dragoman.core.progress import bar
 from dragoman.core.settings import near
 from dragoman.core.types import Question
 from dragoman.corpus.loaders import load_questions
+from dragoman.corpus.names import CORPUS, SPLITS, TRIPLES
 from dragoman.pipeline.project import Project
 from dragoman.quality import validate
-from dragoman.quality.artifacts import CORPUS, read_corpus
+from dragoman.quality.artifacts import read_corpus
 from dragoman.rewards.answer import normalize
 from dragoman.rollout.feedback import Feedback, aside, read_feedback, served_rows
 from dragoman.rollout.record import Episode, validated
 from dragoman.rollout.store import EPISODES
 from dragoman.synthesis.harvest import Harvest, harvest, split_of
-from dragoman.synthesis.settings import SPLITS
 from dragoman.tracking.review import reviewed
 
 NAME = "served"
-TRIPLES = "triples.tsv"
 
 
 @dataclass(frozen=True, kw_only=True)

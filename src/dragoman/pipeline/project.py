@@ -13,6 +13,7 @@ from dragoman import tracking
 from dragoman.config import Params, load_params
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
+from dragoman.corpus.names import CORPUS
 from dragoman.pipeline.questions import QuestionSet, load_mixed
 from dragoman.registry.policy import PolicySet
 from dragoman.registry.versions import Registry
@@ -64,7 +65,7 @@ class Project:
         return self.root / "data" / (name or self.params.train.dataset)
 
     def corpus(self, dataset: str | None = None) -> Path:
-        return self.dataset(dataset) / "corpus.jsonl"
+        return self.dataset(dataset) / CORPUS
 
     def triples(self, dataset: str | None = None) -> Path:
         return self.dataset(dataset) / "triples.tsv"

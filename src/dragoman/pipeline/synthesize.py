@@ -19,6 +19,7 @@ from dragoman.core.identity import FINGERPRINTED, code_hash
 from dragoman.core.journal import digest
 from dragoman.core.types import Passage, Triple
 from dragoman.corpus import chunk, load_corpus
+from dragoman.corpus.names import CORPUS, TRIPLES
 from dragoman.engines.base import Engine
 from dragoman.pipeline import index
 from dragoman.pipeline.project import Project
@@ -36,7 +37,6 @@ from dragoman.synthesis.settings import SynthesizeParams
 from dragoman.synthesis.synthesize import synthesize
 from dragoman.synthesis.written import EngineWriter, MixedWriter
 
-TRIPLES = "triples.tsv"
 WORDS = 100
 """A folder of texts is cut to passages of so many words."""
 MAKERS = (synthesize, GroundedWriter, EngineWriter, filters.grounded)
@@ -76,7 +76,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         )
     source = options.corpus or project.corpus(options.dataset)
     passages = load_corpus(source)
-    prepared = source.suffix == ".jsonl" or (source / "corpus.jsonl").is_file()
+    prepared = source.suffix == ".jsonl" or (source / CORPUS).is_file()
     if options.chunk is not None or not prepared:
         passages = list(chunk(passages, by="words", size=options.chunk or WORDS))
     beside = (source if source.is_dir() else source.parent) / TRIPLES
@@ -168,7 +168,7 @@ async def make_questions(
                     rows, by_id, reader, retriever, k=settings.k, concurrency=settings.concurrency, out=out
                 )
                 files.write(out / f"{split}.jsonl", filled.questions[split])
-    files.write(out / "corpus.jsonl", (asdict(p) for p in passages))
+    files.write(out / CORPUS, (asdict(p) for p in passages))
     chosen = settings.model_dump(mode="json")
     values = card(filled, plan, settings=chosen | {"seed": seed}, source=source, seconds=time.monotonic() - clock)
     write_card(values, out)

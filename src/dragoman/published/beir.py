@@ -19,12 +19,11 @@ from dragoman.core.rows import Faults, Row
 from dragoman.core.types import Passage
 from dragoman.corpus.fields import ID_KEYS, QUESTION_KEYS, TEXT_KEYS, TITLE_KEYS, question_of, text_of
 from dragoman.corpus.loaders import load_corpus, load_questions, read_qrels
-from dragoman.published.catalogue import SPLITS, Split
+from dragoman.corpus.names import CORPUS, SPLITS, TRIPLES, Split
 from dragoman.published.records import NO_ANSWER, Entry
 from dragoman.published.source import Source, json_lines
 
 NAME = "beir"
-TRIPLES = "triples.tsv"
 _HEADER = "query-id\tcorpus-id\tscore\n"
 
 
@@ -34,7 +33,7 @@ def entries(source: Source) -> Iterator[Entry]:
     Raises:
         UserError: a file of it is missing, or has a line that is not as it should be.
     """
-    corpus, queries = source.inner("corpus.jsonl"), source.inner("queries.jsonl")
+    corpus, queries = source.inner(CORPUS), source.inner("queries.jsonl")
     if len(queries) != 1 or not (corpus or source.inner(TRIPLES)):
         raise UserError(f"{source}: expected a BEIR folder, with corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv")
     relevant = {split: _qrels(source, split) for split in SPLITS}
@@ -109,7 +108,7 @@ def export(folder: Path, out: Path) -> dict[str, int]:
         UserError: there is nothing to export; a file of it cannot be read; `out` is there already; or an id or a key cannot be
             written so that it can be read again.
     """
-    corpus, triples = folder / "corpus.jsonl", folder / TRIPLES
+    corpus, triples = folder / CORPUS, folder / TRIPLES
     splits = {split: path for split in SPLITS if (path := folder / f"{split}.jsonl").is_file()}
     if not splits or not (corpus.is_file() or triples.is_file()):
         raise UserError(f"{folder}: expected corpus.jsonl and one of {', '.join(f'{s}.jsonl' for s in SPLITS)}")

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, get_args
+from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
 from dragoman.core.errors import UserError
 from dragoman.core.settings import Section, near, parse_section, read_yaml
-
-Split = Literal["train", "dev", "test"]
-SPLITS: tuple[Split, ...] = get_args(Split)
+from dragoman.corpus.names import Split
 
 
 class Remote(Section):

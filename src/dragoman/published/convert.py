@@ -18,15 +18,14 @@ from dragoman.core.errors import UserError
 from dragoman.core.progress import bar
 from dragoman.core.rows import Row
 from dragoman.core.types import Passage
+from dragoman.corpus.names import CORPUS, SPLITS, TRIPLES, Split
 from dragoman.published import beir
-from dragoman.published.catalogue import SPLITS, Split
 from dragoman.published.formats import entries
 from dragoman.published.records import Entry
 from dragoman.published.source import Source
 
 MANIFEST = "dataset.json"
 """What a folder was made of, and what is in it. It is written last."""
-CORPUS = "corpus.jsonl"
 _FIRST_KEYS = ("id", "question", "answers", "type", "supporting_ids")
 _NOTE_EVERY = 1000
 
@@ -204,6 +203,6 @@ def _ordered(row: Row) -> Row:
 
 
 def _copy_triples(source: Source, made: Path) -> None:
-    for file in source.inner(beir.TRIPLES):
-        with file.open() as stream, (made / beir.TRIPLES).open("wb") as copy:
+    for file in source.inner(TRIPLES):
+        with file.open() as stream, (made / TRIPLES).open("wb") as copy:
             shutil.copyfileobj(stream, copy)

@@ -11,8 +11,8 @@ from dragoman.core.errors import UserError
 from dragoman.core.rows import SHOWN, Faults, Row
 from dragoman.core.settings import near
 from dragoman.corpus.fields import question_of
+from dragoman.corpus.names import Split
 from dragoman.published import beir, records
-from dragoman.published.catalogue import Split
 from dragoman.published.records import NO_ANSWER, Entry, Record
 from dragoman.published.source import Reader, Source, json_array, json_lines, json_list, pairs, table
 

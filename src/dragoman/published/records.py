@@ -16,7 +16,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 from dragoman.core.errors import UserError
 from dragoman.core.rows import Row
 from dragoman.core.types import Passage
-from dragoman.published.catalogue import Split
+from dragoman.corpus.names import Split
 
 HARD_NEGATIVES = 10
 """So many passages without the answer come along with each question of DPR, which gives up to a hundred."""

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.stats import chi_square
+from dragoman.corpus.names import CORPUS, SPLITS
 from dragoman.quality.lines import Lines, PassageRow, QuestionRow, read_lines
 from dragoman.quality.snapshots import snapshot_columns
 from dragoman.quality.tables import Table, file_table, frame, listed, words
@@ -36,11 +37,10 @@ from dragoman.systems.maps.snapshots import SnapshotRow
 if TYPE_CHECKING:
     import pandas as pd
 
-CORPUS = "corpus.jsonl"
-SPLITS = ("train.jsonl", "dev.jsonl", "test.jsonl")
+QUESTIONS = tuple(f"{split}.jsonl" for split in SPLITS)
 KINDS = {
     CORPUS: "corpus",
-    **dict.fromkeys(SPLITS, "questions"),
+    **dict.fromkeys(QUESTIONS, "questions"),
     MANIFEST: "index",
     "episodes.jsonl": "episodes",
     "samples.parquet": "samples",
@@ -148,7 +148,7 @@ class Reader:
         rows = lines.rows.values()
         asked = {normalize(r.question): "" for r in rows if r.question is not None}
         support = {}
-        for split in (path.with_name(name) for name in SPLITS if name != path.name):
+        for split in (path.with_name(name) for name in QUESTIONS if name != path.name):
             if split.is_file():
                 for line, row in self._questions(split).rows.items():
                     if row.question is not None and (same := normalize(row.question)) in asked:

@@ -7,9 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from dragoman.core.settings import Section
+from dragoman.corpus.names import SPLITS
 from dragoman.engines.settings import EngineParams
-
-SPLITS = ("train", "dev", "test")
 
 
 class HarvestParams(Section):

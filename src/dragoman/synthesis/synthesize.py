@@ -20,13 +20,13 @@ from dragoman.core.errors import EngineFault, Fault, RetrieverFault, UserError
 from dragoman.core.journal import Journal, digest
 from dragoman.core.progress import bar
 from dragoman.core.types import Passage, Triple
+from dragoman.corpus.names import SPLITS
 from dragoman.synthesis.brief import Brief, Draft, Rejected, Writer
 from dragoman.synthesis.filters import Duplicates, Filter
 from dragoman.synthesis.plan import Plan
 from dragoman.synthesis.settings import SynthesizeParams
 from dragoman.synthesis.shelf import Shelf, split_passages
 
-SPLITS = ("train", "dev", "test")
 JOURNAL = "written.jsonl"
 REJECTED = "rejected.jsonl"
 
@@ -61,7 +61,8 @@ class Filled:
 
 def sizes(n: int, shares: Mapping[str, float]) -> dict[str, int]:
     """`n` questions by split, in their shares, the last split taking what rounding leaves."""
-    reached, counts = 0.0, {}
+    reached = 0.0
+    counts: dict[str, int] = {}
     for split in SPLITS:
         start, reached = round(n * reached), reached + shares[split]
         counts[split] = round(n * min(reached, 1.0)) - start

@@ -20,6 +20,7 @@ from dragoman.corpus.atlas.facts import ALIAS, Atlas, Entity
 from dragoman.corpus.atlas.passages import Page, choose, render
 from dragoman.corpus.atlas.questions import make
 from dragoman.corpus.atlas.verify import TripleIndex, verify
+from dragoman.corpus.names import CORPUS
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ def build_atlas(out: Path, *, seed: int, passages: int, train: int, dev: int, te
 
     provenance = _provenance(atlas, triples, [len(page.passage.text.split()) for page in pages], questions, seed)
     out = Path(out)
-    files.write(out / "corpus.jsonl", (asdict(page.passage) for page in pages))
+    files.write(out / CORPUS, (asdict(page.passage) for page in pages))
     for split, asked in questions.items():
         files.write(out / f"{split}.jsonl", (question.to_json() for question in asked))
     files.write_text(out / "triples.tsv", "".join("\t".join(fact) + "\n" for fact in triples))

@@ -18,10 +18,10 @@ from dragoman.core.types import Question, Triple
 from dragoman.corpus.atlas import facts as f
 from dragoman.corpus.atlas.facts import Atlas, Entity, settled_by_hand, triple
 from dragoman.corpus.atlas.passages import Page
+from dragoman.corpus.names import SPLITS
 
 Pattern = dict[str, Any]  # an entry of patterns.yaml
 
-SPLITS = ("train", "dev", "test")
 SHARES = {"single_hop": 25, "compositional": 25, "inference": 20, "comparison": 15, "bridge_comparison": 15}
 """Percent of the questions. A comparison names its answer, so a guess is right half of the time: it teaches less."""
 YES_OR_NO = 0.04  # most questions answered with "yes", as a share of all; likewise "no"
@@ -71,7 +71,7 @@ def split_clusters(entities: Iterable[Entity], counts: dict[str, int], seed: int
     floor = SMALL_SPLIT * sum(wanted.values())
     shares = {split: max(count, floor) for split, count in wanted.items()}
     rng = random.Random(f"{seed} splits")
-    chosen = {}
+    chosen: dict[str, str] = {}
     for stratum in sorted({cluster.split("-")[0] for cluster in sizes}):
         clusters = sorted(cluster for cluster in sizes if cluster.split("-")[0] == stratum)
         rng.shuffle(clusters)
