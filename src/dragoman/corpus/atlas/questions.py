@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from dragoman.core.types import Question, Triple
 from dragoman.corpus.atlas import facts as f
 from dragoman.corpus.atlas.facts import Atlas, Entity, settled_by_hand, triple
 from dragoman.corpus.atlas.passages import Page
-from dragoman.corpus.names import SPLITS
+from dragoman.corpus.names import SPLITS, Split
 
 Pattern = dict[str, Any]  # an entry of patterns.yaml
 
@@ -60,7 +60,7 @@ def make(
     return {split: maker.draw(split, counts[split], split_of, seed) for split in SPLITS}
 
 
-def split_clusters(entities: Iterable[Entity], counts: dict[str, int], seed: int) -> dict[str, str]:
+def split_clusters(entities: Iterable[Entity], counts: dict[str, int], seed: int) -> dict[str, Split]:
     """Cluster -> split, in proportion to the counts, for countries, shared currencies, elements and so on separately.
 
     A question goes where the cluster of its start goes, so what one split asks about no other split does: a country comes
@@ -71,7 +71,7 @@ def split_clusters(entities: Iterable[Entity], counts: dict[str, int], seed: int
     floor = SMALL_SPLIT * sum(wanted.values())
     shares = {split: max(count, floor) for split, count in wanted.items()}
     rng = random.Random(f"{seed} splits")
-    chosen: dict[str, str] = {}
+    chosen: dict[str, Split] = {}
     for stratum in sorted({cluster.split("-")[0] for cluster in sizes}):
         clusters = sorted(cluster for cluster in sizes if cluster.split("-")[0] == stratum)
         rng.shuffle(clusters)
@@ -98,7 +98,7 @@ class _Maker:
             for pattern in patterns
         ]
 
-    def draw(self, split: str, count: int, split_of: dict[str, str], seed: int) -> list[Question]:
+    def draw(self, split: str, count: int, split_of: Mapping[str, str], seed: int) -> list[Question]:
         pools: dict[str, list[Iterator[Question]]] = defaultdict(list)
         for place, (kind, pattern, walks) in enumerate(self.walks):
             rng = random.Random(f"{seed} {split} {place}")
