@@ -28,6 +28,7 @@ from prefect.exceptions import ObjectAlreadyExists
 from prefect.runtime import task_run
 from prefect.states import Completed
 
+from dragoman.core.tables import table_lines
 from flows import tied
 
 LIMIT = "dvc"
@@ -199,8 +200,8 @@ async def publish(key: str, path: Path) -> None:
     """Show a Markdown file, or figures in a JSON file, as an artifact of the run."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".json":
-        rows = "\n".join(f"| {name} | {value} |" for name, value in _flat(json.loads(text)))
-        text = f"| {path} | |\n|---|---|\n{rows}\n"
+        rows = ([name, str(value)] for name, value in _flat(json.loads(text)))
+        text = "\n".join(table_lines([str(path), ""], rows)) + "\n"
     await acreate_markdown_artifact(key=key, markdown=text, description=str(path))
 
 

@@ -9,6 +9,7 @@ import typer
 
 from dragoman.cli.command import app, command
 from dragoman.cli.evaluation import show
+from dragoman.core.tables import table_lines
 from dragoman.pipeline import compare as compare_stage
 from dragoman.pipeline import decisions
 from dragoman.pipeline import drift as drift_stage
@@ -112,9 +113,7 @@ async def compare(project: Project, options: compare_stage.Options) -> None:
     """
     compared = await compare_stage.run(project, options)
     a, b = compared["versions"]
-    print(f"| | {a} | {b} |\n|---|---|---|")
-    for key, old, new in compared["differences"]:
-        print(f"| {key} | {old} | {new} |")
+    print("\n".join(table_lines(["", a, b], ([str(cell) for cell in row] for row in compared["differences"]))))
     if "evaluation" in compared:
         print()
         show(compared["evaluation"], compared["out"])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dragoman.core import files
+from dragoman.core.tables import table_lines
 from dragoman.core.text import folder_name
 from dragoman.evaluation.report import COLUMNS, interval, save, without_llm
 from dragoman.evaluation.suite import Suite
@@ -38,7 +39,7 @@ class Table:
     note: str = ""
 
     def markdown(self) -> str:
-        lines = [f"## {self.title}", "", _row(self.head), "|---" * len(self.head) + "|", *map(_row, self.rows)]
+        lines = [f"## {self.title}", "", *table_lines(self.head, self.rows)]
         return "\n".join([*lines, *(["", self.note] if self.note else [])]) + "\n"
 
 
@@ -157,10 +158,6 @@ def _shown(summary: Mapping[str, Any], column: str) -> str:
 
 def _title(column: str) -> str:
     return TITLES.get(column, column)
-
-
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"
 
 
 def _cached(summary: Mapping[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dragoman.core import files
+from dragoman.core.tables import table_lines
 
 COLUMNS = (
     ("cover_em", "cover-EM"),
@@ -25,25 +26,26 @@ def markdown(metrics: dict[str, Any]) -> str:
     shown = [(key, title) for key, title in COLUMNS if any(key in s for s in systems.values())]
     head = ["system", *(title for _, title in shown), "calls", "tokens", "s/question", "failed"]
     of = f"{metrics['runs']} runs pooled, the first of seed" if "runs" in metrics else "seed"
-    lines = [
-        f"{metrics['dataset']}, n = {metrics['n']}, {of} {metrics['seed']}; 95% bootstrap intervals",
-        "",
-        "| " + " | ".join(head) + " |",
-        "|---" * len(head) + "|",
-    ]
+    rows = []
     for name, s in systems.items():
         cells = [interval(s[key]) if key in s else "–" for key, _ in shown]
         cells += [f"{s['calls']:.1f}", f"{s['tokens']:.0f}", f"{s['seconds']:.2f}", str(s["failed"])]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+        rows.append([name, *cells])
+    lines = [
+        f"{metrics['dataset']}, n = {metrics['n']}, {of} {metrics['seed']}; 95% bootstrap intervals",
+        "",
+        *table_lines(head, rows),
+    ]
     if note := without_llm(systems):
         lines += ["", note]
     if metrics["paired"]:
-        lines += ["", "| difference, same questions | cover-EM | detectable | EM | F1 |", "|---|---|---|---|---|"]
+        rows = []
         for pair, differences in metrics["paired"].items():
             if d := differences.get("cover_em"):
                 detectable = f"{d['detectable']:.2f}" if "detectable" in d else "–"
-                cells = [interval(differences[s], sign=True) if s in differences else "–" for s in ("em", "f1")]
-                lines.append(f"| {pair} | {interval(d, sign=True)} | {detectable} | {' | '.join(cells)} |")
+                others = [interval(differences[s], sign=True) if s in differences else "–" for s in ("em", "f1")]
+                rows.append([pair, interval(d, sign=True), detectable, *others])
+        lines += ["", *table_lines(["difference, same questions", "cover-EM", "detectable", "EM", "F1"], rows)]
         lines += [
             "",
             "*detectable*: the smallest true difference of cover-EM that so many questions show four times out of five.",
@@ -127,10 +129,8 @@ def _more_scores(metrics: dict[str, Any]) -> list[str]:
     shown = [(name, s, sign) for name, s, sign in rows if any(score in s for score in scores)]
     if not shown:
         return []
-    lines = ["", "| | " + " | ".join(scores) + " |", "|---" * (len(scores) + 1) + "|"]
-    for name, s, sign in shown:
-        cells = [_scored(s[score], sign) if score in s else "–" for score in scores]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    cells = ([name, *(_scored(s[score], sign) if score in s else "–" for score in scores)] for name, s, sign in shown)
+    lines = ["", *table_lines(["", *scores], cells)]
     for name, s in metrics["systems"].items():
         if missing := [f"{count} of {score}" for score, count in s.get("unscored", {}).items() if count]:
             lines += ["", f"{name}: answers without a score, which no mean counts: {', '.join(missing)}."]
@@ -144,11 +144,11 @@ def _scored(value: Mapping[str, float], difference: bool) -> str:
 
 
 def _sources_table(sources: dict[str, dict[str, Any]]) -> str:
-    lines = ["| seed questions | trees | mean reward | actions kept |", "|---|---|---|---|"]
+    rows = []
     for name, s in sources.items():
         reward = "–" if s["reward"] is None else f"{s['reward']:.2f}"
-        lines.append(f"| {name} | {s['questions']} | {reward} | {s['actions']} |")
-    return "\n".join(lines) + "\n"
+        rows.append([name, str(s["questions"]), reward, str(s["actions"])])
+    return "\n".join(table_lines(["seed questions", "trees", "mean reward", "actions kept"], rows)) + "\n"
 
 
 def interval(value: Mapping[str, float], *, sign: bool = False) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dragoman.core.stats import bootstrap_difference, bootstrap_interval, smallest_detectable
+from dragoman.core.tables import table_lines
 from dragoman.evaluation.metrics import USUAL, differences_of
 from dragoman.evaluation.report import interval
 
@@ -51,7 +52,7 @@ def markdown(grid: Mapping[str, Mapping[str, Any]], score: str = "cover_em") -> 
         grid: metrics of evaluations that hold a `transfer`, by the change.
     """
     head = ["another", "data", "system", "in domain", "there", "loss, points", "detectable"]
-    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    rows = []
     for change, metrics in grid.items():
         paired = metrics["transfer"]["paired"]
         for system, scores in metrics["transfer"]["systems"].items():
@@ -61,7 +62,7 @@ def markdown(grid: Mapping[str, Mapping[str, Any]], score: str = "cover_em") -> 
             row = [change, metrics["dataset"], system, interval(scores[score]["home"]), interval(there)]
             row.append(points(scores[score]["loss"]) + ("" if paired else " *"))
             row.append(f"{100 * scores[score]['detectable']:.1f}" if "detectable" in scores[score] else "–")
-            lines.append("| " + " | ".join(row) + " |")
+            rows.append(row)
     note = [
         "",
         "Loss: the score in domain minus the score there, with its 95% bootstrap interval over the same questions.",
@@ -69,7 +70,7 @@ def markdown(grid: Mapping[str, Mapping[str, Any]], score: str = "cover_em") -> 
     ]
     if not all(metrics["transfer"]["paired"] for metrics in grid.values()):
         note += ["*: over other questions, so each side is drawn by itself."]
-    return "\n".join([*lines, *note]) + "\n"
+    return "\n".join([*table_lines(head, rows), *note]) + "\n"
 
 
 def points(value: Mapping[str, float]) -> str:

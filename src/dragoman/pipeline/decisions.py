@@ -18,6 +18,7 @@ from typing import Any
 from dragoman import tracking
 from dragoman.core import files
 from dragoman.core.errors import UserError
+from dragoman.core.tables import table_lines
 from dragoman.evaluation.report import markdown
 from dragoman.registry.version import Version
 from dragoman.registry.versions import ChampionMoved, Registry
@@ -218,11 +219,12 @@ def table(decision: Decision, metrics: Mapping[str, Any]) -> str:
     lines = [
         f"**{decision.challenger}** ({decision.policy}) {what}; compared with {decision.against}, {decision.at}",
         "",
-        "| condition | found | limit | met | detectable |",
-        "|---|---|---|---|---|",
-        *(
-            f"| {c.name} | {c.found} | {c.limit} | {'yes' if c.met else '**no**'} | {shown.get(c.name, '')} |"
-            for c in decision.checks
+        *table_lines(
+            ["condition", "found", "limit", "met", "detectable"],
+            (
+                [c.name, str(c.found), str(c.limit), "yes" if c.met else "**no**", shown.get(c.name, "")]
+                for c in decision.checks
+            ),
         ),
         "",
         *(f"{kind}: {_said(shown)}\n" for kind, shown in decision.trials.items()),
