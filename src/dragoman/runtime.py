@@ -240,7 +240,7 @@ async def open_runtime(
         cache: take the LLM's answers from `params.llm_cache`, and keep them there. Not for what measures seconds.
 
     Raises:
-        UserError: see `open_retriever_checked`.
+        UserError, RetrieverFault: see `open_retriever_checked`.
     """
     async with AsyncExitStack() as stack:
         retriever = await open_retriever_checked(index, corpus, params.index)

@@ -18,6 +18,7 @@ from command import run
 from towns import make_towns, river_llm
 
 from dragoman.core import files
+from dragoman.core.errors import EngineFault
 from dragoman.engines.settings import EngineParams
 from dragoman.evaluation.suite import Suite, read_suite
 from dragoman.pipeline import bench
@@ -151,7 +152,7 @@ def test_another_judge_judges_the_answers_of_a_finished_cell_anew(project, capsy
 
 def test_a_cell_whose_judge_was_away_says_so_until_it_is_judged(project, capsys, monkeypatch, llm):
     async def away(*_):
-        return None
+        raise EngineFault("the judge is away")
 
     judged = [*BENCH, "--no-track", "--datasets", "towns", "--systems", "direct", "--set", "evaluate.judge=true"]
     with monkeypatch.context() as patch:

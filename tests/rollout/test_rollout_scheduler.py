@@ -98,7 +98,7 @@ async def test_a_question_that_the_judge_could_not_score_is_scored_by_the_next_r
         return Reward.of("judge", judge=lambda: ScriptedEngine(script))
 
     (episode,) = await run(tmp_path, backends(), QUESTIONS[:1], reward=judged_by(away))
-    assert episode.faulty and episode.trajectories[0].unscored == "reward judge: the judge is away"
+    assert episode.faulty and episode.trajectories[0].reward_fault == "reward judge: the judge is away"
     w = backends()
     (again,) = await run(tmp_path, w, QUESTIONS[:1], reward=judged_by(lambda prompt, rng: "True"))
     assert not again.faulty and again.trajectories[0].rewards["judge"] == 1

@@ -5,7 +5,9 @@ import torch
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from dragoman.training import attention
+from dragoman.training.actor import Actor
 from dragoman.training.attention import attend, causal_attention
+from dragoman.training.settings import AdapterParams
 
 
 def heads(rows=2, tokens=5, queries=4, groups=2, width=3, **options):
@@ -15,7 +17,7 @@ def heads(rows=2, tokens=5, queries=4, groups=2, width=3, **options):
 
 
 def module(**fields):
-    return SimpleNamespace(**{"num_key_value_groups": 2, "is_causal": True, **fields})
+    return SimpleNamespace(**{"num_key_value_groups": 2, "is_causal": True, "training": True, **fields})
 
 
 def test_two_tokens_are_weighted_by_hand():
@@ -38,14 +40,35 @@ def test_values_and_gradients_are_those_of_torch_s_kernel():
         torch.testing.assert_close(one.grad, other.grad)
 
 
-@pytest.mark.parametrize("why", ["a mask", "no gradient", "a long row", "not causal"])
+@pytest.mark.parametrize("why", ["a mask", "not trained", "a long row", "many pairs", "not causal", "wider values"])
 def test_what_it_is_not_better_at_is_left_to_torch(why, monkeypatch):
     def never(*args):
         raise AssertionError("our own attention")
 
     monkeypatch.setattr(attention, "causal_attention", never)
     monkeypatch.setattr(attention, "LONGEST", 4 if why == "a long row" else 640)
+    monkeypatch.setattr(attention, "MOST_PAIRS", 199 if why == "many pairs" else 200)  # 2 rows, 4 heads, 5 tokens
     mask = torch.ones(2, 1, 5, 5, dtype=torch.bool).tril() if why == "a mask" else None
-    with torch.set_grad_enabled(why != "no gradient"):
-        found, _ = attend(module(is_causal=False) if why == "not causal" else module(), *heads(), mask, scaling=0.4)
-    assert found.shape == (2, 5, 4, 3)
+    layer = module(is_causal=why != "not causal", training=why != "not trained")
+    query, key, value = heads()
+    if why == "wider values":
+        value = torch.randn(2, 2, 5, 7)
+    found, _ = attend(layer, query, key, value, mask, scaling=0.4)
+    assert found.shape == (2, 5, 4, value.shape[3])
+
+
+def test_a_policy_that_is_trained_reads_marks_by_it_with_a_gradient_and_without_alike(tiny_model, monkeypatch):
+    calls = []
+    monkeypatch.setattr(attention, "causal_attention", lambda *args: calls.append(1) or causal_attention(*args))
+    actor = Actor(tiny_model, AdapterParams(rank=2), torch.device("cpu"))
+    ids = torch.arange(5, 25).view(2, 10)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        learning = actor.lm.model(input_ids=ids).last_hidden_state
+        with torch.no_grad():
+            silent = actor.lm.model(input_ids=ids).last_hidden_state
+    assert torch.equal(silent, learning) and len(calls) == 2 * actor.lm.config.num_hidden_layers
+
+
+def test_a_saved_policy_does_not_ask_for_it(tiny_model, tmp_path):
+    Actor(tiny_model, None, torch.device("cpu")).save(tmp_path)
+    assert attention.NAME not in (tmp_path / "config.json").read_text()

@@ -25,5 +25,9 @@ class PromptTooLong(EngineFault):
     """
 
 
+class CannotExpress(EngineFault):
+    """What an engine is asked has no form in its protocol, under the settings that it has. Asking again is no use."""
+
+
 class RetrieverFault(Fault):
     """The retriever (or the server behind it) gave no usable passages."""

@@ -16,8 +16,9 @@ def keep_freed() -> None:
     """
     if set_option := getattr(ctypes.CDLL(None), "mallopt", None):
         set_option(ARENA_MAX, 1)
+        if not set_option(MMAP_THRESHOLD, 2**30):
+            set_option(MMAP_THRESHOLD, 2**25)  # the most that older versions take
         set_option(TRIM_THRESHOLD, 2**31 - 1)
-        set_option(MMAP_THRESHOLD, 2**30)
 
 
 def give_back() -> None:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import httpx
 
-from dragoman.core.errors import EngineFault, PromptTooLong, UserError
+from dragoman.core.errors import CannotExpress, EngineFault, PromptTooLong, UserError
 from dragoman.core.http import PASSING_STATUS, retrying, url_fault
 from dragoman.engines.base import CannotAverage, CannotScore, Completion, Request, Result
 from dragoman.engines.local import seed_of
@@ -205,7 +205,7 @@ class OpenAIEngine:
             body |= {"top_k": 0, "min_p": 0, "repetition_penalty": 1, "return_token_ids": True}
         if request.special:
             if self._structured != "vllm":
-                raise EngineFault(
+                raise CannotExpress(
                     "the protocol leaves special tokens out of texts; set the engine's `structured` to vllm where the "
                     "server is vLLM"
                 )
@@ -216,7 +216,7 @@ class OpenAIEngine:
             return "/completions", body | {"prompt": list(request.prompt)} | self._logprobs(0)
         if request.goes_on:
             if self._structured != "vllm":
-                raise EngineFault(
+                raise CannotExpress(
                     "the protocol cannot go on with a message of the assistant; set the engine's `structured` to vllm "
                     "where the server is vLLM"
                 )
@@ -237,7 +237,7 @@ class OpenAIEngine:
                 return {"structured_outputs": {"regex": grammar.regex}}
             return {"structured_outputs": {"json": json.loads(grammar.json_schema or "")}}
         if grammar.regex is not None:
-            raise EngineFault(
+            raise CannotExpress(
                 "response_format cannot express a regular expression; set the engine's `structured` to vllm where the "
                 "server is vLLM, or to none"
             )

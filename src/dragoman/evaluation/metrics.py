@@ -140,6 +140,7 @@ def _system(rows: list[dict[str, Any]], more: Sequence[str], resamples: int, see
     summary["llm_hits"] = sum(row.get("llm_hits", 0) for row in rows)
     summary["failed"] = sum(row["scores"]["cover_em"] is None for row in rows)
     summary["unjudged"] = sum("judge" in row["scores"] and row["scores"]["judge"] is None for row in rows)
+    summary["judge_faults"] = sum("judge_fault" in row for row in rows)
     if more:
         answered = [row["scores"] for row in rows if row.get("answer") is not None]
         summary["unscored"] = {score: sum(s.get(score) is None for s in answered) for score in more}

@@ -273,11 +273,11 @@ class _DataSet:
         except Exception as e:  # whatever it is, the other cells may be well
             cell = Cell(self.name, system, "failed", _sentence(e))
         else:
-            failed, unjudged, score, reason = summary["failed"], summary["unjudged"], self.suite.columns[0], ""
+            failed, away, score, reason = summary["failed"], summary["judge_faults"], self.suite.columns[0], ""
             if failed:
                 reason = f"{failed} of {len(questions)} questions failed, and the next run asks them again"
-            elif unjudged:
-                reason = f"{unjudged} of {len(questions)} answers were not judged, and the next run has them judged"
+            elif away:
+                reason = f"{away} of {len(questions)} answers were not judged, and the next run has them judged"
             cell = Cell(self.name, system, "finished", reason)
             self.show(system, self.name, interval(summary[score]) if score in summary else "done")
             return cell
@@ -319,7 +319,9 @@ class _DataSet:
         if summary["failed"] == len(questions):
             _, first = next(iter(files.read(out / "predictions.jsonl")))
             raise AllFailed(f"every question failed, the first with: {first['error']}")
-        if not summary["failed"] and not summary["unjudged"]:  # else the next run asks the system, or the judge, again
+        if (
+            not summary["failed"] and not summary["judge_faults"]
+        ):  # else the next run asks the system, or the judge, again
             files.write_json(out / DONE, key)
         return summary
 

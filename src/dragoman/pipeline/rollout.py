@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated, Any
 
 from annotated_types import Ge
@@ -110,18 +109,19 @@ async def roll_out_questions(
         raise UserError("no questions to roll out")
     episodes: list[Episode] = []
     clock = time.monotonic()
-    nodes = tokens = 0
-    rewards: list[float] = []
+    nodes = tokens = rewarded = 0
+    earned = 0.0
     with EpisodeStore(out) as store, bar(f"roll out {name}", draws * len(questions)) as advance:
+        before = set(store.done)
 
         def progress(episode: Episode) -> None:
-            nonlocal nodes, tokens  # sums: figures of all that is finished would take longer with each question
-            nodes, tokens = nodes + len(episode.nodes), tokens + episode.tokens
-            rewards.extend(r for t in episode.trajectories if (r := t.rewards.get(reward)) is not None)
-            rate, mean = (
-                tokens / max(time.monotonic() - clock, 0.1),
-                f"{reward} {fmean(rewards):.2f}" if rewards else "",
-            )
+            # sums: figures of all that is finished would take longer with each question
+            nonlocal nodes, tokens, rewarded, earned
+            rewards = [r for t in episode.trajectories if (r := t.rewards.get(reward)) is not None]
+            nodes, rewarded, earned = nodes + len(episode.nodes), rewarded + len(rewards), earned + sum(rewards)
+            tokens += 0 if episode.key in before else episode.tokens
+            rate = tokens / max(time.monotonic() - clock, 0.1)
+            mean = f"{reward} {earned / rewarded:.2f}" if rewarded else ""
             advance(f"{nodes} nodes {rate:.0f} tokens/s {mean}")
 
         for draw in range(draws):

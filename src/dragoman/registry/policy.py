@@ -268,10 +268,14 @@ def _empty(out: Path) -> None:
     try:
         with files.set_aside(out):
             out.mkdir(parents=True)
-    except OSError:  # a mount point keeps its name; what says whose folder it is goes last
-        for path in sorted(out.iterdir(), key=lambda path: path.name == STARTED):
-            with files.set_aside(path):
-                pass
+    except OSError:  # a mount point keeps its name, and is emptied in its place
+        if not out.is_dir():
+            raise
+        files.write_json(out / STARTED, {})  # of no run: one that is killed here is emptied again
+        for path in out.iterdir():
+            if path.name != STARTED:
+                with files.set_aside(path):
+                    pass
 
 
 def copy_tokenizer(base: Path, folder: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from dragoman.core.errors import EngineFault
+from dragoman.core.errors import CannotExpress, EngineFault, PromptTooLong
 from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Engine, Grammar, Request
 from dragoman.rewards.base import Trajectory, reward
@@ -38,15 +38,20 @@ async def judge(
 
 
 async def judge_predictions(engine: Engine, predictions: Sequence[dict[str, Any]]) -> None:
-    """Add the score `judge` to each prediction that has an answer, None where the judge failed; an empty answer is wrong without asking."""
+    """Add the score `judge` to each prediction that has an answer; an empty answer is wrong without asking.
+
+    Where the judge failed in a way that may pass, the score is None, and `judge_fault` says why.
+    """
 
     async def one(row: dict[str, Any]) -> None:
         answer = row["answer"]
         if answer:
             try:
                 row["scores"]["judge"] = await verdict(engine, row["question"], row["answers"], answer)
-            except EngineFault:
+            except (PromptTooLong, CannotExpress):
                 row["scores"]["judge"] = None
+            except EngineFault as e:
+                row["scores"]["judge"], row["judge_fault"] = None, str(e)
         else:
             row["scores"]["judge"] = None if answer is None else 0.0
 

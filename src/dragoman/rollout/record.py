@@ -139,7 +139,7 @@ class Trajectory(Record):
     stop: StopReason
     error: str | None = None
     rewards: dict[str, float | None] = {}
-    unscored: str = ""  # a call of a reward that failed, such as its judge's: the next run scores it again
+    reward_fault: str = ""  # a call of a reward that failed, such as its judge's: the next run scores it again
 
 
 class Episode(Record):
@@ -164,7 +164,7 @@ class Episode(Record):
     @property
     def faulty(self) -> bool:
         """An engine, the retriever, the system or a reward failed in it. It is kept as a record, and rolled out again by the next run."""
-        return any(t.stop.is_fault or t.unscored for t in self.trajectories)
+        return any(t.stop.is_fault or t.reward_fault for t in self.trajectories)
 
     @property
     def broken(self) -> bool:
@@ -189,8 +189,8 @@ def check_not_all_faulty(episodes: Sequence[Episode]) -> None:
         Fault: it does not, since an engine, the retriever, the system or a reward failed in every episode.
     """
     if episodes and all(episode.faulty for episode in episodes):
-        first = next(t for t in episodes[0].trajectories if t.stop.is_fault or t.unscored)
-        raise Fault(f"every question met a fault, the first: {first.error or first.unscored}")
+        first = next(t for t in episodes[0].trajectories if t.stop.is_fault or t.reward_fault)
+        raise Fault(f"every question met a fault, the first: {first.error or first.reward_fault}")
 
 
 def action_to_json(action: Any) -> dict[str, Any] | str:

@@ -33,6 +33,7 @@ class EpisodeStore:
         self._calls_path = self.folder / "calls.jsonl"
         self._calls: dict[str, dict[str, Any]] = defaultdict(dict)
         self._episodes: dict[str, Episode] = {}
+        self._asked: set[str] = set()  # by this run: those of other settings are nobody's to go on with
         self._lock = ExitStack()
 
     def __enter__(self) -> EpisodeStore:
@@ -67,7 +68,7 @@ class EpisodeStore:
 
     def _forget_calls(self) -> None:
         """Drop those of episodes that the next run does not go on with."""
-        unfinished = {key for key, e in self._episodes.items() if e.faulty and not e.broken}
+        unfinished = {key for key in self._asked if (e := self._episodes.get(key)) and e.faulty and not e.broken}
         left = [row for row in files.repaired(self._calls_path) if row["episode"] in unfinished] if unfinished else []
         if left:
             files.write(self._calls_path, left)
@@ -86,6 +87,7 @@ class EpisodeStore:
 
     def recorded(self, key: str) -> dict[str, Any]:
         """The finished calls of an unfinished episode, by call id."""
+        self._asked.add(key)
         return self._calls.pop(key, {})
 
     def remember(self, key: str, call: str, value: Any) -> None:

@@ -139,4 +139,4 @@ class Tree:
         unasked = trajectory.stop is StopReason.NOT_ASKED and self.reward is not None and not self.reward.needs_answers
         if self.reward is not None and (unasked or trajectory.answer is not None):
             scored = await self.reward.scored(self.question, trajectory, self._kept[run])
-            trajectory.rewards, trajectory.unscored = scored.values, scored.fault
+            trajectory.rewards, trajectory.reward_fault = scored.values, scored.fault

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 NAME = "short_rows"
 """How transformers calls it: `attn_implementation`."""
 LONGEST = 640
-"""Tokens of a row. Above, the fused kernel wins, and a matrix of all pairs takes too much memory."""
+"""Tokens of a row. Above, the fused kernel wins."""
+MOST_PAIRS = 2**24
+"""Pairs of tokens, in all rows and heads of a pass. Each layer that learns keeps a number for each, 32 MiB in all."""
 
 
 def attend(
@@ -27,10 +29,12 @@ def attend(
     """
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-    tokens = query.shape[2]
+    rows, heads, tokens, width = query.shape
     causal = attention_mask is None and getattr(module, "is_causal", True) and options.get("position_bias") is None
-    learns = torch.is_grad_enabled() and not options.get("dropout")
-    if not (causal and learns and query.device.type == "cpu" and key.shape[2] == tokens <= LONGEST):
+    # With the gradient or without, so that two passes of a policy that is trained differ by its weights alone.
+    learns = module.training and not options.get("dropout") and query.device.type == "cpu"
+    few = tokens <= LONGEST and rows * heads * tokens**2 <= MOST_PAIRS
+    if not (causal and learns and few and key.shape[2] == tokens and value.shape[3] == width):
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
     return causal_attention(query, key, value, options.get("scaling")).transpose(1, 2).contiguous(), None
 

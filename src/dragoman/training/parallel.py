@@ -29,6 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from dragoman.core.errors import Fault, UserError
+from dragoman.core.memory import keep_freed
 
 T = TypeVar("T")
 
@@ -251,6 +252,7 @@ def in_each(processes: int, function: Callable[..., T], *arguments: Any) -> T:
 def _one_of(
     rank: int, processes: int, meeting: Path, threads: int, answer: Path, function: Callable[..., Any], arguments: Any
 ) -> None:
+    keep_freed()
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
     os.environ |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
     os.environ["OMP_NUM_THREADS"] = str(threads)  # or accelerate would choose
@@ -283,6 +285,7 @@ def _follow(
 ) -> None:
     """What the other processes do: what process 0 calls, until it needs no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; process 0 decides what to do
+    keep_freed()
     torch.set_num_threads(threads)
     os.environ["TQDM_DISABLE"] = "1"  # one bar is enough
     if torch.cuda.is_available():

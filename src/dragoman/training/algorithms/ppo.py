@@ -59,8 +59,9 @@ async def collect(loop: Loop, questions: Sequence[Question]) -> Collected:
     episodes = await loop.roll_out(questions)
     found = loop.samples(episodes)
     fitting = loop.fitting(found)
-    if not fitting:
+    if not found:
         check_not_all_faulty(episodes)
+    if not fitting:
         raise UserError(
             f"rl iteration {loop.iteration}: no action to learn from (of {len(found)} none has at most "
             f"{loop.settings.max_tokens} tokens); the reasons why trajectories ended are in {loop.out / 'rollouts'}"

@@ -117,8 +117,8 @@ class Player:
         if trajectory.stop.is_fault:
             raise Fault(f"question {id}: {trajectory.stop}: {trajectory.error}; run the same command to go on")
         score, lowest = trajectory.rewards.get(self.reward.name), self.reward.bounds[0]
-        if score is None and trajectory.unscored:
-            raise Fault(f"question {id}: {trajectory.unscored}; run the same command to go on")
+        if score is None and trajectory.reward_fault:
+            raise Fault(f"question {id}: {trajectory.reward_fault}; run the same command to go on")
         if score is None and trajectory.stop.is_cut and math.isfinite(lowest):
             return lowest
         if score is None:
