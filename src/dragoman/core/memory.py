@@ -11,8 +11,8 @@ def keep_freed() -> None:
     """Keep what is freed for what comes next, until `give_back`. To be called before a process has threads.
 
     Each pass of a model frees and takes the same hundreds of MiB. glibc would return much of them each time, and the system
-    clears every page again, which costs time without a GPU. Threads share one arena, since what
-    lies in that of an engine's thread is returned whatever the threshold.
+    clears every page again, which costs time without a GPU. Threads share one arena, since what lies in that of an engine's
+    thread is returned whatever the threshold.
     """
     if set_option := getattr(ctypes.CDLL(None), "mallopt", None):
         set_option(ARENA_MAX, 1)

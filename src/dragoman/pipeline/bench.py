@@ -319,9 +319,7 @@ class _DataSet:
         if summary["failed"] == len(questions):
             _, first = next(iter(files.read(out / "predictions.jsonl")))
             raise AllFailed(f"every question failed, the first with: {first['error']}")
-        if (
-            not summary["failed"] and not summary["judge_faults"]
-        ):  # else the next run asks the system, or the judge, again
+        if not summary["failed"] and not summary["judge_faults"]:  # else the next run asks one of the two again
             files.write_json(out / DONE, key)
         return summary
 

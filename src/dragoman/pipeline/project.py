@@ -13,7 +13,7 @@ from dragoman import tracking
 from dragoman.config import Params, load_params
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
-from dragoman.corpus.names import CORPUS
+from dragoman.corpus.names import CORPUS, TRIPLES
 from dragoman.pipeline.questions import QuestionSet, load_mixed
 from dragoman.registry.policy import PolicySet
 from dragoman.registry.versions import Registry
@@ -68,7 +68,7 @@ class Project:
         return self.dataset(dataset) / CORPUS
 
     def triples(self, dataset: str | None = None) -> Path:
-        return self.dataset(dataset) / "triples.tsv"
+        return self.dataset(dataset) / TRIPLES
 
     def index(self, dataset: str | None = None) -> Path:
         return self.root / "data" / "index" / (dataset or self.params.train.dataset)

@@ -118,8 +118,10 @@ class SftParams(Section):
 
 
 class GuardParams(Section):
-    """When training has collapsed: it stops, and the best policy so far is kept. A step is a free token, or at marks a choice or an
-    option of a selection."""
+    """When training has collapsed: it stops, and the best policy so far is kept.
+
+    A step is a free token, or at marks a choice or an option of a selection.
+    """
 
     max_kl: float = Field(1.0, gt=0)
     """Mean log-ratio to the reference, in nats a step."""

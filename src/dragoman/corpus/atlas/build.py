@@ -20,7 +20,7 @@ from dragoman.corpus.atlas.facts import ALIAS, Atlas, Entity
 from dragoman.corpus.atlas.passages import Page, choose, render
 from dragoman.corpus.atlas.questions import make
 from dragoman.corpus.atlas.verify import TripleIndex, verify
-from dragoman.corpus.names import CORPUS
+from dragoman.corpus.names import CORPUS, TRIPLES
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ def build_atlas(out: Path, *, seed: int, passages: int, train: int, dev: int, te
     files.write(out / CORPUS, (asdict(page.passage) for page in pages))
     for split, asked in questions.items():
         files.write(out / f"{split}.jsonl", (question.to_json() for question in asked))
-    files.write_text(out / "triples.tsv", "".join("\t".join(fact) + "\n" for fact in triples))
+    files.write_text(out / TRIPLES, "".join("\t".join(fact) + "\n" for fact in triples))
     files.write_text(out / "provenance.json", json.dumps(provenance, ensure_ascii=False, indent=2) + "\n")
     log.info("atlas: %d passages, %d triples, questions %s", len(pages), len(triples), counts)
     return provenance
