@@ -46,7 +46,7 @@ def test_sampling_from_less_than_the_whole_distribution_is_refused_with_a_reason
             "rl: exploration.oracle: what is learnt from must be what the policy drew",
         ),
         ({"rl": {"guards": {"max_kll": 1}}}, "rl.guards.max_kll: unknown key"),
-        ({"seeds": {"min_reward": 0}}, "seeds.min_reward: "),
+        ({"seeds": {"min_reward": -1}}, "seeds.min_reward: "),
         ({"seeds": {"min_advantage": 1.5}}, "seeds.min_advantage: "),
         ({"seeds": {"first": "worst"}}, "seeds.first: "),
         ({"seeds": {"teacher": {"engine": "openai"}}}, "seeds.teacher: urls: "),

@@ -89,6 +89,10 @@ def test_what_a_trajectory_must_have_earned_can_be_set():
     assert kept(tree, min_reward=0.4) == ["P b", "P a"]
 
 
+def test_with_no_reward_asked_for_every_trajectory_that_was_scored_is_kept():
+    assert kept(episode({"P a": 0.0, "P b": 0.6, "S c": None}), min_reward=0) == ["P b", "P a"]
+
+
 @pytest.mark.parametrize("reward", [0.0, None])
 @pytest.mark.parametrize("first", ["cheapest", "all"])
 def test_a_question_that_no_trajectory_solved_gives_nothing(reward, first):

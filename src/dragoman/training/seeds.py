@@ -39,7 +39,8 @@ def solutions(episode: Episode, reward: str, settings: SeedsParams) -> list[Traj
 
     by_strategy: dict[str, list[Trajectory]] = defaultdict(list)
     for trajectory in episode.trajectories:
-        if trajectory.nodes and (trajectory.rewards.get(reward) or 0.0) >= settings.min_reward:
+        earned = trajectory.rewards.get(reward)
+        if trajectory.nodes and earned is not None and earned >= settings.min_reward:
             by_strategy[nodes[trajectory.nodes[0]].kind].append(trajectory)
     queues = [sorted(by_strategy[name], key=rank) for name in sorted(by_strategy)]
     kept: list[Trajectory] = []

@@ -50,8 +50,8 @@ class SeedsParams(Section):
     """How many training questions; None takes all."""
     solutions: int = Field(4, ge=1)
     """Most trajectories that are kept of a question."""
-    min_reward: float = Field(1.0, gt=0)
-    """What a trajectory must have earned."""
+    min_reward: float = Field(1.0, ge=0)
+    """What a trajectory must have earned; 0 keeps each that has a reward, for an oracle, whatever the LLM made of it."""
     min_advantage: float = Field(0.0, ge=0, le=1)
     """By how much an action's credit must exceed the mean of its siblings; 0 takes every action of a kept trajectory."""
     min_credit: float = Field(0.5, ge=0, le=1)
