@@ -36,6 +36,11 @@ def test_sampling_from_less_than_the_whole_distribution_is_refused_with_a_reason
         ({"rl": {"exploration": {"temprature": 1}}}, "rl.exploration.temprature: unknown key"),
         ({"rl": {"exploration": {"temperature": 0}}}, "rl.exploration.temperature: "),
         ({"rl": {"exploration": {"breadth": [2, 0]}}}, "rl.exploration.breadth.1: "),
+        ({"rl": {"exploration": {"breadth_of": {"answer": 0}}}}, "rl.exploration.breadth_of.answer: "),
+        (
+            {"seeds": {"exploration": {"breadth": [1], "breadth_of": {"answer": 2}, "temperature": 0}}},
+            "set breadth to 1",
+        ),
         ({"rl": {"exploration": {"max_nodes": 0}}}, "rl.exploration.max_nodes: "),
         ({"rl": {"exploration": {"max_tokens": 0}}}, "rl.exploration.max_tokens: "),
         ({"rl": {"exploration": 3}}, "rl.exploration: "),
@@ -76,7 +81,27 @@ def test_a_breadth_for_no_depth_at_all_is_refused():
 
 
 def test_the_default_exploration_is_the_paper_s():
-    assert [TREE.draws(depth) for depth in range(1, 7)] == [2, 2, 2, 2, 1, 1] and TREE.force == 1
+    assert [TREE.draws("router", depth) for depth in range(1, 7)] == [2, 2, 2, 2, 1, 1] and TREE.force == 1
+
+
+def test_a_role_s_own_breadth_wins_over_that_of_every_depth():
+    tree = Exploration(breadth=(2, 1), breadth_of={"answer": 4}, force=0)
+    assert [tree.draws(role, depth) for role in ("answer", "query") for depth in (1, 2, 3)] == [4, 4, 4, 2, 1, 1]
+    assert tree.single() == Exploration(breadth=(1,), force=0)
+
+
+@pytest.mark.parametrize(
+    ("exploration", "compared"),
+    [
+        ({"breadth": [1], "force": 0}, False),
+        ({"breadth": [1, 2], "force": 0}, True),
+        ({"breadth": [1], "force": 1}, True),
+        ({"breadth": [1], "force": 0, "breadth_of": {"answer": 2}}, True),
+        ({"breadth": [1], "force": 0, "breadth_of": {"answer": 1}}, False),
+    ],
+)
+def test_siblings_come_from_a_breadth_of_more_than_one_or_from_forced_kinds(exploration, compared):
+    assert Exploration(**exploration).has_siblings is compared
 
 
 def test_without_a_tree_there_is_one_trajectory_of_the_policy_s_own_choice():
@@ -84,7 +109,7 @@ def test_without_a_tree_there_is_one_trajectory_of_the_policy_s_own_choice():
     single = RlParams(exploration=tree).single()
     limits = {"temperature": 0.7, "max_nodes": 64, "max_tokens": 9000}
     assert single.exploration == Exploration(breadth=(1,), force=0, **limits)
-    assert [single.exploration.draws(depth) for depth in (1, 2, 9)] == [1, 1, 1]
+    assert [single.exploration.draws("router", depth) for depth in (1, 2, 9)] == [1, 1, 1]
     assert (tree.breadth, tree.force) == ((2, 4), 1)
     assert single.single() == single
 
@@ -94,7 +119,7 @@ def test_every_profile_can_train(profile):
     params = load_params(ROOT / "params.yaml", profile=profile)
     assert params.train.dataset in params.corpus
     for exploration in (params.seeds.exploration, params.rl.exploration):
-        assert exploration.force and exploration.draws(99) == 1
+        assert exploration.force and exploration.draws("router", 99) == 1
     assert max(params.seeds.exploration.breadth) > 1 and max(params.rl.exploration.breadth) > 1
 
 

@@ -110,6 +110,11 @@ EVALUATE = ["evaluate", "--corpus", "corpus.jsonl", "--questions", "questions.js
             ["sft", "--samples", "missing.parquet"],
             "missing.parquet: no such file; `dragoman rollout` and `dragoman seeds`",
         ),
+        (
+            ["sft", "--set", "sft.roles=[judge]"],
+            "sft.roles: c3po has no role 'judge'; choose from router, filter, decide",
+        ),
+        (["rl", "--set", "rl.roles=[judge]"], "rl.roles: c3po has no role 'judge'; choose from router, filter, decide"),
         (["sft", "--samples", "corpus.jsonl"], "corpus.jsonl: not a file of samples"),
         (["rl", "--policy", "nowhere"], "policy 'nowhere': neither a model folder nor a finished stage"),
         (["rl", "--algorithm", "magic"], "--algorithm magic: train.algorithm: unknown algorithm 'magic'"),

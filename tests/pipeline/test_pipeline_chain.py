@@ -32,7 +32,7 @@ def test_the_papers_numbers_hold_in_its_profile():
     """MAPS, section 4.1: 32 samples of 16 rollouts are a train batch; 18,380 samples for the answer agent, 10,000 for the query agent."""
     steps = {step: own(step) for step in ("answer-1", "answer-2", "query")}
     for params in steps.values():
-        assert params.train.algorithm == "grpo" and max(params.rl.exploration.breadth) == 16
+        assert params.train.algorithm == "grpo" and [*params.rl.exploration.breadth_of.values()] == [16]
         assert params.rl.questions * 16 == params.rl.batch_size == 512
         assert (params.rl.policy_lr, params.rl.grpo.kl_coef) == (1e-6, 1e-4)
     samples = {step: params.rl.iterations * params.rl.questions for step, params in steps.items()}
@@ -45,24 +45,27 @@ def test_the_papers_numbers_hold_in_its_profile():
 
 
 @pytest.mark.parametrize(
-    ("step", "reward", "breadth"),
-    [  # an answer comes after three queries in fixed rounds; a query first, and one answer after it
-        ("answer-1", "em + 0.25 * precision_ratio + length_penalty(words=7)", (1, 1, 1, 4)),
-        ("answer-2", "em + 0.25 * f1 + length_penalty(words=7)", (1, 1, 1, 4)),
-        ("query", "delta_f1(answer_tokens=48, first=5, passage_words=120)", (4, 1)),
+    ("step", "reward"),
+    [
+        ("answer-1", "em + 0.25 * precision_ratio + length_penalty(words=7)"),
+        ("answer-2", "em + 0.25 * f1 + length_penalty(words=7)"),
+        ("query", "delta_f1(answer_tokens=48, first=5, passage_words=120)"),
     ],
 )
-def test_a_step_draws_several_actions_of_its_own_agent_for_its_own_reward(step, reward, breadth):
-    params = own(step, rollouts=4, alpha=0.25, words=7, steps={})
-    assert (params.train.reward, params.rl.exploration.breadth) == (reward, breadth)
-    assert params.rl.roles == (step.partition("-")[0],) and params.rl.own_weights
+def test_a_step_draws_several_actions_of_its_own_agent_alone_for_its_own_reward(step, reward):
+    params, agent = own(step, rollouts=4, alpha=0.25, words=7, steps={}), step.partition("-")[0]
+    assert params.train.reward == reward
+    grown = params.rl.exploration
+    assert (grown.breadth, grown.breadth_of, grown.force) == ((1,), {agent: 4}, 0)
+    assert params.rl.roles == (agent,) and params.rl.own_weights
 
 
 def test_what_is_said_of_a_step_wins_and_what_follows_from_it_follows():
     said = {"answer-2": {"maps": {"max_rounds": 1}, "train": {"reward": "f1"}}}
     params = own("answer-2", steps=said)
-    assert params.train.reward == "f1" and params.rl.exploration.breadth == (1, 16)
-    assert own("answer-1", steps=said).rl.exploration.breadth == (1, 1, 1, 16)
+    assert (params.train.reward, params.systems["maps"]["max_rounds"]) == ("f1", 1)
+    first = own("answer-1", steps=said)
+    assert "precision_ratio" in first.train.reward and first.systems["maps"]["max_rounds"] == 3
 
 
 @pytest.mark.parametrize("step", ["answer-1", "answer-2", "query"])

@@ -20,6 +20,7 @@ from dragoman.engines.base import Request
 from dragoman.engines.coalesce import CoalescingEngine
 from dragoman.rewards import Reward
 from dragoman.rollout.backends import Backends
+from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.record import Episode
 from dragoman.rollout.scheduler import episode_key, roll_out
 from dragoman.rollout.store import EpisodeStore, read_episodes
@@ -52,6 +53,13 @@ async def test_a_second_run_calls_nothing(tmp_path):
     w = backends()
     assert await run(tmp_path, w) == first
     assert w.llm.requests == [] and w.retriever.queries == []
+
+
+async def test_a_breadth_for_a_role_that_the_system_has_not_is_refused_before_anything_is_asked(tmp_path):
+    asked = backends()
+    with pytest.raises(UserError, match=r"exploration\.breadth_of: standard has no role 'answer'; choose from none"):
+        await run(tmp_path, asked, exploration=Exploration(breadth_of={"answer": 2}))
+    assert asked.llm.requests == []
 
 
 async def test_another_configuration_is_another_episode(tmp_path):

@@ -159,6 +159,14 @@ async def test_parallel_branches_fork_the_same_whatever_the_order_of_completion(
     assert all(len(n.joins) == 2 for n in last)
 
 
+async def test_only_the_role_that_is_named_forks_whatever_its_depth():
+    exploration = Exploration(breadth=(1,), breadth_of={"turn": 4}, force=0)
+    episode = await Tree(QUESTION, Fan(), backends(), exploration=exploration).grow()
+    words, turns = ([n for n in episode.nodes if n.role == role] for role in ("word", "turn"))
+    assert len(words) == 2  # one in each branch
+    assert sum(1 + n.merged for n in turns) == 4 and len({n.point for n in turns}) == 1
+
+
 async def test_in_a_real_tree_a_branch_earns_nothing_by_what_the_branch_beside_it_did():
     episode = await Tree(QUESTION, Fan(), backends(), exploration=Exploration(breadth=(3,), force=0)).grow()
     taken = next(t.answer.split()[1] for t in episode.trajectories)

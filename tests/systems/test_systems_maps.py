@@ -118,6 +118,18 @@ async def test_without_a_judge_all_rounds_are_taken():
     assert len(retriever.queries) == 3 and trajectory.stop is StopReason.ANSWERED
 
 
+async def test_drawn_rounds_give_each_question_a_pool_of_its_own_size_whatever_the_trajectory():
+    def rounds(question: str) -> int:
+        return MAPS(rounds="drawn", max_rounds=3)._most_rounds(Question(question, "?"))
+
+    assert {rounds(str(i)) for i in range(40)} == {0, 1, 2, 3}
+    assert [rounds("q")] * 5 == [rounds("q") for _ in range(5)]
+    said = ["currency", "ngultrum", "capital"][: rounds(QUESTION.id)]
+    trajectory, episode, retriever, _ = await run(said, rounds="drawn", max_rounds=3)
+    assert [node.role for node in episode.nodes] == ["query"] * len(said)
+    assert len(retriever.queries) == 1 + len(said) and trajectory.stop is StopReason.ANSWERED
+
+
 async def test_without_query_extension_further_rounds_take_the_next_pages():
     trajectory, episode, retriever, _ = await run([MORE, MORE, ENOUGH], extension="pages")
     assert retriever.queries == [QUESTION.question] * 3
@@ -131,6 +143,7 @@ async def test_without_query_extension_further_rounds_take_the_next_pages():
         ({}, ["query", "judge"]),
         ({"answers": "agent"}, ["query", "judge", "answer"]),
         ({"rounds": "fixed"}, ["query"]),
+        ({"rounds": "drawn"}, ["query"]),
         ({"extension": "pages"}, ["judge"]),
     ],
 )
@@ -142,7 +155,7 @@ def test_the_roles_are_those_that_decide(settings, names):
     ("settings", "message"),
     [
         ({"answers": "judge"}, "answers 'judge': choose from llm, agent"),
-        ({"rounds": "many"}, "rounds 'many': choose from judged, fixed"),
+        ({"rounds": "many"}, "rounds 'many': choose from judged, fixed, drawn"),
         ({"max_rounds": 0}, "max_rounds 0: must be at least 1"),
         ({"k": 21}, r"k 21: one search finds more than the pool may hold; raise max_documents \(20\)"),
     ],

@@ -96,7 +96,7 @@ _GRPO: Mapping[str, Any] = {
 _ANSWER: Mapping[str, Any] = {
     **_GRPO,
     "rl.roles": ["answer"],
-    f"{SYSTEM}.rounds": "fixed",  # pools of equal depth: the last decision is the answer
+    f"{SYSTEM}.rounds": "drawn",  # appendix B: pools of one search, and of more
 }
 _OWN: Mapping[ChainStep, Mapping[str, Any]] = {
     "answer-1": {**_ANSWER, f"{SYSTEM}.k": 3},
@@ -114,7 +114,7 @@ _OWN: Mapping[ChainStep, Mapping[str, Any]] = {
 
 
 def _derived(step: ChainStep, chain: ChainParams, maps: MAPS) -> dict[str, Any]:
-    """What a step of GRPO takes from `chain` and the system's settings: its reward, and where several actions are drawn."""
+    """What a step of GRPO takes from `chain` and the system's settings: its reward, and whose actions are compared."""
     short = f"length_penalty(words={chain.words})"
     rewards = {
         "answer-1": f"em + {chain.alpha:g} * precision_ratio + {short}",  # eq. 4
@@ -123,10 +123,9 @@ def _derived(step: ChainStep, chain: ChainParams, maps: MAPS) -> dict[str, Any]:
     }
     if step not in rewards:
         return {}
-    queries = maps.max_rounds if maps.extension == "agent" else 0
-    # one query a round and then many answers, or many queries and then one answer to each
-    breadth = [chain.rollouts, 1] if step == "query" else [*[1] * queries, chain.rollouts]
-    return {"train.reward": rewards[step], "rl.exploration.breadth": breadth, "rl.exploration.force": 0}
+    compared = {"query" if step == "query" else "answer": chain.rollouts}
+    exploration = {"breadth": [1], "breadth_of": compared, "force": 0}
+    return {"train.reward": rewards[step], **{f"rl.exploration.{key}": value for key, value in exploration.items()}}
 
 
 _START: Mapping[ChainStep, ChainStep] = {

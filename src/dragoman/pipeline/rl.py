@@ -14,6 +14,7 @@ from dragoman.core.journal import digest
 from dragoman.pipeline.inputs import InputOptions, open_inputs
 from dragoman.pipeline.project import Project
 from dragoman.synthesis.difficulty import curriculum
+from dragoman.systems.checks import check_roles
 from dragoman.training import algorithms
 
 
@@ -32,13 +33,13 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     """Roll out and learn, again and again, and keep the policy that earns most on dev, with shaping and price.
 
     Raises:
-        UserError: no such system or policy, or a file that cannot be read, or another run that writes to the same folder.
+        UserError: no such system, role or policy, or a file that cannot be read, or another run that writes to the same folder.
     """
     from dragoman.training.loop import Loop  # torch takes seconds
 
     params, out = project.params, options.folder(project)
     name = params.train.system
-    project.check_systems(name)
+    check_roles("rl.roles", params.rl.roles, name, project.system(name).roles)
     warm_up = project.policy(options.policy)
     settings = params.rl
     settings = settings.single() if options.single else settings

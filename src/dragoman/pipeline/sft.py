@@ -18,6 +18,7 @@ from dragoman.pipeline.questions import load_mixed
 from dragoman.registry.policy import find_policy
 from dragoman.rollout.results import SAMPLES
 from dragoman.rollout.samples import read_samples
+from dragoman.systems.checks import check_roles
 
 log = logging.getLogger(__name__)
 
@@ -43,13 +44,13 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     """Imitate the samples, and keep the epoch that answers the dev questions best.
 
     Raises:
-        UserError: no such system, or a file that cannot be read, or another run that writes to the same folder.
+        UserError: no such system or role, or a file that cannot be read, or another run that writes to the same folder.
     """
     from dragoman.training import imitation, sft  # torch takes seconds
 
     params, settings, out = project.params, project.params.sft, options.folder(project)
     name = params.train.system
-    project.check_systems(name)
+    check_roles("sft.roles", params.sft.roles, name, project.system(name).roles)
     samples = options.samples or project.results("seeds") / SAMPLES
     batch = read_samples(samples)
     sources = params.train.questions

@@ -138,7 +138,7 @@ class Decisions:
         else:
             result = Result.from_json(drawn["result"])
             logits = biased(result.logits, options.bias)
-            count = int(max(1, min(x.draws(decision.depth), decision.nodes_left)))
+            count = int(max(1, min(x.draws(decision.role.name, decision.depth), decision.nodes_left)))
             chosen = draw(logits, options.many, count, x.temperature, rng, kinds if forced and kinds else ())
         found = []
         for taken in chosen:
@@ -201,7 +201,7 @@ class Decisions:
             Request(
                 prompt=decision.messages,
                 max_tokens=decision.role.max_tokens,
-                n=int(min(self.exploration.draws(decision.depth), share)),
+                n=int(min(self.exploration.draws(decision.role.name, decision.depth), share)),
                 temperature=temperature,
                 stop=decision.role.stop,
                 grammar=kind.constraint(),

@@ -8,6 +8,8 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from dragoman.core.settings import Section
 
+Draws = Annotated[int, Field(ge=1)]
+
 
 class Exploration(Section):
     """How many actions are drawn in a state. The defaults are those of C-3PO (section 5.1, eq. 2).
@@ -16,8 +18,10 @@ class Exploration(Section):
     not depend on which of them happened to run first.
     """
 
-    breadth: tuple[Annotated[int, Field(ge=1)], ...] = Field((2, 2, 2, 2, 1), min_length=1)
+    breadth: tuple[Draws, ...] = Field((2, 2, 2, 2, 1), min_length=1)
     """K(t): actions drawn at depth 1, 2, ...; the last number holds for all that follow."""
+    breadth_of: dict[str, Draws] = Field({})
+    """K of single roles, which wins at any depth: `{answer: 16}` compares 16 answers, whatever came before."""
     force: int = Field(1, ge=0)
     """Down to this depth, draw that many actions of every kind: the deterministic rollout of the paper is 1."""
     temperature: float = Field(1.0, ge=0, le=2)
@@ -51,13 +55,25 @@ class Exploration(Section):
     @field_validator("temperature")
     @classmethod
     def _greedy_draws_are_equal(cls, value: float, known: ValidationInfo) -> float:
-        if not value and max(known.data.get("breadth", (1,))) > 1:
+        if (
+            not value
+            and max((*known.data.get("breadth", ()), *known.data.get("breadth_of", {}).values()), default=1) > 1
+        ):
             raise ValueError("0 draws the same action every time; raise it, or set breadth to 1")
         return value
 
-    def draws(self, depth: int) -> int:
-        """How many actions are drawn at a depth, counted from 1."""
-        return self.breadth[min(depth, len(self.breadth)) - 1]
+    @property
+    def has_siblings(self) -> bool:
+        """Whether any state has several actions, which can be compared."""
+        return max(*self.breadth, *self.breadth_of.values(), self.force and 2) > 1
+
+    def draws(self, role: str, depth: int) -> int:
+        """How many actions of a role are drawn at a depth, counted from 1."""
+        return self.breadth_of.get(role, self.breadth[min(depth, len(self.breadth)) - 1])
+
+    def single(self) -> Exploration:
+        """Single trajectories of the policy's own choice."""
+        return self.model_copy(update={"breadth": (1,), "breadth_of": {}, "force": 0})
 
 
 TREE = Exploration()

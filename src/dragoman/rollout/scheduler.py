@@ -23,6 +23,7 @@ from dragoman.rollout.record import Call, Episode, Node
 from dragoman.rollout.store import EpisodeStore
 from dragoman.rollout.tree import Tree
 from dragoman.systems.base import System
+from dragoman.systems.checks import check_roles
 
 ENGINE_ROOM = ("dragoman.rollout.tree", "dragoman.rewards")
 """What makes an episode out of a system, whatever the system is."""
@@ -93,7 +94,11 @@ async def roll_out(
     """One episode per question, in their order. What the store holds already is not done again.
 
     `concurrency` bounds how many questions are under way, not how many requests: a tree sends as many as it has.
+
+    Raises:
+        UserError: `exploration` names a role that the system does not have.
     """
+    check_roles("exploration.breadth_of", exploration.breadth_of, name, system.roles)
     config = describe(name, system, backends, exploration, seed, reward)
     done = store.done
     gate = asyncio.Semaphore(concurrency)

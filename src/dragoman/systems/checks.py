@@ -1,10 +1,12 @@
-"""What every system's settings refuse in the same words."""
+"""What every system refuses in the same words."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from dragoman.core.errors import UserError
+from dragoman.systems.base import Role
 
 
 def check_choices(settings: Any) -> None:
@@ -28,3 +30,18 @@ def check_at_least_one(settings: Any, *names: str) -> None:
     for name in names:
         if (value := getattr(settings, name)) < 1:
             raise UserError(f"{name} {value}: must be at least 1")
+
+
+def check_roles(key: str, named: Iterable[str], system: str, roles: Iterable[Role]) -> None:
+    """Refuse the name of a role that a system does not have, under its settings.
+
+    Args:
+        key: of the setting that names them.
+        system: the system's name, and `roles` its roles.
+
+    Raises:
+        UserError: the key, the name and what there is to choose from.
+    """
+    known = [role.name for role in roles]
+    if unknown := [name for name in named if name not in known]:
+        raise UserError(f"{key}: {system} has no role {unknown[0]!r}; choose from {', '.join(known) or 'none'}")

@@ -288,15 +288,16 @@ class RlParams(Section):
             )
         if not self.exploration.temperature:
             raise ValueError("exploration.temperature: a greedy policy does not explore; raise it above 0")
-        if self.critic == "tree" and max(self.exploration.breadth) == 1 and not self.exploration.force:
+        if self.critic == "tree" and not self.exploration.has_siblings:
             raise ValueError("critic: the tree can only be the critic where states have several actions; use head")
         return self
 
     def single(self) -> RlParams:
         """Single trajectories of the policy's own choice: no siblings to compare, or to tell what a state is worth."""
-        exploration = self.exploration.model_copy(update={"breadth": (1,), "force": 0})
         critic = "head" if self.critic == "tree" else self.critic
-        return self.model_copy(update={"exploration": exploration, "only_contrasts": False, "critic": critic})
+        return self.model_copy(
+            update={"exploration": self.exploration.single(), "only_contrasts": False, "critic": critic}
+        )
 
 
 class DebateParams(Section):

@@ -9,7 +9,7 @@ from dragoman.core.errors import UserError
 from dragoman.systems.checks import check_at_least_one, check_choices
 
 Answerer = Literal["llm", "agent"]
-Rounds = Literal["judged", "fixed"]
+Rounds = Literal["judged", "fixed", "drawn"]
 Extension = Literal["agent", "pages"]
 DecideMode = Literal["text", "marks"]
 QueryMode = Literal["free", "span"]
@@ -27,7 +27,8 @@ class Settings:
     """Who answers. With `llm` the frozen LLM does, from the pool, so a gain over other systems is that of the passages found.
     `agent` is the paper's: a third policy, which is trained to answer."""
     rounds: Rounds = "judged"
-    """`fixed` has no judge: all rounds are taken (table 3)."""
+    """`fixed` has no judge: all rounds are taken (table 3). With `drawn` the question's id decides how many, from none to all:
+    pools of every size, for an answer agent to learn from."""
     extension: Extension = "agent"
     """`pages` has no query extension agent: a further round takes the next page of the search for the question."""
     decide: DecideMode = "text"

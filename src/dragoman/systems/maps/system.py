@@ -6,6 +6,7 @@ what is missing. At last the pool is answered from: by an answer agent, as in th
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,7 +23,7 @@ from dragoman.systems.maps.settings import Settings
 class MAPS(Settings, System):
     async def run(self, question: Question, ctx: Context) -> Outcome:
         """Section 3.5: the retrieval step, then the answer step."""
-        pool, stop = await self._gather(question.question, ctx)
+        pool, stop = await self._gather(question.question, ctx, self._most_rounds(question))
         if not pool.passages:
             stop = StopReason.EMPTY_POOL
         if self.answers == "llm":
@@ -32,11 +33,17 @@ class MAPS(Settings, System):
         said = await ctx.act(self.answer_agent, question=question.question, pool=pool)  # eq. 11
         return Outcome(said.text, pool.passages, stop)
 
-    async def _gather(self, question: str, ctx: Context) -> tuple[Pool, StopReason]:
+    def _most_rounds(self, question: Question) -> int:
+        """N. What is drawn follows from the id alone, so that each trajectory of a question has as many rounds."""
+        if self.rounds == "drawn":
+            return random.Random(f"rounds {question.id}").randint(0, self.max_rounds)
+        return self.max_rounds
+
+    async def _gather(self, question: str, ctx: Context, rounds: int) -> tuple[Pool, StopReason]:
         """The pool that is answered from, and why it is no larger."""
         found = await ctx.retrieve(question, k=self.k)
         pool = Pool().extended(question, found, self.max_documents)  # eq. 8: Q_0, C_0
-        for _ in range(self.max_rounds):
+        for _ in range(rounds):
             if len(pool.passages) >= self.max_documents:
                 return pool, StopReason.DOCUMENT_LIMIT
             if await self._suffices(ctx, question, pool):  # eq. 10, of round 0 too, as in the case study
@@ -49,7 +56,7 @@ class MAPS(Settings, System):
 
     async def _suffices(self, ctx: Context, question: str, pool: Pool) -> bool:
         """D. An empty pool needs no judge; without one, no pool suffices."""
-        if self.rounds == "fixed" or not pool.passages:
+        if self.rounds != "judged" or not pool.passages:
             return False
         return isinstance(await ctx.act(self.judge_agent, question=question, pool=pool), Sufficient)
 

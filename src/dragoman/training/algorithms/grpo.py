@@ -91,7 +91,7 @@ def check(settings: RlParams) -> None:
     Raises:
         UserError: the exploration has no siblings.
     """
-    if max(settings.exploration.breadth) == 1 and not settings.exploration.force:
+    if not settings.exploration.has_siblings:
         raise UserError("grpo compares siblings, and single trajectories have none: raise rl.exploration.breadth")
 
 
