@@ -64,6 +64,7 @@ def test_what_is_said_of_a_step_wins_and_what_follows_from_it_follows():
     said = {"answer-2": {"maps": {"max_rounds": 1}, "train": {"reward": "f1"}}}
     params = own("answer-2", steps=said)
     assert (params.train.reward, params.systems["maps"]["max_rounds"]) == ("f1", 1)
+    assert "first=4," in own("query", steps={"query": {"maps": {"k": 4}}}).train.reward
     first = own("answer-1", steps=said)
     assert "precision_ratio" in first.train.reward and first.systems["maps"]["max_rounds"] == 3
 

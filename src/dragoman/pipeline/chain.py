@@ -123,9 +123,13 @@ def _derived(step: ChainStep, chain: ChainParams, maps: MAPS) -> dict[str, Any]:
     }
     if step not in rewards:
         return {}
-    compared = {"query" if step == "query" else "answer": chain.rollouts}
-    exploration = {"breadth": [1], "breadth_of": compared, "force": 0}
-    return {"train.reward": rewards[step], **{f"rl.exploration.{key}": value for key, value in exploration.items()}}
+    compared = "query" if step == "query" else "answer"
+    return {
+        "train.reward": rewards[step],
+        "rl.exploration.breadth": [1],
+        "rl.exploration.breadth_of": {compared: chain.rollouts},
+        "rl.exploration.force": 0,
+    }
 
 
 _START: Mapping[ChainStep, ChainStep] = {

@@ -65,7 +65,7 @@ class Exploration(Section):
     @property
     def has_siblings(self) -> bool:
         """Whether any state has several actions, which can be compared."""
-        return max(*self.breadth, *self.breadth_of.values(), self.force and 2) > 1
+        return self.force > 0 or max((*self.breadth, *self.breadth_of.values())) > 1
 
     def draws(self, role: str, depth: int) -> int:
         """How many actions of a role are drawn at a depth, counted from 1."""
