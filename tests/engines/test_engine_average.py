@@ -28,22 +28,29 @@ async def engine(tiny_model):
 def test_probabilities_are_averaged_and_not_logits():
     """Two prompts of weights 1/2: 0.9, 0.1, 0 and 0.01, 0.29, 0.7 average to 0.455, 0.195, 0.35.
 
-    Averaged logits would prefer the second token: sqrt(0.1 * 0.29) = 0.17 is more than sqrt(0.9 * 0.01) = 0.09.
+    Averaged logits would prefer the second token: sqrt(0.1 * 0.29) = 0.17 is more than sqrt(0.9 * 0.01) = 0.09. Beside
+    that completion, in the same batch, is one of a single prompt that prefers the last token.
     """
     taken = []
-    row = SimpleNamespace(
-        job=SimpleNamespace(request=replace(REQUEST, alternatives=2)),
+    rows = [_row(taken, (0.5, 0.5)), _row(taken, (1.0,))]
+    scores = torch.tensor([[0.9, 0.1, 1e-9], [0.01, 0.29, 0.7], [0.2, 0.2, 0.6]]).log()
+    drawn = Average(rows, 3)(torch.zeros(3, 4, dtype=torch.long), scores + torch.tensor([[3.0], [-5.0], [0.0]]))
+    (token, logprob, likeliest), (other, *_) = taken
+    assert (token, logprob) == (0, pytest.approx(math.log(0.455), abs=1e-6))
+    assert likeliest == [(0, logprob), (2, pytest.approx(math.log(0.35), abs=1e-6))]
+    assert other == 2
+    assert drawn.tolist() == [[0.0, -math.inf, -math.inf]] * 2 + [[-math.inf, -math.inf, 0.0]]
+
+
+def _row(taken, weights):
+    return SimpleNamespace(
+        job=SimpleNamespace(request=SimpleNamespace(alternatives=2, weights=weights)),
+        prompts=[(5, 6)] * len(weights),
         temperature=0.0,
         matcher=None,
         finish_reason=None,
         add=lambda *drew: taken.append(drew),
     )
-    scores = torch.tensor([[0.9, 0.1, 1e-9], [0.01, 0.29, 0.7]]).log() + torch.tensor([[3.0], [-5.0]])
-    drawn = Average(row, (0.5, 0.5), 3)(torch.zeros(2, 4, dtype=torch.long), scores)
-    ((token, logprob, likeliest),) = taken
-    assert (token, logprob) == (0, pytest.approx(math.log(0.455), abs=1e-6))
-    assert likeliest == [(0, logprob), (2, pytest.approx(math.log(0.35), abs=1e-6))]
-    assert drawn.tolist() == [[0.0, -math.inf, -math.inf]] * 2
 
 
 async def test_each_token_is_the_likeliest_of_the_average(engine, tiny_model):
@@ -66,6 +73,25 @@ async def test_a_prompt_that_weighs_everything_is_completed_as_if_alone(engine):
     alone = replace(REQUEST, beside=(), weights=(), temperature=1.0, n=2)
     average, single = await engine.generate([replace(alone, beside=PROMPTS[1:], weights=(1.0, 0.0, 0.0)), alone])
     assert [c.token_ids for c in average.completions] == [c.token_ids for c in single.completions]
+
+
+async def test_averages_and_other_requests_of_one_batch_are_as_each_alone(engine):
+    other = replace(REQUEST, prompt=(11, 12, 13, 14, 15), beside=((20,), (21, 22)), weights=(0.1, 0.6, 0.3))
+    single = Request((5, 6, 7), 6)
+    together = await engine.generate([REQUEST, single, other])
+    for request, result in zip([REQUEST, single, other], together, strict=True):
+        (alone,) = await engine.generate([request])
+        assert result.completions[0].token_ids == alone.completions[0].token_ids
+
+
+async def test_a_batch_of_averages_is_bounded_by_its_prompts(tiny_model, monkeypatch):
+    engine = TransformersEngine(tiny_model, dtype="float32", threads=1, max_batch=7)  # two of three prompts each
+    sizes = []
+    decode = engine._decode
+    monkeypatch.setattr(engine, "_decode", lambda rows: (sizes.append(len(rows)), decode(rows)))
+    await engine.generate([REQUEST] * 5)
+    await engine.close()
+    assert (sum(sizes), max(sizes)) == (5, 2)
 
 
 async def test_an_engine_that_takes_one_prompt_at_a_time_names_the_setting():

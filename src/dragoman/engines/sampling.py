@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,9 +12,6 @@ from dragoman.engines.local import Job, Vocabulary, seed_of
 
 if TYPE_CHECKING:
     import torch
-
-    Draw = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-    """A logits processor: see `Sampler`."""
 
 
 class Row:
@@ -33,6 +30,15 @@ class Row:
         self.text = ""
         self.finish_reason: FinishReason | None = None
         self._vocabulary = vocabulary
+
+    @property
+    def prompts(self) -> tuple[tuple[int, ...], ...]:
+        """One, or those whose probabilities are averaged."""
+        return (self.job.prompt_ids, *self.job.beside)
+
+    @property
+    def averages(self) -> bool:
+        return bool(self.job.beside)
 
     @property
     def length(self) -> int:
@@ -131,22 +137,22 @@ class Sampler:
 
 
 class Average:
-    """A logits processor for a batch whose rows are one completion, each after another prompt.
+    """A logits processor for a batch in which each completion has several prompts, one after the other.
 
-    All rows get the same token. It is drawn from the weighted average of their probabilities, which is not that of their
-    logits. Temperature and grammar are those of the request, as in `Sampler`.
-
-    Args:
-        row: the completion.
-        weights: one for each prompt; they add up to 1.
+    All prompts of a completion get the same token. It is drawn from the weighted average of their probabilities, which is
+    not that of their logits. Temperature and grammar are those of the request, as in `Sampler`.
     """
 
-    def __init__(self, row: Row, weights: Sequence[float], vocabulary_size: int) -> None:
-        self._sampler = Sampler([row], vocabulary_size)
-        self._weights = weights
+    def __init__(self, rows: Sequence[Row], vocabulary_size: int) -> None:
+        self._sampler = Sampler(rows, vocabulary_size)
+        self._prompts = [len(row.prompts) for row in rows]
+        self._weights = [weight for row in rows for weight in row.job.request.weights]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Both [prompts, vocabulary], float32."""
-        weights = scores.new_tensor(self._weights)[:, None]
-        averaged = (scores.log_softmax(-1) + weights.log()).logsumexp(0, keepdim=True)
-        return self._sampler(input_ids[:1], averaged).expand_as(scores)
+        """Both [prompts of all rows, vocabulary], float32."""
+        import torch
+
+        weighted = scores.log_softmax(-1) + scores.new_tensor(self._weights)[:, None].log()
+        averaged = torch.stack([of_a_row.logsumexp(0) for of_a_row in weighted.split(self._prompts)])
+        drawn = self._sampler(input_ids, averaged)
+        return drawn.repeat_interleave(torch.tensor(self._prompts, device=drawn.device), dim=0)

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dragoman.core.errors import UserError
 from dragoman.engines.base import Completion, Result
@@ -14,11 +14,6 @@ from dragoman.engines.local import Job, LocalEngine
 from dragoman.engines.marks import yes_and_no
 from dragoman.engines.sampling import Average, Row, Sampler
 from dragoman.engines.turns import TURNS
-
-if TYPE_CHECKING:
-    import torch
-
-    from dragoman.engines.sampling import Draw
 
 logger = logging.getLogger(__name__)
 
@@ -100,11 +95,8 @@ class TransformersEngine(LocalEngine):
             if self._closing.is_set():
                 return
             self._score_all([job for job in jobs if job.marks])
-            self._average_all([job for job in jobs if job.beside])
-            if self._closing.is_set():
-                return
             waiting = self._wanted(waiting)
-            written = [job for job in jobs if not (job.marks or job.beside)]
+            written = [job for job in jobs if not job.marks]
             waiting.extend(Row(job, i, self._vocabulary) for job in written for i in range(job.drawn))
             if not waiting:
                 continue
@@ -173,23 +165,6 @@ class TransformersEngine(LocalEngine):
                 Result(job.prompt_ids, (), read, 0, model=self._folder.name, logits=tuple(scored), marks=job.marks)
             )
 
-    def _average_all(self, jobs: Sequence[Job]) -> None:
-        """Complete every job that has several prompts: one after the other, each with a batch of its prompts."""
-        for job in jobs:
-            rows = [Row(job, i, self._vocabulary) for i in range(job.drawn)]
-            prompts = [job.prompt_ids, *job.beside]
-            try:
-                for row in rows:
-                    average = Average(row, job.request.weights, self._vocabulary.size)
-                    self._generate(prompts, [row] * len(prompts), average)
-            except Exception as e:
-                job.fail(f"the model of {self._folder} failed: {e!r}", e)
-                continue
-            if self._closing.is_set():  # they may have been cut short
-                return
-            if self._wanted(rows):
-                self._finish(job, {row.index: row.completion for row in rows})
-
     def _finish(self, job: Job, completions: dict[int, Completion]) -> None:
         ordered = tuple(completions[i] for i in range(job.drawn))
         job.finish(
@@ -203,15 +178,20 @@ class TransformersEngine(LocalEngine):
         )
 
     def _next_batch(self, waiting: Sequence[Row]) -> list[Row]:
-        """The row that has waited longest, and those nearest to it in length as long as the batch has room."""
+        """The row that has waited longest, and those nearest to it in length as long as the batch has room.
+
+        Rows of several prompts have batches of their own: an average over one prompt would round a row's probabilities
+        otherwise than `Sampler` does.
+        """
         first = waiting[0]
+        alike = [row for row in waiting if row.averages == first.averages]
         batch: list[Row] = []
-        prompt = new = 0
-        for row in sorted(waiting, key=lambda row: (row is not first, abs(row.length - first.length))):
-            prompt = max(prompt, len(row.job.prompt_ids))
+        prompts = longest = new = 0
+        for row in sorted(alike, key=lambda row: (row is not first, abs(row.length - first.length))):
+            prompts += len(row.prompts)
+            longest = max(longest, *map(len, row.prompts))
             new = max(new, row.job.request.max_tokens)
-            full = len(batch) == self._max_batch or (len(batch) + 1) * (prompt + new) > self._max_batch_tokens
-            if batch and full:
+            if batch and (prompts > self._max_batch or prompts * (longest + new) > self._max_batch_tokens):
                 break
             batch.append(row)
         return batch
@@ -234,24 +214,23 @@ class TransformersEngine(LocalEngine):
         return good
 
     def _decode(self, rows: Sequence[Row]) -> None:
-        self._generate([row.job.prompt_ids for row in rows], rows, Sampler(rows, self._vocabulary.size))
-
-    def _generate(self, prompts: Sequence[tuple[int, ...]], rows: Sequence[Row], draw: Draw) -> None:
-        """Go on with each prompt until its row has ended. `draw` gives the rows their tokens."""
+        """Go on with the prompts of each row until it has ended."""
         import torch
         from transformers import LogitsProcessorList, StoppingCriteriaList
 
-        width = max(map(len, prompts))
+        draw = (Average if rows[0].averages else Sampler)(rows, self._vocabulary.size)
+        prompts = [(row, prompt) for row in rows for prompt in row.prompts]
+        width = max(len(prompt) for _, prompt in prompts)
         input_ids = torch.full((len(prompts), width), self._vocabulary.pad_id)
         mask = torch.zeros((len(prompts), width), dtype=torch.long)
-        for i, prompt in enumerate(prompts):  # padded on the left, so that all rows grow at the same end
+        for i, (_, prompt) in enumerate(prompts):  # padded on the left, so that all grow at the same end
             input_ids[i, width - len(prompt) :] = torch.tensor(prompt)
             mask[i, width - len(prompt) :] = 1
         device = self._model.device
 
         def finished(input_ids: torch.Tensor, scores: torch.Tensor, **_: Any) -> torch.Tensor:
             closing = self._closing.is_set()
-            ended = [closing or row.finish_reason is not None or row.job.given_up for row in rows]
+            ended = [closing or row.finish_reason is not None or row.job.given_up for row, _ in prompts]
             return torch.tensor(ended, device=device)
 
         with TURNS, torch.inference_mode():
