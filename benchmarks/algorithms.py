@@ -37,6 +37,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "mygo": ("--algorithm", "mygo"),
     "mygo-fixed": ("--algorithm", "mygo", "--set", "rl.mygo.progressive=false"),
     "mygo-offline": ("--algorithm", "mygo", "--set", "rl.mygo.offline=true"),
+    "selftrain": ("--algorithm", "selftrain"),
 }
 """What stage rl is told, by the name of the row."""
 BESIDE, UNTRAINED, TRAINED = "evaluate-beside", "evaluate-untrained", "evaluate"

@@ -96,12 +96,12 @@ def test_defaults_that_the_pages_on_training_state_are_those_of_the_code():
         return yaml.safe_load(word)
 
     cpu = load_params(ROOT / "params.yaml", profile="cpu")
-    mygo = cpu.changed({"train.algorithm": "mygo"}, origin="")
+    by = {name: cpu.changed({"train.algorithm": name}, origin="") for name in ("mygo", "selftrain")}
     tables = PAGES["algorithms.md"] + PAGES["tuning.md"]
     rows = re.findall(r"^\| `([a-z_.]+)` \| ([^|]+) \| ([^|]+) \| [^|]+ \|$", tables, re.M)
     assert len(rows) > 50
     for setting, default, of_cpu in rows:
-        known = value(Params(), setting), value(mygo if ".mygo." in setting else cpu, setting)
+        known = value(Params(), setting), value(by.get(setting.split(".")[1], cpu), setting)
         assert (stated(default, known[0]), stated(of_cpu, known[1])) == known, setting
 
 

@@ -10,14 +10,9 @@ from dragoman.rollout.samples import read_samples
 from dragoman.rollout.store import read_episodes
 from dragoman.training.algorithm import MicroBatch
 from dragoman.training.algorithms import find
-from dragoman.training.algorithms.selftrain import best, best_of_each
+from dragoman.training.algorithms.selftrain import alike, best, by_question
 from dragoman.training.learner import Learner, rate
 from dragoman.training.settings import MygoParams, SelftrainParams
-
-
-def drawn(question: str, draw: int, earned: float | None, steps: int = 1) -> SimpleNamespace:
-    trajectory = SimpleNamespace(rewards={"r": earned}, steps=["s"] * steps)
-    return SimpleNamespace(question={"id": question}, draw=draw, trajectories=[trajectory])
 
 
 @pytest.mark.parametrize(
@@ -41,20 +36,24 @@ def test_the_bound_is_a_setting():
     assert best([0.5, 0.4], most=3, above=0.5) == []
 
 
-def test_each_question_has_its_own_best():
-    episodes = [
-        drawn(q, i, earned)
-        for i, row in enumerate([(0.1, 0.9), (0.3, 0.9), (0.2, 0.0)])
-        for q, earned in zip("ab", row, strict=True)
-    ]
-    kept = best_of_each(episodes, "r", 0.0, most=3, above=0.0)
-    assert [(e.question["id"], e.draw) for e in kept] == [("a", 1), ("b", 0), ("b", 1)]
+@pytest.mark.parametrize(
+    ("earned", "same"),
+    [
+        ([0.4, 0.4 + 1e-9, 0.4], True),
+        ([0.4, None, 0.4], True),
+        ([0.4, 0.4, 0.5], False),
+        ([0.4, None], False),  # there is nothing to compare it with
+        ([None, None], False),
+        ([], False),
+    ],
+)
+def test_a_tie_is_among_several_that_were_scored(earned, same):
+    assert alike(earned) is same
 
 
-def test_of_two_that_earned_the_same_the_cheaper_is_better():
-    episodes = [drawn("a", 0, 1.0, steps=4), drawn("a", 1, 1.0, steps=2)]
-    assert [e.draw for e in best_of_each(episodes, "r", 0.01, most=3, above=0.0)] == [1]
-    assert [e.draw for e in best_of_each(episodes, "r", 0.0, most=3, above=0.0)] == [0, 1]
+def test_trajectories_are_told_apart_by_question_in_the_order_in_which_they_were_drawn():
+    drawn = [SimpleNamespace(question={"id": q}, draw=i) for i in range(3) for q in "ab"]
+    assert {q: [e.draw for e in es] for q, es in by_question(drawn).items()} == {"a": [0, 1, 2], "b": [0, 1, 2]}
 
 
 def test_the_loss_is_the_negative_mean_log_likelihood_of_free_tokens():
@@ -81,6 +80,32 @@ async def test_only_the_best_trajectories_of_a_question_are_learnt(tiny_model, r
     learnt = read_samples(out / "samples.parquet")
     assert {x.episode for x in learnt} == {key for keys in right.values() for key in keys[:2]}
     assert "kl" not in row and row["nll"] > 0
+
+
+async def test_questions_whose_trajectories_tie_are_counted_and_may_be_left_out(tiny_model, runtime, tmp_path):
+    sizes = {"iterations": 1, "questions": 6}
+    kept = {}
+    for only in (False, True):
+        chosen = SelftrainParams(trajectories=3, only_contrasts=only, above=-1.0)
+        run = make_run("selftrain", tiny_model, runtime, tmp_path / str(only), selftrain=chosen, **sizes)
+        await run.train()
+        earned: dict[str, set[float]] = {}
+        for folder in (tmp_path / str(only) / "rollouts/0000").iterdir():
+            for e in read_episodes(folder / "episodes.jsonl"):
+                earned.setdefault(e.question["id"], set()).add(e.trajectories[0].rewards["cover_em"])
+        (row,) = run.history
+        ties = {q for q, scores in earned.items() if len(scores) == 1}
+        assert row["tied"] == len(ties) and 0 < len(ties) < 6
+        assert row["unlearnt"] == (len(ties) if only else 0)
+        kept[only] = row["kept"]
+    assert kept[False] == kept[True] + 3 * len(ties)
+
+
+async def test_a_run_in_which_nothing_is_kept_ends_and_says_why(tiny_model, runtime, tmp_path):
+    chosen = SelftrainParams(trajectories=2, above=1.0, patience=2)  # no reward is above 1
+    run = make_run("selftrain", tiny_model, runtime, tmp_path / "rl", iterations=9, questions=6, selftrain=chosen)
+    metrics = await run.train()
+    assert metrics["iterations"] == 2 and "rl.selftrain.above, 1" in metrics["stopped"]
 
 
 async def test_drawn_anew_the_engine_is_still_watched(tiny_model, runtime, tmp_path):

@@ -152,12 +152,18 @@ def _read(completion: Completion, brief: Brief, offered: Sequence[str] = ()) -> 
         question=whole,
         answers=(answer,),
         reference=reply,
-        nuggets=(answer,),
+        # an answer names one thing: of a question about several, the judge takes the reference apart (mRAG, algorithm 3)
+        nuggets=() if _about_several(brief) else (answer,),
         supporting_ids=ids,
         turns=(opening, question) if opening else (),
         evidence=tuple(mentions(whole)) if answer.lower() == "yes" else (),  # what a no denies, no passage has to say
         writer="engine",
     )
+
+
+def _about_several(brief: Brief) -> bool:
+    wanted = brief.categories
+    return len(brief.passages) > 1 or wanted.get("aspect_granularity") == "multiple aspects"
 
 
 def _named(question: str, passage: Passage) -> bool:

@@ -180,6 +180,11 @@ class SelftrainParams(Section):
     """Of trajectories that earned the same, so many are kept."""
     above: float = 0.0
     """The best must have earned more than this, else its question teaches nothing. The paper has no such bound."""
+    only_contrasts: bool = False
+    """Leave out questions of which all trajectories earned the same: none of them is better than the others. The paper learns
+    from `most` of them."""
+    patience: int = Field(3, ge=1)
+    """The run stops after so many iterations in a row in which nothing was kept."""
     redraw: bool = True
     """Each iteration draws anew, from the policy that the one before it left. The paper draws once, before it learns."""
 

@@ -13,9 +13,9 @@ The paper chooses the checkpoint on its test set. Here the dev questions do, as 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
@@ -38,14 +38,24 @@ async def collect(loop: Loop, questions: Sequence[Question]) -> Collected:
     # 1.
     drawn = await _draw(loop, questions) if s.selftrain.redraw or not loop.iteration else _first_drawn(loop)
     # 2.
-    kept = best_of_each(drawn, loop.shaped, s.price, most=s.selftrain.most, above=s.selftrain.above)
+    of_each = by_question(drawn)
+    earned = {question: [worth(e, loop.shaped, s.price) for e in of_it] for question, of_it in of_each.items()}
+    tied = {question for question, of_it in earned.items() if alike(of_it)}
+    left_out = tied if s.selftrain.only_contrasts else set[str]()
+    kept = [
+        of_it[place]
+        for question, of_it in of_each.items()
+        if question not in left_out
+        for place in best(earned[question], most=s.selftrain.most, above=s.selftrain.above)
+    ]
     found = loop.samples(kept)
     batch = loop.fitting(found)
     answers = [e.trajectories[0].answer or "" for e in kept]
     figures = {
         "too_long": len(found) - len(batch),
         "kept": len(kept),
-        "unlearnt": len({e.question["id"] for e in drawn} - {e.question["id"] for e in kept}),
+        "tied": len(tied),
+        "unlearnt": len(of_each.keys() - by_question(kept).keys()),
         "kept_words": fmean(len(answer.split()) for answer in answers) if answers else 0.0,
     }
     return Collected(drawn, batch, figures)
@@ -70,35 +80,48 @@ def _first_drawn(loop: Loop) -> list[Episode]:
     return episodes
 
 
-def best_of_each(episodes: Sequence[Episode], reward: str, price: float, *, most: int, above: float) -> list[Episode]:
-    """Of each question the single trajectories that earned the most, in the order in which they were drawn.
-
-    Args:
-        episodes: a trajectory each.
-        price: of a step, which is taken off the reward.
-        most: so many at most where several earned the same, so that easy questions do not count for more (section 3.2).
-        above: the best must have earned more.
-    """
-    by_question: dict[str, list[Episode]] = defaultdict(list)
+def by_question(episodes: Sequence[Episode]) -> dict[str, list[Episode]]:
+    """Those of each question by its id, in the order in which they were drawn."""
+    grouped: dict[str, list[Episode]] = defaultdict(list)
     for episode in episodes:
-        by_question[str(episode.question["id"])].append(episode)
-    kept = list[Episode]()
-    for drawn in by_question.values():
-        places = best([worth(episode, reward, price) for episode in drawn], most=most, above=above)
-        kept += [drawn[place] for place in places]
-    return kept
+        grouped[str(episode.question["id"])].append(episode)
+    return grouped
+
+
+def alike(earned: Sequence[float | None]) -> bool:
+    """Whether several trajectories were scored, and none earned more than another."""
+    known = [x for x in earned if x is not None]
+    return len(known) > 1 and max(known) - min(known) <= CONTRAST
 
 
 def best(earned: Sequence[float | None], *, most: int, above: float) -> list[int]:
     """The places of the largest, the first `most` where several are equal; none where it is not above the bound.
 
     Args:
-        earned: None where it is not known.
+        earned: by each trajectory of a question, less the price of its steps; None where it is not known.
+        most: so many at most where several earned the same, so that easy questions do not count for more (section 3.2).
+        above: the best must have earned more.
     """
     top = max((x for x in earned if x is not None), default=above)
     if top <= above:
         return []
     return [place for place, x in enumerate(earned) if x is not None and top - x <= CONTRAST][:most]
+
+
+def hopeless(history: Sequence[Mapping[str, Any]], settings: RlParams) -> str:
+    """Nothing was kept for as many iterations as `selftrain.patience` allows."""
+    last = history[-settings.selftrain.patience :]
+    if len(last) < settings.selftrain.patience or any(row["kept"] for row in last):
+        return ""
+    ties = (
+        f"; all trajectories of {last[-1]['tied']} questions earned the same"
+        if settings.selftrain.only_contrasts
+        else ""
+    )
+    return (
+        f"no trajectory could be kept in {len(last)} iterations: none was scored, or none earned more than rl.selftrain.above, "
+        f"{settings.selftrain.above:g}{ties}; look at why in rollouts/, or take a graded reward such as lexical_nuggets"
+    )
 
 
 def prepare(learner: Learner, batch: Sequence[Sample]) -> tuple[tuple[()], dict[str, float]]:
@@ -116,4 +139,4 @@ def check(settings: RlParams) -> None:
         raise UserError("rl.max_staleness: self-training learns from what the policy itself drew; leave it at 0")
 
 
-ALGORITHM = Algorithm("selftrain", collect, prepare, likelihood.loss, check=check)
+ALGORITHM = Algorithm("selftrain", collect, prepare, likelihood.loss, check=check, hopeless=hopeless)
