@@ -99,7 +99,7 @@ class Comparison:
             dataset=self.title,
             seed=self.seed,
             resamples=2000,
-            named=lambda folder, name: name if folder.name == BESIDE else self._row(name),
+            named=lambda folder, name: name.partition("@")[0] if folder.name == BESIDE else self._row(name),
         )
         files.write_json(self.out / "metrics.json", metrics)
         table = markdown(metrics).strip() + "\n"
@@ -137,7 +137,7 @@ def to_the_same_score(dev: Mapping[str, Curve], history: Mapping[str, Curve]) ->
         reached = (point["iteration"] for point in curve if point["dev_reward"] >= target > start)
         iterations = int(next(reached, curve[-1]["iteration"]))
         trajectories, minutes = _price(history[row], iterations)
-        learnt = sum(each.get("passed", each["trajectories"]) for each in history[row][:iterations])
+        learnt = sum(each.get("passed", each.get("kept", each["trajectories"])) for each in history[row][:iterations])
         lines.append(f"| {row} | {iterations} | {trajectories:.0f} | {learnt:.0f} | {minutes:.1f} |")
     return lines
 

@@ -67,7 +67,11 @@ def evaluation(folder: Path, **scores: float) -> None:
     rows = []
     for policy, score in scores.items():
         values = dict.fromkeys(("em", "cover_em", "f1", "recall"), score)
-        row = {"id": "q1", "system": f"mujica@{folder.parent / policy}" if policy in ("sft", "mygo") else policy}
+        row = {
+            "id": "q1",
+            "question": "Who?",
+            "system": f"mujica@{folder.parent / policy}" if policy in ("sft", "mygo") else policy,
+        }
         row |= {"scores": values, "stop": "answered", "calls": 1, "searches": 0, "tokens": 9, "seconds": 0.1}
         rows.append(row | {"started": 0.0, "depth": 0, "strategy": None, "error": ""})
     folder.mkdir(parents=True)

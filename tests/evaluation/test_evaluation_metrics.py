@@ -119,3 +119,14 @@ def test_the_report_is_written(tmp_path):
     assert "| c3po - direct | +0.00 [+0.00, +0.00] | – | +0.00 [+0.00, +0.00] | – |" in table
     assert "| c3po | 0.50 [" in table and "c3po - direct" in table and "n = 4" in table
     assert "d,c3po,Plan,1.0" in (tmp_path / "plots/strategies.csv").read_text()
+
+
+def test_a_second_run_of_the_same_questions_makes_no_interval_narrower():
+    """Two runs of the same four questions with the same scores are as good as one of them."""
+    once = [row(f"q{i}", s, float(i % 2 if s == "c3po" else i == 0)) for s in ("direct", "c3po") for i in range(4)]
+    one = [each | {"pooled": each["id"]} for each in once]
+    again = [each | {"id": f"{each['id']} of run 1", "pooled": each["id"]} for each in once]
+    single, both = (summarize(rows, dataset="d", seed=0, resamples=500) for rows in (once, [*one, *again]))
+    assert both["n"] == single["n"] == 4
+    assert both["systems"]["c3po"]["cover_em"] == single["systems"]["c3po"]["cover_em"]
+    assert both["paired"] == single["paired"]

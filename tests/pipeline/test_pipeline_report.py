@@ -20,13 +20,14 @@ def project(tmp_path: Path) -> Project:
     return Project(root=tmp_path, params=Params(evaluated=("direct", "standard")))
 
 
-def evaluated(results: Path, *, cover_em: float) -> None:
+def evaluated(results: Path, *, cover_em: float, question: str = "Who?") -> None:
     """An evaluation of one question by one system."""
     folder = results / "evaluate" / "atlas-direct"
     folder.mkdir(parents=True)
     (folder / "metrics.json").write_text("{}")
     row = {"id": "q1", "system": "direct", "scores": {"em": 1.0, "cover_em": cover_em, "f1": 1.0, "recall": 0.0}}
     row |= {
+        "question": question,
         "stop": "answered",
         "calls": 1,
         "searches": 0,
@@ -51,11 +52,17 @@ async def test_a_report_without_so_far_needs_every_system(project):
 
 
 async def test_a_pooled_report_counts_the_questions_of_all_runs(project, tmp_path):
-    evaluated(tmp_path / "other/results", cover_em=0.0)
+    evaluated(tmp_path / "other/results", cover_em=0.0, question="Where?")
     (metrics,) = (await report.run(project, report.Options(so_far=True, pool=(tmp_path / "other/results",)))).values()
     assert metrics["dataset"] == "atlas" and metrics["runs"] == 2 and metrics["n"] == 2
     assert markdown(metrics).startswith("atlas, n = 2, 2 runs pooled, the first of seed 0;")
     assert metrics["systems"]["direct"]["cover_em"]["mean"] == 0.5
+
+
+async def test_a_question_that_several_runs_share_counts_once_by_its_mean(project, tmp_path):
+    evaluated(tmp_path / "other/results", cover_em=0.0)
+    (metrics,) = (await report.run(project, report.Options(so_far=True, pool=(tmp_path / "other/results",)))).values()
+    assert metrics["n"] == 1 and metrics["systems"]["direct"]["cover_em"] == {"mean": 0.5, "low": 0.5, "high": 0.5}
 
 
 async def test_a_pooled_run_that_has_no_evaluation_is_named(project, tmp_path):
@@ -66,7 +73,7 @@ async def test_a_pooled_run_that_has_no_evaluation_is_named(project, tmp_path):
 def evaluation(folder: Path, dataset: str, **scores: float) -> Path:
     """What `evaluate --out` leaves of one question, with the score of each system."""
     for system, score in scores.items():
-        evaluated(folder / system, cover_em=score)
+        evaluated(folder / system, cover_em=score, question=f"Who, of {dataset}?")
     rows = [
         json.loads((folder / system / "evaluate/atlas-direct/predictions.jsonl").read_text()) | {"system": system}
         for system in scores

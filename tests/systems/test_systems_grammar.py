@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.core.text import names
+from dragoman.core.text import dates, names
 from dragoman.systems.c3po import actions
 from dragoman.systems.c3po.actions import Answer, Keep, KeepAll, NoRetrieval, Plan, Search
 from dragoman.systems.grammar import (
@@ -198,6 +198,13 @@ def test_names_are_runs_of_capitalized_words():
 def test_names_go_on_over_linking_words_and_are_no_letters_or_months():
     text = "In May 1951 the University of the Arts hired Ludwig van Beek and J. Roe; the Duke of nothing paid in June."
     assert names(text) == ["University of the Arts", "Ludwig van Beek", "Roe", "Duke"]
+
+
+def test_dates_are_whole_and_a_year_of_one_is_none_of_its_own():
+    text = (
+        "Born 6 May 1999 (or May 7, 1999), she moved in June 2001 and in 1988, at number 12345, with 300 others in May."
+    )
+    assert dates(text) == ["6 May 1999", "May 7, 1999", "June 2001", "1988"]
 
 
 @given(lines)

@@ -73,6 +73,25 @@ async def test_the_answer_is_the_shortest_that_can_be_copied(answers, pool, said
     assert await told(role, pool, replace(GOLD, answers=answers)) == [Answer(said)]
 
 
+@pytest.mark.parametrize(
+    ("answers", "pool", "said"),
+    [(("Perth", "the town of Perth"), LATE, ["Perth"]), (("Yes",), EARLY, ["yes"]), (("Perth",), EARLY, None)],
+)
+async def test_of_listed_answers_the_right_ones_or_where_none_is_all(answers, pool, said):
+    role = MAPS(decide="marks", answers="agent").answer_agent
+    every = [action.text for _, action in role.options(question=TEXT, pool=pool).actions]
+    assert await told(role, pool, replace(GOLD, answers=answers)) == [Answer(text) for text in said or every]
+
+
+def test_the_answer_agent_lists_yes_and_no_and_the_names_and_dates_that_were_read():
+    dated = Pool().extended(TEXT, [Passage("d", "Edith Marlowe", "She was born on 6 May 1901, and died in 1988.")], 9)
+    agent = MAPS(decide="marks", answers="agent").answer_agent
+    options = agent.options(question="Who built the Osse Viaduct?", pool=dated)
+    assert options.texts == ("yes", "no", "Osse Viaduct", "Edith Marlowe", "6 May 1901", "1988")
+    few = MAPS(decide="marks", answers="agent", max_answers=1).answer_agent
+    assert few.options(question="Who built the Osse Viaduct?", pool=dated).texts == ("yes", "no", "Osse Viaduct")
+
+
 def test_the_judge_lists_two_verdicts_after_question_and_pool():
     options = MAPS(decide="marks").judge_agent.options(question=TEXT, pool=EARLY)
     assert rendered(options) == (
@@ -96,7 +115,7 @@ def test_with_nothing_left_to_ask_the_question_alone_is_listed(text):
 
 @pytest.mark.parametrize("pool", [EARLY, LATE, Pool().extended(TEXT, [], 9)])
 def test_every_listed_action_has_a_text_that_reads_back_as_it(pool):
-    for role in MAPS(decide="marks").roles:
+    for role in MAPS(decide="marks", answers="agent").roles:
         options, grammar = role.options(question=TEXT, pool=pool), role.grammar(question=TEXT, pool=pool)
         for place in range(len(options.texts)):
             action = options.action([place])

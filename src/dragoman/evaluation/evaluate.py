@@ -187,8 +187,9 @@ def merge(
     """The metrics of several evaluations side by side.
 
     Args:
-        runs: for each run the folders of its evaluations, all of the same questions. A question of a later run counts as
-            another one, since another seed has other questions and another policy.
+        runs: for each run the folders of its evaluations, all of the same questions. Where another run has the same
+            questions, as of a published data set, each counts once, by its mean over the runs. The built-in corpus has
+            others for each seed.
         seed: of the intervals.
         named: what a system of a folder is called here, for those that share a name, or have another one in each run.
 
@@ -200,6 +201,7 @@ def merge(
         | {
             "id": f"{row['id']} of run {number}" if number else row["id"],
             "system": named(folder, row["system"]),
+            "pooled": (row["id"], row["question"]),
         }
         for number, folders in enumerate(runs)
         for folder in folders

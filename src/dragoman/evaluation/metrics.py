@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,7 @@ def summarize(
             }
     return {
         "dataset": dataset,
-        "n": max((len(rows) for rows in by_system.values()), default=0),
+        "n": max((len({row.get("pooled", id) for id, row in rows.items()}) for rows in by_system.values()), default=0),
         "seed": seed,
         "systems": systems,
         "paired": paired,
@@ -116,8 +117,22 @@ def differences_of(
         later: its predictions, by the question's id.
         earlier: those of the other.
     """
-    both = ((row["scores"].get(score), earlier[id]["scores"].get(score)) for id, row in later.items() if id in earlier)
-    return [a - b for a, b in both if a is not None and b is not None]
+    both = (
+        (row, row["scores"].get(score), earlier[id]["scores"].get(score)) for id, row in later.items() if id in earlier
+    )
+    return of_each_question((row, a - b) for row, a, b in both if a is not None and b is not None)
+
+
+def of_each_question(values: Iterable[tuple[Mapping[str, Any], float]]) -> list[float]:
+    """The mean of each question's values, so that an interval over them counts it once.
+
+    Args:
+        values: each with its prediction. Of several runs pooled, predictions of one question share the key `pooled`.
+    """
+    grouped: dict[Any, list[float]] = defaultdict(list)
+    for row, value in values:
+        grouped[row.get("pooled", row["id"])].append(value)
+    return [fmean(group) for group in grouped.values()]
 
 
 def _difference(values: Sequence[float], resamples: int, seed: int) -> dict[str, float]:
@@ -128,7 +143,7 @@ def _difference(values: Sequence[float], resamples: int, seed: int) -> dict[str,
 def _system(rows: list[dict[str, Any]], more: Sequence[str], resamples: int, seed: int) -> dict[str, Any]:
     summary: dict[str, Any] = {}
     for score in (*USUAL, *more):
-        values = [v for row in rows if (v := row["scores"].get(score)) is not None]
+        values = of_each_question((row, v) for row in rows if (v := row["scores"].get(score)) is not None)
         if values:
             summary[score] = bootstrap_interval(values, resamples=resamples, seed=seed)
     for cost in COSTS:

@@ -1,13 +1,13 @@
-"""What judge and query extension agent may do, listed: for a proxy that scores its options (`decide: marks`).
+"""What the agents may do, listed: for a proxy that scores its options (`decide: marks`).
 
 The question comes first, since a causal model that reads passages before it cannot know what to look for in them. There are
-no instructions: a trained proxy does not need them. The answer agent has no list, so it writes.
+no instructions: a trained proxy does not need them.
 """
 
 from __future__ import annotations
 
 from dragoman.systems.maps import queries
-from dragoman.systems.maps.actions import Extend, Insufficient, Sufficient
+from dragoman.systems.maps.actions import Answer, Extend, Insufficient, Sufficient
 from dragoman.systems.maps.pool import Pool
 from dragoman.systems.maps.settings import Settings
 from dragoman.systems.options import Choice, as_line, known
@@ -26,6 +26,13 @@ def extend(settings: Settings, question: str, pool: Pool) -> Choice:
     listed = queries.candidates(settings, question, pool)
     actions = tuple((name, Extend(query)) for name, query in listed.items())
     return Choice(f"{_known(settings, question, pool)}Next:\n", actions)
+
+
+def answer(settings: Settings, question: str, pool: Pool) -> Choice:
+    """The names and dates that were read, and yes and no."""
+    listed = queries.answers(settings, question, pool)
+    actions = tuple((name, Answer(text)) for name, text in listed.items())
+    return Choice(f"{_known(settings, question, pool)}Answer:\n", actions)
 
 
 def _known(settings: Settings, question: str, pool: Pool) -> str:

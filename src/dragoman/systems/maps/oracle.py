@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dragoman.core.text import key
 from dragoman.systems.base import Gold
 from dragoman.systems.grammar import can_say
 from dragoman.systems.maps import queries
@@ -31,7 +32,14 @@ async def extend(settings: Settings, gold: Gold, question: str, pool: Pool) -> l
 
 
 async def answer(settings: Settings, gold: Gold, question: str, pool: Pool) -> list[Answer]:
-    """The shortest gold answer that can be said; one that is wrong, and earns nothing, where none can."""
+    """The shortest gold answer that can be said; one that is wrong, and earns nothing, where none can.
+
+    Of listed answers all that are right. Where none is, all: each is as wrong as the others, and nothing is to be learnt.
+    """
+    if settings.decide == "marks":
+        listed = list(queries.answers(settings, question, pool).values())
+        right = [text for text in listed if key(text) in map(key, gold.answers)]
+        return [Answer(text) for text in right or listed]
     line = queries.answer(settings, question, pool)
     right = sorted((copied(text, settings.answer_chars) for text in gold.answers), key=len)
     texts = [text.lower() if text.lower() in ("yes", "no") else text for text in right]

@@ -3,11 +3,15 @@
 - `free`: a few keywords, and an answer of one line, as in the paper.
 - `span`: for models too small to phrase any. Both are words copied from the question and from the pool.
 
-Where the next query is chosen from a list and not written, `candidates` makes the list, whatever the mode.
+Where they are chosen from a list and not written, `candidates` and `answers` make the list, whatever the mode.
 """
 
 from __future__ import annotations
 
+from itertools import islice
+
+from dragoman.core.text import dates
+from dragoman.core.text import names as found_names
 from dragoman.systems.grammar import Keywords, Line, Span
 from dragoman.systems.maps.pool import Pool
 from dragoman.systems.maps.settings import Settings
@@ -15,6 +19,7 @@ from dragoman.systems.names import ITSELF, WHOLE_RUN, copied, known_names, searc
 from dragoman.systems.options import by_line
 from dragoman.systems.prompts import one_line
 
+YES_OR_NO = ("yes", "no")
 SPAN_RUN = 6
 """The longest run of words."""
 
@@ -29,10 +34,10 @@ def query(settings: Settings, question: str, pool: Pool) -> Line:
 
 
 def answer(settings: Settings, question: str, pool: Pool) -> Line:
-    """The slot of an answer."""
-    if settings.queries == "free":
+    """The slot of an answer. One that was listed is only rendered."""
+    if settings.queries == "free" or settings.decide == "marks":
         return Line(settings.answer_chars)
-    choices = (("yes", 1, 1), ("no", 1, 1))
+    choices = tuple((word, 1, 1) for word in YES_OR_NO)
     return Span(settings.answer_chars, (*choices, *_runs(settings, question, pool)))
 
 
@@ -45,6 +50,17 @@ def candidates(settings: Settings, question: str, pool: Pool) -> dict[str, str]:
     listed = by_line(searches(question, whole, pool.passages))
     new = unasked(listed, [whole, *pool.queries], settings.query_chars, settings.max_candidates)
     return new or {ITSELF: whole or ITSELF}
+
+
+def answers(settings: Settings, question: str, pool: Pool) -> dict[str, str]:
+    """What each answer is called in a list, and the answer: yes, no, and the first of the names and dates that were read.
+
+    They are those of the question, then of each passage in turn.
+    """
+    read = [one_line(passage, settings.proxy_words) for passage in pool.passages]
+    named = [name for text in (question, *read) for name in (*found_names(text), *dates(text))]
+    short = (name for name in dict.fromkeys(named) if len(name) <= settings.answer_chars)
+    return by_line({name: name for name in (*YES_OR_NO, *islice(short, settings.max_answers))})
 
 
 def names(settings: Settings, question: str, pool: Pool) -> list[str]:

@@ -53,6 +53,7 @@ def answer(settings: Settings) -> Role:
         shots=settings.shots,
         stop=("\n",),
         oracle=partial(oracle.answer, settings),
+        options=partial(marks.answer, settings) if settings.decide == "marks" else None,
     )
 
 

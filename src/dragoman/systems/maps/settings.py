@@ -32,7 +32,7 @@ class Settings:
     extension: Extension = "agent"
     """`pages` has no query extension agent: a further round takes the next page of the search for the question."""
     decide: DecideMode = "text"
-    """Whether judge and query extension agent write, as in the paper, or score what they may do, listed: see `marks.py`."""
+    """Whether the agents write, as in the paper, or score what they may do, listed: see `marks.py`."""
     queries: QueryMode = "free"
     """What is written: see `queries.py`."""
     query_words: int = 8
@@ -41,6 +41,8 @@ class Settings:
     """Most characters of a query that is copied or listed."""
     max_candidates: int = 14
     """Queries to choose from, where they are listed."""
+    max_answers: int = 80
+    """Names and dates that an answer agent chooses from, beside yes and no, where they are listed."""
     shots: int = 0
     """In-context examples per role."""
     passage_words: int = 100
@@ -54,7 +56,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_choices(self)
-        check_at_least_one(self, "k", "max_rounds", "max_documents", "max_candidates", "query_words")
+        check_at_least_one(self, "k", "max_rounds", "max_documents", "max_candidates", "max_answers", "query_words")
         if self.k > self.max_documents:
             raise UserError(
                 f"k {self.k}: one search finds more than the pool may hold; raise max_documents ({self.max_documents}), "
