@@ -120,6 +120,7 @@ def project(tmp_path, monkeypatch, llm, tiny_model) -> Path:
         (["debate", "--set", "chain.steps={judge: {sft: {role: x}}}"], "chain.steps.judge: sft.role: unknown key"),
         (["debate", "--set", "chain.steps={jugde: {}}"], "chain.steps.jugde"),
         (["debate", "--set", "chain.rollouts=1"], "chain.rollouts"),
+        (["debate", "--set", "chain.start=nowhere"], "nowhere"),
         (["debate", "--set", "chains=[atlas]"], "chains: 'atlas' has no entry under corpus"),
     ],
 )
@@ -174,3 +175,7 @@ def test_a_chain_goes_from_debate_to_evaluation_and_a_second_one_does_nothing(pr
     dragoman("chain", *SETTINGS, "--no-track")
     assert len(llm[1]) == asked, "the LLM was asked again"
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")} == written
+
+    start = ("--set", f"chain.start={out}/judge")
+    dragoman("chain", "answer-1", *SETTINGS, *start, "--out", "results/again", "--no-track")
+    assert find_policy("results/again/answer-1").manifest["parent"] == last.version

@@ -35,7 +35,7 @@ STEPS: tuple[ChainStep, ...] = get_args(ChainStep)
 TRAINED: tuple[ChainStep, ...] = ("answer-1", "answer-2", "query", "judge")
 """The steps that leave a policy, in their order."""
 COMPARED = ("standard", SYSTEM)
-"""What the last step evaluates beside them: standard RAG, and MAPS untrained."""
+"""What the last step evaluates beside them and what the first one started from: standard RAG, and MAPS untrained."""
 SECTIONS = ("seed", "train", "chain", "debate", "label", "rl", "sft", "index", "llm", "proxy")
 """Those sections of the settings, beside MAPS's own, that make a chain another one."""
 
@@ -62,6 +62,8 @@ async def run(project: Project, options: Options) -> dict[ChainStep, tuple[Proje
     if unknown := sorted(set(options.steps) - set(STEPS)):
         raise UserError(f"chain: no step {unknown[0]!r}; choose from {', '.join(STEPS)}")
     out = options.folder(project)
+    if project.params.chain.start:
+        project.policy(project.params.chain.start)
     # those of all steps, so that a bad one is named before the first has taken hours
     own = {step: settings(project, step, options.dataset) for step in STEPS}
     with _group(own, out) if project.track else nullcontext():
@@ -135,11 +137,12 @@ def _derived(step: ChainStep, chain: ChainParams, maps: MAPS) -> dict[str, Any]:
 _START: Mapping[ChainStep, ChainStep] = {
     "answer-2": "answer-1", "query": "answer-2", "label": "query", "judge": "query",
 }  # fmt: skip
-"""Whose policy a step starts from; the first of them from the proxy's base."""
+"""Whose policy a step starts from; the first of them from `chain.start`, or the proxy's base."""
 
 
 async def _do(step: ChainStep, own: Project, out: Path) -> dict[str, Any]:
-    start = _left_by(_START[step], out) if step in _START else own.params.proxy.model
+    first = own.params.chain.start
+    start = _left_by(_START[step], out) if step in _START else first or own.params.proxy.model
     match step:
         case "debate":
             metrics = await debate.run(own, debate.Options(out=out / step))
@@ -152,7 +155,8 @@ async def _do(step: ChainStep, own: Project, out: Path) -> dict[str, Any]:
             samples = out / "label" / SAMPLES
             return await sft.run(own, sft.Options(policy=start, samples=samples, out=out / step))
         case "evaluate":
-            trained = (f"{SYSTEM}@{_left_by(earlier, out)}" for earlier in TRAINED)
+            policies = (*([first] if first else []), *(_left_by(earlier, out) for earlier in TRAINED))
+            trained = (f"{SYSTEM}@{policy}" for policy in policies)
             return await evaluate.run(own, evaluate.Options(systems=(*COMPARED, *trained), out=out / step))
     return await rl.run(own, rl.Options(policy=start, out=out / step))
 

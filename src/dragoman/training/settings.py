@@ -344,6 +344,8 @@ class ChainParams(Section):
     """Weight of precision and of F1 beside exact match, in the rewards of the answer agent (eq. 4 and 5)."""
     words: int = Field(10, ge=1)
     """An answer of more words costs 1 (eq. 3)."""
+    start: str | None = None
+    """The policy that the first step starts from, such as the folder of a warm-up; None for the proxy's base, as in the paper."""
     steps: dict[ChainStep, dict[str, Any]] = Field({})
     """What holds in one step alone: settings as in `params.yaml`, such as `query: {rl: {iterations: 300}}`. They win over all others."""
 
