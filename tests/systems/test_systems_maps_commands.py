@@ -97,6 +97,8 @@ def test_a_debate_is_validated_labelled_and_imitated_by_the_judge(project, capsy
     agent = ("--set", "maps.answers=agent", "--set", "maps.queries=span", "--set", "label.draws=2")
     said = dragoman("label", *agent, "--out", "results/label-agent", "--no-track")
     assert "6 snapshots: " in said and "Insufficient" in said  # a model that knows nothing is seldom right
+    chosen = dragoman("label", *agent, "--set", "maps.decide=marks", "--out", "results/label-marks", "--no-track")
+    assert "6 snapshots: " in chosen
     judged = ("--set", "sft.roles=[judge]", "--set", "sft.rounds=0", "--samples", "results/label/samples.parquet")
     dragoman("sft", *judged, "--out", "results/judge", "--no-track")
     assert set(find_policy("results/judge").weights) == {"*", "judge"}

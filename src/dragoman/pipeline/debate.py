@@ -1,4 +1,4 @@
-"""Stage `debate`: snapshots of the pools that a debate gathers, for the judge and the answer agent of MAPS.
+"""Stage `debate`: snapshots of the pools that a debate gathers, for the judge of MAPS.
 
 The paper debates over the first part of its questions with 3 passages a search, and over the others with 5: see
 `debate.narrow`.

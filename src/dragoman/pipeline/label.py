@@ -20,18 +20,21 @@ from dragoman.core import files
 from dragoman.core.errors import EngineFault, Fault, UserError
 from dragoman.core.journal import Journal, digest
 from dragoman.core.progress import bar
-from dragoman.engines.base import Engine, Request
+from dragoman.engines.base import Engine, Request, Result
 from dragoman.engines.local import Vocabulary
 from dragoman.pipeline.debate import SNAPSHOTS, SYSTEM
 from dragoman.pipeline.inputs import InputOptions, open_inputs
 from dragoman.pipeline.project import Project
 from dragoman.rewards.answer import scores
+from dragoman.rollout.calls import seed_of
+from dragoman.rollout.choosing import taken
 from dragoman.rollout.results import SAMPLES
 from dragoman.rollout.samples import write_samples
 from dragoman.systems.answer import answer_ask
 from dragoman.systems.maps.actions import Insufficient, Sufficient
 from dragoman.systems.maps.snapshots import Snapshot, read_snapshots
 from dragoman.systems.maps.system import MAPS
+from dragoman.systems.options import Choice, biased, scoring
 from dragoman.training.seeds import taught
 from dragoman.training.settings import LabelParams
 
@@ -79,11 +82,16 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         with bar("label", len(found)) as advance, Journal(out / ANSWERS) as journal:
 
             async def right(snapshot: Snapshot) -> int | None:
-                request = _drawing(maps, snapshot, settings, params.seed)
-                key = digest(snapshot.to_json(), settings.score, request, engine.fingerprint)
+                request, listed = _drawing(maps, snapshot, settings, params.seed)
+                chosen = (
+                    () if listed is None else (settings.draws, settings.temperature, params.seed)
+                )  # else the request has them
+                key = digest(snapshot.to_json(), settings.score, request, engine.fingerprint, *chosen)
                 async with gate:
                     try:
-                        count: int = await journal.get(key, lambda: _right(engine, request, snapshot, settings.score))
+                        count: int = await journal.get(
+                            key, lambda: _right(engine, request, listed, snapshot, settings, params.seed)
+                        )
                     except EngineFault as e:
                         log.warning("label: question %s, round %d: %s", snapshot.question.id, snapshot.round, e)
                         faults.append(str(e))
@@ -117,10 +125,17 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
             f"label: on none of {len(found)} snapshots of {path} with gold answers do {settings.draws} answers agree; take "
             "more snapshots, or lower label.draws or label.temperature"
         )
+    kinds = Counter(sample.kind for sample in samples)
+    if len(kinds) == 1:
+        log.warning(
+            "label: every label says %s, so a judge that learns from them says nothing else; train the answer agent further, "
+            "lower label.draws, or take label.score: cover_em",
+            *kinds,
+        )
     write_samples(out / SAMPLES, samples)
     metrics = {
         "snapshots": len(found),
-        "kinds": dict(sorted(Counter(sample.kind for sample in samples).items())),
+        "kinds": dict(sorted(kinds.items())),
         "dropped": len(found) - agreed - counts.count(None),
         "failed": counts.count(None),
     }
@@ -129,20 +144,37 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     return metrics
 
 
-def _drawing(maps: MAPS, snapshot: Snapshot, settings: LabelParams, seed: int) -> Request:
-    """What draws answers from a pool."""
+def _drawing(maps: MAPS, snapshot: Snapshot, settings: LabelParams, seed: int) -> tuple[Request, Choice | None]:
+    """What draws answers from a pool, and the list that they are chosen from where they are listed."""
     question, pool = snapshot.question, snapshot.pool
     drawn: dict[str, Any] = {"n": settings.draws, "temperature": settings.temperature}
     if maps.answers == "llm":
         ask, state = answer_ask(question, pool.passages, words=maps.passage_words, max_tokens=maps.answer_tokens)
-        return replace(ask, **drawn).request(ask.messages(state), seed=seed)
+        return replace(ask, **drawn).request(ask.messages(state), seed=seed), None
     role, state = maps.answer_agent, {"question": question.question, "pool": pool}
+    if role.options:
+        listed = cast(Choice, role.options(**state))
+        return scoring(listed), listed
     grammar = role.grammar(**state).constraint()
-    return Request(role.messages(state), role.max_tokens, stop=role.stop, grammar=grammar, seed=seed, **drawn)
+    return Request(role.messages(state), role.max_tokens, stop=role.stop, grammar=grammar, seed=seed, **drawn), None
 
 
-async def _right(engine: Engine, request: Request, snapshot: Snapshot, score: str) -> int:
+def _answers(result: Result, listed: Choice | None, settings: LabelParams, rng: random.Random) -> list[str]:
+    """The answers that were drawn. From a list the same one may be drawn again, as a model may write it again."""
+    if listed is None:
+        return [c.text.strip() for c in result.completions]
+    logits = biased(result.logits, listed.bias)
+    places = range(len(logits))
+    shares = [taken(logits, listed.many, [place], settings.temperature).probability for place in places]
+    return [listed.action([place]).text for place in rng.choices(places, shares, k=settings.draws)]
+
+
+async def _right(
+    engine: Engine, request: Request, listed: Choice | None, snapshot: Snapshot, settings: LabelParams, seed: int
+) -> int:
     """How many of the answers that are drawn from a pool are right."""
     question = snapshot.question
     (result,) = await engine.generate([request])
-    return sum(bool(scores(c.text.strip(), question.answers, question.parts)[score]) for c in result.completions)
+    rng = random.Random(seed_of(seed, question.id, str(snapshot.round)))
+    texts = _answers(result, listed, settings, rng)
+    return sum(bool(scores(text, question.answers, question.parts)[settings.score]) for text in texts)

@@ -18,7 +18,7 @@ from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.record import Marked, Node, action_to_json
 from dragoman.systems.base import Gold, Role, StopReason
 from dragoman.systems.grammar import Grammar, HallucinatedIndex, InvalidAction
-from dragoman.systems.options import Options, biased
+from dragoman.systems.options import Options, biased, scoring
 from dragoman.systems.prompts import Messages
 
 
@@ -125,8 +125,7 @@ class Decisions:
                 return {"right": right, "from_oracle": True}
             if len(options.texts) == 1 and not options.many:  # nothing to ask
                 return {"right": right, "from_oracle": False, "result": Result((), (), 0, 0, logits=(0.0,)).to_json()}
-            request = Request(prompt=(("user", options.prompt),), max_tokens=1, options=options.texts)
-            (result,) = await self._engine(decision).generate([request])
+            (result,) = await self._engine(decision).generate([scoring(options)])
             return {"right": right, "from_oracle": False, "result": result.to_json()}
 
         drawn = await self.calls.value(decision.point, compute)

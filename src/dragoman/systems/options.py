@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
+from dragoman.engines.base import Request
 from dragoman.engines.marks import MARK
 from dragoman.systems.grammar import Action
 from dragoman.systems.prompts import one_line
@@ -139,6 +140,11 @@ def passage_lines(passages: Sequence[Passage], words: int) -> tuple[str, ...]:
 def known(passages: Sequence[Passage], words: int) -> str:
     """The lines of passages as a part of a prompt."""
     return "".join(f"{as_line(one_line(passage, words))}\n" for passage in passages) or "nothing\n"
+
+
+def scoring(options: Options) -> Request:
+    """What has a policy score each option, in one pass over all of them."""
+    return Request(prompt=(("user", options.prompt),), max_tokens=1, options=options.texts)
 
 
 def rendered(options: Options) -> str:

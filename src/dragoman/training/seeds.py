@@ -19,7 +19,7 @@ from dragoman.rollout.record import Episode, Trajectory
 from dragoman.rollout.samples import Marks, Sample, sample_of, samples
 from dragoman.systems.base import Role
 from dragoman.systems.grammar import Action
-from dragoman.systems.options import listed
+from dragoman.systems.options import listed, scoring
 from dragoman.systems.prompts import Messages
 from dragoman.training.settings import SeedsParams
 
@@ -179,8 +179,7 @@ def taught(
         ids = vocabulary.encode(Request(prompt=role.messages(state), max_tokens=1))
         completion = (*vocabulary.tokenize(grammar.render(action)), min(vocabulary.eos_ids))
     else:
-        request = Request(prompt=(("user", options.prompt),), max_tokens=1, options=options.texts)
-        ids, positions = vocabulary.encode_options(request)
+        ids, positions = vocabulary.encode_options(scoring(options))
         right = options.taken(action)
         marks = Marks(positions, options.many, right, (right,))
     return Sample(

@@ -1,4 +1,4 @@
-"""Snapshots: pools at the end of each round, as data that judge and answer agent are trained on (section 3.2)."""
+"""Snapshots: pools at the end of each round, as data that the judge is trained on (section 3.2)."""
 
 from __future__ import annotations
 
