@@ -21,6 +21,7 @@ import argparse
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -89,38 +90,60 @@ def searched(environment: str, dataset: str, triples: Path | None) -> list[str]:
     return ["--index", index]
 
 
-def compare_plans(
-    title: str, out: Path, own: list[str], limit: list[str], rounds: int, each: int, repeats: int, seed: int
-) -> None:
-    """A chain may ask as many subquestions in all as the graph may. Its seconds are measured by turns with the graph's."""
-    shapes = {"graph": (rounds, each), "chain": (rounds * each, 1)}
-    changes = {
-        shape: set_words({"mujica.max_iterations": iterations, "mujica.max_questions": most})
-        for shape, (iterations, most) in shapes.items()
-    }
-    for shape in shapes:
-        warm_up(out / "plans" / shape, [*own, *changes[shape], "--system", "mujica"])
-    samples = []
-    for repeat in range(repeats):
-        seconds = {}
+@dataclass(frozen=True, kw_only=True)
+class Plans:
+    """Plans as a graph against plans as a chain, each by a warm-up of its own (section 4.2.2).
+
+    A chain may ask as many subquestions in all as the graph may. Its seconds are measured by turns with the graph's.
+    """
+
+    title: str
+    out: Path
+    own: list[str]
+    """Arguments of every command."""
+    limit: list[str]
+    """And of `evaluate`."""
+    rounds: int
+    """Rounds of the graph."""
+    each: int
+    """Subquestions of a round."""
+    repeats: int
+    seed: int
+    pool: Path | None
+    """The folder of a run with another seed."""
+
+    def compare(self) -> None:
+        shapes = {"graph": (self.rounds, self.each), "chain": (self.rounds * self.each, 1)}
+        own = {
+            shape: [*self.own, *set_words({"mujica.max_iterations": iterations, "mujica.max_questions": most})]
+            for shape, (iterations, most) in shapes.items()
+        }
+        plans = self.out / "plans"
         for shape in shapes:
-            policy, folder = f"mujica@{out / 'plans' / shape / 'sft'}", out / "plans" / shape / f"evaluate-{repeat}"
-            dragoman("evaluate", *own, *changes[shape], *limit, "--systems", policy, "--out", folder)
-            found = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))["systems"][policy]
-            seconds[shape] = found["seconds"]
-        samples.append(Sample(repeat, seconds))
-    metrics = merge(
-        [[out / "plans" / shape / "evaluate-0" for shape in shapes]],
-        dataset=title,
-        seed=seed,
-        resamples=2000,
-        named=lambda folder, system: folder.parent.name,
-    )
-    files.write_json(out / "plans.json", metrics)
-    share, low, high = ratio(samples, "graph", "chain")
-    text = f"{markdown(metrics)}\nThe graph takes {share:.2f} [{low:.2f}, {high:.2f}] of the chain's seconds, {repeats} repeats.\n"
-    files.write_text(out / "plans.md", text)
-    print(text)
+            warm_up(plans / shape, [*own[shape], "--system", "mujica"])
+        samples = []
+        for repeat in range(self.repeats):
+            seconds = {}
+            for shape in shapes:
+                policy, folder = f"mujica@{plans / shape / 'sft'}", plans / shape / f"evaluate-{repeat}"
+                dragoman("evaluate", *own[shape], *self.limit, "--systems", policy, "--out", folder)
+                found = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))["systems"][policy]
+                seconds[shape] = found["seconds"]
+            samples.append(Sample(repeat, seconds))
+        runs = [plans, *([self.pool / "plans"] if self.pool else [])]
+        metrics = merge(
+            [[run / shape / "evaluate-0" for shape in shapes] for run in runs],
+            dataset=self.title,
+            seed=self.seed,
+            resamples=2000,
+            named=lambda folder, system: folder.parent.name,
+        )
+        files.write_json(self.out / "plans.json", metrics)
+        share, low, high = ratio(samples, "graph", "chain")
+        took = f"The graph takes {share:.2f} [{low:.2f}, {high:.2f}] of the chain's seconds, {self.repeats} repeats."
+        text = f"{markdown(metrics)}\n{took}\n"
+        files.write_text(self.out / "plans.md", text)
+        print(text)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -141,12 +164,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--each", type=int, default=2, help="subquestions of a round")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--pool", type=Path, help="--out of a run with another seed, whose questions count beside these"
+        "--pool", type=Path, help="--out of a run with another seed; questions that both have count once"
     )
     parser.add_argument("--beside", default="standard", help="other systems to compare with, such as standard,c3po@DIR")
     options = parser.parse_args(argv)
     for environment in options.environments:
         out, title = options.out / environment, f"{options.dataset} as {environment}"
+        pool = options.pool / environment if options.pool else None
         of_data = (options.decide, environment, options.dataset, options.seed)
         try:
             common = [*searched(environment, options.dataset, options.triples), "--no-track"]
@@ -161,14 +185,23 @@ def main(argv: Sequence[str] | None = None) -> None:
                 common=[*common, "--params", str(write_params(out / "settings", *of_data))],
                 limit=options.limit,
                 seed=options.seed,
-                pool=options.pool / environment if options.pool else None,
+                pool=pool,
                 beside=options.beside,
                 few_shot=set_words({f"mujica.{name}": value for name, value in FEW_SHOT.items()}),
             ).run()
         if "plans" in options.parts:
             params = write_params(out / "settings-plans", *of_data, concurrency=options.at_once)
-            own, limit = [*common, "--params", str(params)], ["--limit", str(options.plans)]
-            compare_plans(title, out, own, limit, options.rounds, options.each, options.repeats, options.seed)
+            Plans(
+                title=title,
+                out=out,
+                own=[*common, "--params", str(params)],
+                limit=["--limit", str(options.plans)],
+                rounds=options.rounds,
+                each=options.each,
+                repeats=options.repeats,
+                seed=options.seed,
+                pool=pool,
+            ).compare()
 
 
 if __name__ == "__main__":

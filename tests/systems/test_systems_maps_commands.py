@@ -105,6 +105,29 @@ def test_a_debate_is_validated_labelled_and_imitated_by_the_judge(project, capsy
     assert json.loads((project / "results/judge/metrics.json").read_text())["roles"] == {"judge": 6}
 
 
+def test_a_debate_of_the_llm_makes_snapshots_that_are_valid(project, capsys):
+    """This LLM proposes no search, so every debate ends with the question's own."""
+    run(capsys, "index", "--dataset", "towns")
+    code, said, err = run(capsys, "debate", "--set", "debate.by=llm", "--no-track")
+    assert code == 0, err
+    assert "3 questions, 3 snapshots: 3 of round 0" in said
+    code, _, err = run(capsys, "validate", "results/debate", "--out", "results/validate/debate", "--no-track")
+    assert code == 0, err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["ppo", "mygo"])
+@pytest.mark.parametrize("role", ["answer", "query", "judge"])
+def test_an_agent_alone_is_trained_by_each_algorithm(project, capsys, tiny_model, role, algorithm):
+    """GRPO is the chain's, and self-training and SFT are tested with systems whose agents share their weights."""
+    run(capsys, "index", "--dataset", "towns")
+    own = ("--set", f"rl.roles=[{role}]", "--set", "rl.own_weights=true", "--set", "maps.answers=agent")
+    graded = ("--set", "train.reward=f1 + gold_recall", "--set", "rl.mygo.threshold=0.1", "--algorithm", algorithm)
+    code, _, err = run(capsys, "rl", *own, *graded, "--policy", str(tiny_model), "--out", "results/own", "--no-track")
+    assert code == 0, err
+    assert set(find_policy("results/own").weights) == {"*", role}
+
+
 @pytest.mark.parametrize(
     ("command", "message"),
     [
