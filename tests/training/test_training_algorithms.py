@@ -275,7 +275,8 @@ def test_the_readme_says_of_each_pair_whether_it_is_trained_here():
     columns |= {"warm-up": "sft", "self-training": "selftrain"}
     text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     matrix = text[text.index("What is *measured*") : text.index("## Where to read on")].strip()
-    (_, *names), _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in matrix.splitlines()[2:])
+    lines = [line for line in matrix.splitlines() if line.startswith("|")]
+    (_, *names), _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines)
     said = {
         (row[0][1 : row[0].index("]")].lower().replace("-", ""), columns[name])
         for row in rows
