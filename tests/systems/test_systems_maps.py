@@ -155,6 +155,7 @@ def test_the_roles_are_those_that_decide(settings, names):
     ("settings", "message"),
     [
         ({"answers": "judge"}, "answers 'judge': choose from llm, agent"),
+        ({"max_answers": 99}, "max_answers 99: 100 options can be listed, and two are yes and no; lower it"),
         ({"rounds": "many"}, "rounds 'many': choose from judged, fixed, drawn"),
         ({"max_rounds": 0}, "max_rounds 0: must be at least 1"),
         ({"k": 21}, r"k 21: one search finds more than the pool may hold; raise max_documents \(20\)"),

@@ -83,10 +83,12 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
 
             async def right(snapshot: Snapshot) -> int | None:
                 request, listed = _drawing(maps, snapshot, settings, params.seed)
-                chosen = (
-                    () if listed is None else (settings.draws, settings.temperature, params.seed)
-                )  # else the request has them
-                key = digest(snapshot.to_json(), settings.score, request, engine.fingerprint, *chosen)
+                drawn = (
+                    settings.draws,
+                    settings.temperature,
+                    params.seed,
+                )  # a request that scores a list has none of them
+                key = digest(snapshot.to_json(), settings.score, request, engine.fingerprint, *drawn)
                 async with gate:
                     try:
                         count: int = await journal.get(

@@ -7,6 +7,7 @@ from typing import Literal, Self
 
 from dragoman.core.errors import UserError
 from dragoman.systems.checks import check_at_least_one, check_choices
+from dragoman.systems.options import MOST
 
 Answerer = Literal["llm", "agent"]
 Rounds = Literal["judged", "fixed", "drawn"]
@@ -57,6 +58,10 @@ class Settings:
     def __post_init__(self) -> None:
         check_choices(self)
         check_at_least_one(self, "k", "max_rounds", "max_documents", "max_candidates", "max_answers", "query_words")
+        if self.max_answers > MOST - 2:
+            raise UserError(
+                f"max_answers {self.max_answers}: {MOST} options can be listed, and two are yes and no; lower it"
+            )
         if self.k > self.max_documents:
             raise UserError(
                 f"k {self.k}: one search finds more than the pool may hold; raise max_documents ({self.max_documents}), "
