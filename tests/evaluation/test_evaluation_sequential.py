@@ -66,9 +66,13 @@ def answers(monkeypatch):
     async def evaluate(systems, questions, runtime, *, out, track, more=None, **_):
         calls.append((tuple(systems), len(questions), track))
         rows = [
-            {"id": q.id, "system": name, "scores": {"cover_em": gains[i] if name == "new" else 0.0}}
+            {
+                "id": q.id,
+                "system": name,
+                "scores": {"cover_em": gain if name == "new" else 0.0, "recall": 0.0, "f1 + em": gain},
+            }
             for name in systems
-            for i, q in enumerate(questions)
+            for q, gain in zip(questions, gains, strict=False)
         ]
         files.write(out / "predictions.jsonl", rows)
         return dict(more or {})
@@ -77,11 +81,11 @@ def answers(monkeypatch):
     return calls, gains
 
 
-async def asked(tmp_path, answers, gains, pair=("new", "old")):
+async def asked(tmp_path, answers, gains, pair=("new", "old"), scores=(), **more):
     answers[1][:] = gains
     metrics = await sequential.until_clear(
         pair, ["old", "other", "new"], QUESTIONS, None,
-        dataset="d", settings=EvaluateParams(bootstrap=200), seed=0, out=tmp_path, track=tmp_path,
+        dataset="d", settings=EvaluateParams(bootstrap=200, scores=scores), seed=0, out=tmp_path, track=tmp_path, **more,
     )  # fmt: skip
     return metrics["sequential"]
 
@@ -99,11 +103,27 @@ async def test_no_difference_takes_all_questions(tmp_path, answers):
     assert not found["clear"] and found["n"] == 100 and found["look"] == 3
     assert [n for _, n, _ in answers[0]] == [34, 67, 100, 100]
     assert verdict(found).startswith(
-        "new - old: +0.00 [+0.00, +0.00] at 98.3%, not clear of zero (look 3 of 3, 100 of 100"
+        "new - old in cover_em: +0.00 [+0.00, +0.00] at 98.3%, not clear of zero (look 3 of 3, 100 of 100"
     )
 
 
 async def test_systems_that_do_not_answer_are_not_asked_on(tmp_path, answers):
     found = await asked(tmp_path, answers, [None] * 100)
     assert (found["look"], found["clear"]) == (1, False)
-    assert verdict(found) == "new - old: no question has a score of both (look 1 of 3, 34 of 100 questions)."
+    assert (
+        verdict(found) == "new - old in cover_em: no question has a score of both (look 1 of 3, 34 of 100 questions)."
+    )
+
+
+async def test_the_score_of_the_difference_may_be_another(tmp_path, answers):
+    gains = [float(i % 2) for i in range(100)]
+    found = await asked(tmp_path, answers, gains, score="recall")
+    assert (found["score"], found["clear"], found["n"]) == ("recall", False, 100)
+    found = await asked(tmp_path, answers, gains, scores=("f1 + em",), score="f1 + em")
+    assert (found["score"], found["mean"]) == ("f1 + em", 0.0)  # both have it alike
+
+
+async def test_a_score_that_nobody_computes_is_refused(tmp_path, answers):
+    with pytest.raises(UserError, match="--clear-by bleu: choose from cover_em, em, f1"):
+        await asked(tmp_path, answers, [0.0] * 100, score="bleu")
+    assert answers[0] == []

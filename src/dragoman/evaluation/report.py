@@ -113,10 +113,10 @@ def verdict(sequential: Mapping[str, Any]) -> str:
     s = sequential
     asked = f"look {s['look']} of {s['looks']}, {s['n']} of {s['of']} questions"
     if "mean" not in s:
-        return f"{s['pair']}: no question has a score of both ({asked})."
+        return f"{s['pair']} in {s['score']}: no question has a score of both ({asked})."
     end = "clear of zero" if s["clear"] else "not clear of zero"
     return (
-        f"{s['pair']}: {interval(s, sign=True)} at {s['level']:.1%}, {end} ({asked}). "
+        f"{s['pair']} in {s['score']}: {interval(s, sign=True)} at {s['level']:.1%}, {end} ({asked}). "
         "This interval is corrected for the looks, those above are not."
     )
 

@@ -20,7 +20,7 @@ from dragoman.core.errors import UserError
 from dragoman.core.stats import student_interval
 from dragoman.core.types import Question
 from dragoman.evaluation.evaluate import REWARD, evaluate
-from dragoman.evaluation.metrics import differences_of
+from dragoman.evaluation.metrics import ANSWER_SCORES, RETRIEVAL_SCORES, differences_of
 from dragoman.evaluation.settings import EvaluateParams
 from dragoman.runtime import Runtime
 
@@ -65,6 +65,7 @@ async def until_clear(
     seed: int,
     out: Path,
     track: Path | None,
+    score: str = REWARD,
 ) -> dict[str, Any]:
     """Evaluate systems on the first so many questions: those after which the difference of two of them is clear of zero.
 
@@ -72,28 +73,32 @@ async def until_clear(
 
     Args:
         pair: the two, both among `systems`. The others are asked once it is known how many questions it takes.
-        dataset: as all that follows, see `evaluate`.
+        dataset: as all up to `track`, see `evaluate`.
+        score: by which they are compared, a usual one but the judge's, or one of `evaluate.scores`.
 
     Returns:
-        As `evaluate`. `sequential` has the interval at the last look, its `level`, `look` of `looks`, `n` `of` so many
+        As `evaluate`. `sequential` has the `score`, the interval at the last look, its `level`, `look` of `looks`, `n` `of` so many
         questions, and whether it is `clear`.
 
     Raises:
-        UserError: fewer than 30 questions; see also `evaluate`.
+        UserError: fewer than 30 questions, or no such score; see also `evaluate`.
     """
+    known = (*ANSWER_SCORES, *RETRIEVAL_SCORES, *settings.scores)
+    if score not in known:
+        raise UserError(f"--clear-by {score}: choose from {', '.join(known)}, or add it to evaluate.scores")
     earlier, later = sorted(pair, key=list(systems).index)
     sizes = looks(len(questions))
-    found: dict[str, Any] = {"pair": f"{later} - {earlier}", "looks": len(sizes), "of": len(questions), "clear": False}
-    bare = settings.model_copy(update={"judge": False, "scores": ()})
+    found: dict[str, Any] = {"pair": f"{later} - {earlier}", "score": score, "looks": len(sizes), "of": len(questions)}
+    bare = settings.model_copy(update={"judge": False, "scores": tuple({score} & {*settings.scores})})
     for look, n in enumerate(sizes, start=1):
-        found |= {"look": look, "n": n, "level": level(len(sizes))}
+        found |= {"look": look, "n": n, "level": level(len(sizes)), "clear": False}
         await evaluate(
             (earlier, later), questions[:n], runtime, dataset=dataset, settings=bare, seed=seed, out=out, track=None
         )
         of: dict[str, dict[str, Any]] = {earlier: {}, later: {}}
         for _, row in files.read(out / "predictions.jsonl"):
             of[row["system"]][row["id"]] = row
-        values = differences_of(of[later], of[earlier], REWARD)
+        values = differences_of(of[later], of[earlier], score)
         if len(values) < 2:  # nobody answers: to ask on is of no use
             break
         interval = student_interval(values, found["level"])

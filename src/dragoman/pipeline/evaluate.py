@@ -11,7 +11,7 @@ from typing_extensions import Doc
 
 from dragoman.core import files
 from dragoman.core.errors import UserError
-from dragoman.evaluation.evaluate import ask, report
+from dragoman.evaluation.evaluate import REWARD, ask, report
 from dragoman.evaluation.sequential import until_clear
 from dragoman.evaluation.shards import finish, merged
 from dragoman.pipeline.inputs import ShardInputOptions, open_inputs
@@ -26,6 +26,7 @@ class Options(ShardInputOptions):
         tuple[str, ...],
         Doc("Two of the systems: ask in batches until the interval of their difference is clear of zero."),
     ] = ()
+    clear_by: Annotated[str, Doc("The score of that difference: a usual one, or one of evaluate.scores.")] = REWARD
     out: Annotated[Path | None, Doc("Where the results go; results/evaluate/DATASET by default.")] = None
 
     def name(self, project: Project) -> str:
@@ -76,6 +77,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
                         seed=params.seed,
                         out=out,
                         track=tracked,
+                        score=options.clear_by,
                     )
                 answers = await ask(systems, questions, runtime, settings=settings, seed=params.seed, out=place)
         metrics = report(
