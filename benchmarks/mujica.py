@@ -12,6 +12,7 @@ minutes of an iteration that was cut short are then those of its rest alone.
     python -m benchmarks.mujica --environments text,graph --limit 250
     python -m benchmarks.mujica --decide marks --environments graph --dataset pathquestion --triples path/to/triples.tsv
     python -m benchmarks.mujica --decide marks --parts plans --at-once 8
+    python -m benchmarks.mujica --decide marks --environments ideal --dataset hotpotqa-large --parts algorithms
     python -m benchmarks.mujica --seed 1 --out results/rollout/mujica-1 --pool results/rollout/mujica
 """
 
@@ -35,7 +36,8 @@ from dragoman.core.settings import merged
 from dragoman.evaluation.evaluate import merge
 from dragoman.evaluation.report import markdown
 
-ENVIRONMENTS = ("text", "graph")
+ENVIRONMENTS = ("text", "graph", "ideal")
+"""`ideal` is text in which a search finds the gold passages of the question alone: the paper's Hotpot-Kimi."""
 PARTS = ("algorithms", "plans")
 WRITTEN = {"decide": "text", "answers": "planner"}  # the paper's planner answers, from what its workers said
 MARKED = {"decide": "marks", "queries": "span"}
@@ -43,8 +45,10 @@ GRAPH = {"environment": "graph", "candidates": "gold", "k": 12}
 SYSTEM: dict[tuple[str, str], dict[str, Any]] = {
     ("text", "text"): WRITTEN,
     ("text", "graph"): {**WRITTEN, **GRAPH},
+    ("text", "ideal"): WRITTEN,
     ("marks", "text"): {**MARKED, "answers": "llm"},  # no answer can be listed in a text
     ("marks", "graph"): {**MARKED, **GRAPH, "answers": "planner"},
+    ("marks", "ideal"): {**MARKED, "answers": "llm"},
 }
 """Of Mujica, by how it decides and by its environment."""
 FEW_SHOT = {**WRITTEN, "shots": 4}
@@ -75,13 +79,18 @@ def write_params(folder: Path, decide: str, environment: str, dataset: str, seed
 
 
 def searched(environment: str, dataset: str, triples: Path | None) -> list[str]:
-    """The index of a data set's text, or of its graph, which is made where there is none.
+    """The index of a data set's text; or of its graph or its gold passages, which is made where there is none.
 
     Raises:
         UserError: there are no triples.
     """
     if environment == "text":
         return ["--index", f"data/index/{dataset}"]
+    if environment == "ideal":
+        index = f"data/index/{dataset}-ideal"
+        if not Path(index).is_dir():
+            dragoman("index", "--dataset", dataset, "--method", "ideal", "--out", index)
+        return ["--index", index]
     source, index = triples or Path(f"data/{dataset}/triples.tsv"), f"data/index/{dataset}-triples"
     if not source.is_file():
         raise UserError(f"{source}: no such file; --triples names the graph of {dataset}")
@@ -149,7 +158,9 @@ class Plans:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results/rollout/mujica"))
-    parser.add_argument("--environments", type=chosen(ENVIRONMENTS), default=list(ENVIRONMENTS), help="text, graph")
+    parser.add_argument(
+        "--environments", type=chosen(ENVIRONMENTS), default=["text", "graph"], help=", ".join(ENVIRONMENTS)
+    )
     parser.add_argument("--dataset", default="atlas", help="one of params.yaml, after `dragoman corpus` and `index`")
     parser.add_argument("--triples", type=Path, help="the graph of the dataset; data/DATASET/triples.tsv by default")
     parser.add_argument("--decide", choices=("text", "marks"), default="text")

@@ -169,13 +169,13 @@ def test_c3po_by_three_algorithms_is_one_command(recorder, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("decide", ["text", "marks"])
-@pytest.mark.parametrize("environment", ["text", "graph"])
+@pytest.mark.parametrize("environment", ["text", "graph", "ideal"])
 def test_mujica_s_tables_are_one_command(environment, decide, recorder, capsys, monkeypatch):
     (Path("data/atlas")).mkdir(parents=True)
     Path("data/atlas/triples.tsv").touch()
     mujica.main(["--out", "out", "--environments", environment, "--decide", decide, "--limit", "5", "--repeats", "2"])
     stages = [command[0] for command in recorder.commands]
-    indexed = ["index"] if environment == "graph" else []
+    indexed = ["index"] if environment != "text" else []
     plans = ["seeds", "sft"] * 2 + ["evaluate"] * 4
     assert stages == [*indexed, "seeds", "sft", *["rl"] * 5, *["evaluate"] * 3, *plans]
     assert "The graph takes 1.00 [1.00, 1.00] of the chain's" in Path(f"out/{environment}/plans.md").read_text()
