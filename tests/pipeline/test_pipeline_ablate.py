@@ -71,3 +71,17 @@ async def test_other_variants_take_the_trained_policy(stages):
     assert (await ablated(stages, "only-planning"))[::2] == ([], "c3po@rl")
     stages.clear()
     assert (await ablated(stages, "no-tree"))[::2] == (["rl"], "c3po@out/rl")
+
+
+async def test_a_part_may_be_taken_from_another_policy_than_that_of_stage_rl(stages):
+    options = ablate.Options(variant="only-planning", policy="results/elsewhere", out=Path("out"))
+    await ablate.run(project(), options)
+    ((_, _, evaluated),) = stages
+    assert evaluated.systems == ("c3po@results/elsewhere",)
+
+
+@pytest.mark.parametrize("variant", ["text", "no-tree", "icl", "no-rl"])
+async def test_a_policy_for_a_variant_that_has_its_own_or_none_is_refused(stages, variant):
+    with pytest.raises(UserError, match=f"--policy: ablation '{variant}' takes no part from a trained policy"):
+        await ablate.run(project(), ablate.Options(variant=variant, policy="results/elsewhere"))
+    assert stages == []

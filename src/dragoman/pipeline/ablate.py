@@ -15,6 +15,10 @@ from dragoman.pipeline.project import Project
 from dragoman.systems import ablation, ablations, build, system_names
 
 
+TRAINED = "rl"
+"""The policy of most ablations."""
+
+
 def _choices() -> str:
     """All ablations, by system; what is wrong with a system is said when it is asked for."""
     known = {}
@@ -28,6 +32,9 @@ def _choices() -> str:
 class Options:
     variant: Annotated[str, Doc(f"What is taken away from train.system. Of {_choices()}.")]
     dataset: Annotated[str | None, Doc("A dataset of params.yaml; train.dataset by default.")] = None
+    policy: Annotated[
+        str | None, Doc("From which a part is taken, such as a chain's; that of stage rl by default.")
+    ] = None
     out: Annotated[Path | None, Doc("Where the results go; results/ablations/VARIANT by default.")] = None
 
     def folder(self, project: Project) -> Path:
@@ -38,11 +45,14 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     """Evaluate what is left; returns the evaluation's metrics.
 
     Raises:
-        UserError: no such ablation, one that changes nothing here, or the policy that it needs is not trained yet.
+        UserError: no such ablation, one that changes nothing here, or the policy that it needs is not trained yet. Or a
+            policy for an ablation that has its own, or none.
     """
     system, out = project.params.train.system, options.folder(project)
     chosen = ablation(system, options.variant)
-    policy = chosen.policy
+    if options.policy and (chosen.policy != TRAINED or chosen.warm_up or chosen.single):
+        raise UserError(f"--policy: ablation {options.variant!r} takes no part from a trained policy; leave it out")
+    policy = options.policy or chosen.policy
     settings = {f"{system}.{key}": value for key, value in chosen.settings.items()}
     if chosen.warm_up:
         own = project.changed(
