@@ -14,7 +14,6 @@ from dragoman.pipeline import evaluate, rl, warm_up
 from dragoman.pipeline.project import Project
 from dragoman.systems import ablation, ablations, build, system_names
 
-
 TRAINED = "rl"
 """The policy of most ablations."""
 
