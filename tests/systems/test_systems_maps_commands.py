@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from command import run
+from fastapi import FastAPI
+from openai_stub import serving
 from towns import make_towns, river_llm
 
 from dragoman.core import files
@@ -115,6 +117,25 @@ def test_a_debate_of_the_llm_makes_snapshots_that_are_valid(project, capsys):
     assert code == 0, err
 
 
+def test_a_debate_may_be_another_models(project, capsys):
+    """The frozen LLM proposes no search, and this one the same each time."""
+    app = FastAPI()
+    app.get("/v1/models")(lambda: {"data": [{"id": "debater", "root": "/d"}]})
+
+    @app.post("/v1/chat/completions")
+    async def chat(body: dict) -> dict:
+        message = {"role": "assistant", "content": "[Query] River 3"}
+        usage = {"prompt_tokens": 7, "completion_tokens": 2}
+        return {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage}
+
+    run(capsys, "index", "--dataset", "towns")
+    with serving(app) as url:
+        other = ("--set", "debate.by=llm", "--set", f"debate.engine={{engine: openai, model: debater, urls: [{url}]}}")
+        code, said, err = run(capsys, "debate", *other, "--no-track")
+    assert code == 0, err
+    assert "3 questions, 6 snapshots: 3 of round 0, 3 of round 1" in said
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["ppo", "mygo"])
 @pytest.mark.parametrize("role", ["answer", "query", "judge"])
@@ -133,6 +154,10 @@ def test_an_agent_alone_is_trained_by_each_algorithm(project, capsys, tiny_model
     [
         (["debate"], "debate: no question has supporting_ids, so no oracle can debate; set debate.by: llm"),
         (["debate", "--set", "debate.by=me"], "debate.by"),
+        (
+            ["debate", "--set", "debate.engine={engine: openai, model: m, urls: ['http://127.0.0.1:1/v1']}"],
+            "debate: engine: an oracle debates without a model; set debate.by to llm, or leave it out",
+        ),
         (["label"], "results/debate/snapshots.jsonl: no such file"),
         (["label", "--set", "label.draws=1"], "label.draws"),
     ],

@@ -59,6 +59,8 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     texts = {passage.id: passage for passage in inputs.passages}
     async with project.runtime(inputs.index, inputs.passages, cache=True) as runtime:
         opened, backends = runtime.open(f"{SYSTEM}@oracle")
+        if settings.engine:
+            backends = replace(backends, llm=runtime.engine(settings.engine))
         maps = cast(MAPS, opened)
         system: MAPS | Debate = maps if settings.by == "oracle" else Debate(**asdict(maps))
         with EpisodeStore(out) as store, bar(f"debate {settings.by}", len(questions)) as advance:

@@ -309,13 +309,21 @@ class DebateParams(Section):
     """Stage `debate`: snapshots of pools for MAPS (section 3.2)."""
 
     by: Literal["oracle", "llm"] = "oracle"
-    """Who debates: one who knows the gold passages, or three roles of the frozen LLM (its appendix B)."""
+    """Who debates: one who knows the gold passages, or three roles of a model (its appendix B)."""
+    engine: EngineParams | None = None
+    """That model, such as a larger one behind a server; None for the frozen LLM."""
     questions: int | None = Field(None, ge=1)
     """How many training questions; None takes all."""
     narrow: float = Field(0.0, ge=0, le=1)
     """The share of the questions, the first ones, whose searches find `narrow_k` passages each. The others find the system's `k`."""
     narrow_k: int = Field(3, ge=1)
     concurrency: int = Field(32, ge=1)
+
+    @model_validator(mode="after")
+    def _an_oracle_asks_no_model(self) -> DebateParams:
+        if self.engine is not None and self.by == "oracle":
+            raise ValueError("engine: an oracle debates without a model; set debate.by to llm, or leave it out")
+        return self
 
 
 class LabelParams(Section):
