@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.core.text import dates, names
+from dragoman.core.text import figures, names
 from dragoman.systems.c3po import actions
 from dragoman.systems.c3po.actions import Answer, Keep, KeepAll, NoRetrieval, Plan, Search
 from dragoman.systems.grammar import (
@@ -200,11 +200,9 @@ def test_names_go_on_over_linking_words_and_are_no_letters_or_months():
     assert names(text) == ["University of the Arts", "Ludwig van Beek", "Roe", "Duke"]
 
 
-def test_dates_are_whole_and_a_year_of_one_is_none_of_its_own():
-    text = (
-        "Born 6 May 1999 (or May 7, 1999), she moved in June 2001 and in 1988, at number 12345, with 300 others in May."
-    )
-    assert dates(text) == ["6 May 1999", "May 7, 1999", "June 2001", "1988"]
+def test_figures_are_dates_as_a_whole_and_numbers():
+    text = "Born 6 May 1999 (or May 7, 1999), she moved in June 2001, 2.5 km from 16,300 others. In 1999 she left."
+    assert figures(text) == ["6 May 1999", "May 7, 1999", "June 2001", "2.5", "16,300", "1999"]
 
 
 @given(lines)

@@ -83,11 +83,13 @@ async def test_of_listed_answers_the_right_ones_or_where_none_is_all(answers, po
     assert await told(role, pool, replace(GOLD, answers=answers)) == [Answer(text) for text in said or every]
 
 
-def test_the_answer_agent_lists_yes_and_no_and_the_names_and_dates_that_were_read():
-    dated = Pool().extended(TEXT, [Passage("d", "Edith Marlowe", "She was born on 6 May 1901, and died in 1988.")], 9)
+def test_the_answer_agent_lists_yes_and_no_and_the_names_dates_and_numbers_that_were_read():
+    dated = Pool().extended(
+        TEXT, [Passage("d", "Edith Marlowe", "She was born on 6 May 1901, and died in 1988, at 87.")], 9
+    )
     agent = MAPS(decide="marks", answers="agent").answer_agent
     options = agent.options(question="Who built the Osse Viaduct?", pool=dated)
-    assert options.texts == ("yes", "no", "Osse Viaduct", "Edith Marlowe", "6 May 1901", "1988")
+    assert options.texts == ("yes", "no", "Osse Viaduct", "Edith Marlowe", "6 May 1901", "1988", "87")
     few = MAPS(decide="marks", answers="agent", max_answers=1).answer_agent
     assert few.options(question="Who built the Osse Viaduct?", pool=dated).texts == ("yes", "no", "Osse Viaduct")
 

@@ -37,7 +37,9 @@ _LINKS = frozenset(_LINKING_WORDS.split())
 _MONTH_NAMES = """january february march april may june july august september october november december"""
 _MONTHS = frozenset(_MONTH_NAMES.split())
 _MONTH = "|".join(month.capitalize() for month in _MONTH_NAMES.split())
-_DATE = re.compile(rf"\b(?:\d{{1,2}}\s(?:{_MONTH})\s\d{{4}}|(?:{_MONTH})\s(?:\d{{1,2}},?\s)?\d{{4}}|[12]\d{{3}})\b")
+_FIGURE = re.compile(
+    rf"\b(?:\d{{1,2}}\s(?:{_MONTH})\s\d{{4}}|(?:{_MONTH})\s(?:\d{{1,2}},?\s)?\d{{4}}|\d+(?:[.,]\d+)*)\b"
+)
 
 
 def names(text: str) -> list[str]:
@@ -56,9 +58,9 @@ def names(text: str) -> list[str]:
     return list(found)
 
 
-def dates(text: str) -> list[str]:
-    """The dates in a text, in order and each once: `6 May 1999`, `May 6, 1999`, `May 1999` and years of four digits."""
-    return list(dict.fromkeys(" ".join(found.split()) for found in _DATE.findall(text)))
+def figures(text: str) -> list[str]:
+    """The dates and numbers in a text, in order and each once: `6 May 1999`, `May 6, 1999`, `May 1999`, `16,300`, `2.5`."""
+    return list(dict.fromkeys(" ".join(found.split()) for found in _FIGURE.findall(text)))
 
 
 def content_words(text: str) -> list[str]:

@@ -29,7 +29,7 @@ def extend(settings: Settings, question: str, pool: Pool) -> Choice:
 
 
 def answer(settings: Settings, question: str, pool: Pool) -> Choice:
-    """The names and dates that were read, and yes and no."""
+    """The names, dates and numbers that were read, and yes and no."""
     listed = queries.answers(settings, question, pool)
     actions = tuple((name, Answer(text)) for name, text in listed.items())
     return Choice(f"{_known(settings, question, pool)}Answer:\n", actions)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from dragoman.core.text import dates
+from dragoman.core.text import figures
 from dragoman.core.text import names as found_names
 from dragoman.systems.grammar import Keywords, Line, Span
 from dragoman.systems.maps.pool import Pool
@@ -53,12 +53,12 @@ def candidates(settings: Settings, question: str, pool: Pool) -> dict[str, str]:
 
 
 def answers(settings: Settings, question: str, pool: Pool) -> dict[str, str]:
-    """What each answer is called in a list, and the answer: yes, no, and the first of the names and dates that were read.
+    """What each answer is called in a list, and the answer: yes, no, and the first of the names, dates and numbers that were read.
 
     They are those of the question, then of each passage in turn.
     """
     read = [one_line(passage, settings.proxy_words) for passage in pool.passages]
-    named = [name for text in (question, *read) for name in (*found_names(text), *dates(text))]
+    named = [name for text in (question, *read) for name in (*found_names(text), *figures(text))]
     short = (name for name in dict.fromkeys(named) if len(name) <= settings.answer_chars)
     return by_line({name: name for name in (*YES_OR_NO, *islice(short, settings.max_answers))})
 

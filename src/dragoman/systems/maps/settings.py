@@ -43,7 +43,7 @@ class Settings:
     max_candidates: int = 14
     """Queries to choose from, where they are listed."""
     max_answers: int = 80
-    """Names and dates that an answer agent chooses from, beside yes and no, where they are listed."""
+    """Names, dates and numbers that an answer agent chooses from, beside yes and no, where they are listed."""
     shots: int = 0
     """In-context examples per role."""
     passage_words: int = 100
