@@ -24,6 +24,7 @@ def project(tmp_path_factory, tiny_model) -> Path:
     params["pairs"] = {"systems": ["mrag"], "algorithms": ["selftrain"]}
     params["train"]["reward"] = "0.8 * lexical_nuggets + 0.2 * lexical_faithfulness"
     params["seeds"] = {"exploration": {"oracle": True, "answers": False}}  # a random model earns nothing
+    params["rl"] = {"selftrain": {"above": -1}}  # and learns from it all the same
     params["model"] = {"source": str(tiny_model)}
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     commit(folder)
