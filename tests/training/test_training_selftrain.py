@@ -10,9 +10,14 @@ from dragoman.rollout.samples import read_samples
 from dragoman.rollout.store import read_episodes
 from dragoman.training.algorithm import MicroBatch
 from dragoman.training.algorithms import find
-from dragoman.training.algorithms.selftrain import alike, best, by_question
+from dragoman.training.algorithms.selftrain import alike, best, best_of_each
 from dragoman.training.learner import Learner, rate
 from dragoman.training.settings import MygoParams, SelftrainParams
+
+
+def drawn(question: str, draw: int, earned: float | None, steps: int = 1) -> SimpleNamespace:
+    trajectory = SimpleNamespace(rewards={"r": earned}, steps=["s"] * steps)
+    return SimpleNamespace(question={"id": question}, draw=draw, trajectories=[trajectory])
 
 
 @pytest.mark.parametrize(
@@ -51,9 +56,22 @@ def test_a_tie_is_among_several_that_were_scored(earned, same):
     assert alike(earned) is same
 
 
-def test_trajectories_are_told_apart_by_question_in_the_order_in_which_they_were_drawn():
-    drawn = [SimpleNamespace(question={"id": q}, draw=i) for i in range(3) for q in "ab"]
-    assert {q: [e.draw for e in es] for q, es in by_question(drawn).items()} == {"a": [0, 1, 2], "b": [0, 1, 2]}
+def test_each_question_has_its_own_best():
+    episodes = [
+        drawn(q, i, earned)
+        for i, row in enumerate([(0.1, 0.9), (0.3, 0.9), (0.2, 0.0)])
+        for q, earned in zip("ab", row, strict=True)
+    ]
+    kept, tied = best_of_each(episodes, "r", 0.0, SelftrainParams())
+    assert [(e.question["id"], e.draw) for e in kept] == [("a", 1), ("b", 0), ("b", 1)] and tied == 0
+
+
+def test_of_two_that_earned_the_same_the_cheaper_is_better():
+    episodes = [drawn("a", 0, 1.0, steps=4), drawn("a", 1, 1.0, steps=2)]
+    kept, tied = best_of_each(episodes, "r", 0.01, SelftrainParams())
+    assert ([e.draw for e in kept], tied) == ([1], 0)
+    kept, tied = best_of_each(episodes, "r", 0.0, SelftrainParams())
+    assert ([e.draw for e in kept], tied) == ([0, 1], 1)
 
 
 def test_the_loss_is_the_negative_mean_log_likelihood_of_free_tokens():

@@ -83,11 +83,8 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
 
             async def right(snapshot: Snapshot) -> int | None:
                 request, listed = _drawing(maps, snapshot, settings, params.seed)
-                drawn = (
-                    settings.draws,
-                    settings.temperature,
-                    params.seed,
-                )  # a request that scores a list has none of them
+                # a request that scores a list has none of these
+                drawn = settings.draws, settings.temperature, params.seed
                 key = digest(snapshot.to_json(), settings.score, request, engine.fingerprint, *drawn)
                 async with gate:
                     try:

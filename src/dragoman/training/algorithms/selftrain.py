@@ -25,7 +25,7 @@ from dragoman.rollout.store import read_episodes
 from dragoman.training import likelihood
 from dragoman.training.algorithm import Algorithm, Collected
 from dragoman.training.selection import CONTRAST, questions_of, worth
-from dragoman.training.settings import RlParams
+from dragoman.training.settings import RlParams, SelftrainParams
 
 if TYPE_CHECKING:
     from dragoman.training.learner import Learner
@@ -38,24 +38,15 @@ async def collect(loop: Loop, questions: Sequence[Question]) -> Collected:
     # 1.
     drawn = await _draw(loop, questions) if s.selftrain.redraw or not loop.iteration else _first_drawn(loop)
     # 2.
-    of_each = by_question(drawn)
-    earned = {question: [worth(e, loop.shaped, s.price) for e in of_it] for question, of_it in of_each.items()}
-    tied = {question for question, of_it in earned.items() if alike(of_it)}
-    left_out = tied if s.selftrain.only_contrasts else set[str]()
-    kept = [
-        of_it[place]
-        for question, of_it in of_each.items()
-        if question not in left_out
-        for place in best(earned[question], most=s.selftrain.most, above=s.selftrain.above)
-    ]
+    kept, tied = best_of_each(drawn, loop.shaped, s.price, s.selftrain)
     found = loop.samples(kept)
     batch = loop.fitting(found)
     answers = [e.trajectories[0].answer or "" for e in kept]
     figures = {
         "too_long": len(found) - len(batch),
         "kept": len(kept),
-        "tied": len(tied),
-        "unlearnt": len(of_each.keys() - by_question(kept).keys()),
+        "tied": tied,
+        "unlearnt": len({e.question["id"] for e in drawn} - {e.question["id"] for e in kept}),
         "kept_words": fmean(len(answer.split()) for answer in answers) if answers else 0.0,
     }
     return Collected(drawn, batch, figures)
@@ -80,12 +71,28 @@ def _first_drawn(loop: Loop) -> list[Episode]:
     return episodes
 
 
-def by_question(episodes: Sequence[Episode]) -> dict[str, list[Episode]]:
-    """Those of each question by its id, in the order in which they were drawn."""
-    grouped: dict[str, list[Episode]] = defaultdict(list)
+def best_of_each(
+    episodes: Sequence[Episode], reward: str, price: float, settings: SelftrainParams
+) -> tuple[list[Episode], int]:
+    """Of each question the single trajectories that earned the most, in the order in which they were drawn.
+
+    Args:
+        episodes: a trajectory each.
+        price: of a step, which is taken off the reward.
+
+    Returns:
+        Them, and of how many questions all trajectories earned the same.
+    """
+    by_question: dict[str, list[Episode]] = defaultdict(list)
     for episode in episodes:
-        grouped[str(episode.question["id"])].append(episode)
-    return grouped
+        by_question[str(episode.question["id"])].append(episode)
+    kept, tied = list[Episode](), 0
+    for drawn in by_question.values():
+        earned = [worth(episode, reward, price) for episode in drawn]
+        tied += alike(earned)
+        if not (settings.only_contrasts and alike(earned)):
+            kept += [drawn[place] for place in best(earned, most=settings.most, above=settings.above)]
+    return kept, tied
 
 
 def alike(earned: Sequence[float | None]) -> bool:
