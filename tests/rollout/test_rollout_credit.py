@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.rollout.credit import credit, shares
+from dragoman.rollout.credit import credit, expected, shares
 from dragoman.rollout.record import Episode, Node, Trajectory
 
 
@@ -65,6 +65,20 @@ def test_an_action_counts_by_its_probability_where_that_is_known_of_all():
     )
     assert credit(tree, "r")["a"] == pytest.approx(0.75 * 0.5 + 0.25 * 1.0)
     assert shares([n for n in tree.nodes if n.id in "bd"]) == [0.5, 0.5]  # of one it is not known
+
+
+def test_what_a_policy_may_expect_is_the_worth_of_the_first_states_by_its_probabilities():
+    siblings = episode([(["a"], 1.0), (["b"], 0.0), (["c"], 0.0)])
+    likely = {"a": 0.6, "b": 0.2, "c": 0.0}  # the plain mean of the three is 1/3
+    known = [n.model_copy(update={"probability": likely[n.id]}) for n in siblings.nodes]
+    assert expected(siblings.model_copy(update={"nodes": known}), "r") == pytest.approx(0.75)
+    assert expected(TWO_WAYS, "r") == 0.75 == credit(TWO_WAYS, "r")["a"]
+
+
+@pytest.mark.parametrize("reward", [0.5, None])
+@pytest.mark.parametrize("way", [["a", "b"], []])
+def test_what_a_policy_may_expect_of_one_trajectory_is_its_reward(way, reward):
+    assert expected(episode([(way, reward)]), "r") == reward
 
 
 def branch(id: str, point: str, parent: str | None = None, joins: tuple[str, ...] = ()) -> Node:

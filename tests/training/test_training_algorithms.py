@@ -18,6 +18,7 @@ from dragoman.engines.local import Vocabulary
 from dragoman.registry.policy import METRICS, POINTER, find_policy
 from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.samples import read_samples
+from dragoman.rollout.store import read_episodes
 from dragoman.systems import build
 from dragoman.training import algorithms, sft
 from dragoman.training.learner import Learner, rate
@@ -450,7 +451,13 @@ async def test_rl_without_answers_learns_from_the_shaping_and_asks_on_dev_alone(
     finally:
         await runtime.close()
     (row,) = run.history
-    # of the four selections of two passages: nothing, the right one, the wrong one, both
-    assert row["reward"] == pytest.approx((0 + 3 + 0 + 2.5) / 4)
+    expected = []
+    for episode in read_episodes(run.rollout_folder(0) / "episodes.jsonl"):
+        kept = {node.id: node.probability for node in episode.nodes if node.role == "filter"}
+        earned = {t.nodes[-1]: t.rewards[run.shaped] for t in episode.trajectories}
+        # of the four selections of two passages: nothing, the wrong one, both, the right one
+        assert sorted(earned.values()) == [0, 0, 2.5, 3]
+        expected.append(sum(kept[id] * earned[id] for id in kept))
+    assert row["reward"] == pytest.approx(sum(expected) / len(expected))
     assert (row["unscored"], row["llm_hits"], row["llm_misses"]) == (0, 0, 0) and row["actions"] > 0
     assert all(0 <= at["dev_reward"] <= 1 for at in run.dev_history)

@@ -84,6 +84,24 @@ def credit(episode: Episode, reward: str, *, price: float = 0.0) -> dict[str, fl
     return {id: of_node(id) for id in nodes}
 
 
+def expected(episode: Episode, reward: str) -> float | None:
+    """What the policy may expect to earn: the mean worth of the states that the question begins with.
+
+    Where the siblings of a state are distinct, as at marks, the plain mean over trajectories says little: what the policy would never do
+    counts in it as much as what it would.
+
+    Returns:
+        For a single trajectory its reward; None where no trajectory has one.
+    """
+    values = credit(episode, reward)
+    beginnings: dict[str, list[Node]] = defaultdict(list)
+    for node in episode.nodes:
+        if not _before(node):
+            beginnings[node.point].append(node)
+    worth = [_mean(zip(shares(x), [values[n.id] for n in x], strict=True)) for x in beginnings.values()]
+    return _mean([(1.0, value) for value in (worth or [t.rewards.get(reward) for t in episode.trajectories])])
+
+
 def _before(node: Node) -> Sequence[str]:
     """The nodes that come right before it."""
     return node.joins or ([] if node.parent is None else [node.parent])
