@@ -78,8 +78,7 @@ def credit(episode: Episode, reward: str, *, price: float = 0.0) -> dict[str, fl
 
     @cache
     def of_state(point: str) -> float | None:
-        actions = siblings[point]
-        return _mean([(share, of_node(action.id)) for share, action in zip(shares(actions), actions, strict=True)])
+        return _of_state(siblings[point], of_node)
 
     return {id: of_node(id) for id in nodes}
 
@@ -98,8 +97,13 @@ def expected(episode: Episode, reward: str) -> float | None:
     for node in episode.nodes:
         if not _before(node):
             beginnings[node.point].append(node)
-    worth = [_mean(zip(shares(x), [values[n.id] for n in x], strict=True)) for x in beginnings.values()]
+    worth = [_of_state(actions, values.__getitem__) for actions in beginnings.values()]
     return _mean([(1.0, value) for value in (worth or [t.rewards.get(reward) for t in episode.trajectories])])
+
+
+def _of_state(actions: Sequence[Node], worth: Callable[[str], float | None]) -> float | None:
+    """The mean worth of a state's actions, by their shares."""
+    return _mean([(share, worth(action.id)) for share, action in zip(shares(actions), actions, strict=True)])
 
 
 def _before(node: Node) -> Sequence[str]:
