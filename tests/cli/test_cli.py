@@ -133,6 +133,16 @@ def test_bad_input_is_one_sentence_and_exit_code_2(project, capsys, monkeypatch,
     assert sentence in err and "Traceback" not in err
 
 
+@pytest.mark.parametrize(
+    "command", ["corpus", "index", "evaluate", "rollout", "seeds", "sft", "rl", "synthesize", "validate", "report"]
+)
+def test_a_file_where_results_go_is_refused_and_kept(project, capsys, command):
+    Path("notes.txt").write_text("mine")
+    code, _, err = run(capsys, command, "--out", "notes.txt")
+    assert code == 2 and "notes.txt" in err and "is a file" in err
+    assert Path("notes.txt").read_text() == "mine"
+
+
 def test_a_graph_is_queried(project, capsys):
     (project / "triples.tsv").write_text("Chad\tcapital\tN'Djamena\n")
     code, out, _ = run(capsys, "sparql", "SELECT ?city { :Chad :capital ?city }", "--graph", "triples.tsv")

@@ -44,7 +44,7 @@ def test_under_a_grammar_only_the_allowed_tokens_share_the_probability(tiny_mode
     (batch,) = own.batches(toy_samples, range(12))
     with torch.no_grad():
         policy, unbound = own.actor(batch), own.actor(replace(batch, allowed=None))
-    choices = unpack(batch.allowed, VOCABULARY).sum(-1)[batch.mask]
+    choices = unpack(batch.allowed, VOCABULARY).sum(-1)[batch.mask].to(policy.entropy.device)
     logprobs, raw, entropy = (x[batch.mask] for x in (policy.logprobs, unbound.logprobs, policy.entropy))
     assert (logprobs >= raw - 1e-5).all() and (logprobs > raw + 1).any()
     assert (entropy <= choices.log() + 1e-4).all()

@@ -197,7 +197,8 @@ def _flags(stage: type, arguments: Sequence[str]) -> Iterator[Parameter]:
         if get_origin(kind) is tuple:  # separated by commas, or by spaces where they are arguments
             (item, _), default = get_args(kind), None
             kind = (list[item] if placed else str) | None  # type: ignore[valid-type]
-        about = typer.Argument(help=text) if placed else typer.Option(help=text, min=least)
+        folder = option.name == "out"  # every stage writes to a folder of its own
+        about = typer.Argument(help=text) if placed else typer.Option(help=text, min=least, file_okay=not folder)
         yield _parameter(option.name, Annotated[kind, about], default)
 
 
