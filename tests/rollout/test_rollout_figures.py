@@ -12,9 +12,18 @@ from dragoman.rollout.tree import Tree
 from dragoman.systems import build
 
 
-def node(id: str, point: str, role: str, prompt: int, completion: int, cached: int = 0, merged: int = 0) -> Node:
+def node(
+    id: str,
+    point: str,
+    role: str,
+    prompt: int,
+    completion: int,
+    cached: int = 0,
+    merged: int = 0,
+    parent: str | None = None,
+) -> Node:
     return Node(
-        id=id, parent=None, point=point, role=role, depth=1, prompt=[], prompt_ids=[], completion_ids=[], logprobs=[],
+        id=id, parent=parent, point=point, role=role, depth=1, prompt=[], prompt_ids=[], completion_ids=[], logprobs=[],
         text=id, action=id, temperature=1, started=0, seconds=0, prompt_tokens=prompt, completion_tokens=completion,
         cached_tokens=cached, merged=merged,
     )  # fmt: skip
@@ -42,8 +51,8 @@ FIRST = episode(
     "one",
     [
         node("a", "top", "router", prompt=100, completion=3, cached=60),
-        node("b", "below a", "filter", prompt=50, completion=4, cached=30, merged=2),
-        node("c", "below a", "filter", prompt=50, completion=5, cached=30),
+        node("b", "below a", "filter", prompt=50, completion=4, cached=30, merged=2, parent="a"),
+        node("c", "below a", "filter", prompt=50, completion=5, cached=30, parent="a"),
     ],
     [call("x", 20, 6), call("y", 10, 1, cached=True), call("search")],
     [way(["a", "b"], "answered", em=1.0), way(["a", "c"], "answered", em=0.0), way(["a"], "node_limit")],
@@ -78,7 +87,7 @@ def test_figures_by_hand():
         "seconds": 9.0,  # from 10.0 to 19.04, the two overlap
         "cached_share": 0.36,  # (60 + 30) of 100 + 50 + 100
         "saved_draws": 3,
-        "reward": 0.5,  # of the two that were scored
+        "reward": 0.75,  # of the question that was scored: b was drawn three times, c once
         "unscored": 2,
         "roles": {"filter": 2, "router": 2},
         "stops": {"answered": 2, "engine_fault": 1, "node_limit": 1},
