@@ -13,8 +13,9 @@ from dragoman.rollout.record import Episode
 def figures(episodes: Sequence[Episode], reward: str) -> dict[str, Any]:
     """Figures of all episodes together.
 
-    `reward` is the mean over questions of what the policy may expect to earn (`credit.expected`). `saved_draws` counts draws that
-    gave an action which its state had already. `cached_share` is the share of the decisions' prompt tokens that came from an engine's prefix cache.
+    `reward` is the mean over questions of what the policy may expect to earn (`credit.expected`). `saved_draws` counts
+    draws that gave an action which its state had already. `cached_share` is the share of the decisions' prompt tokens
+    that came from an engine's prefix cache.
     """
     nodes = [n for e in episodes for n in e.nodes]
     leaves = [t for e in episodes for t in e.trajectories]
