@@ -101,6 +101,11 @@ def expected(episode: Episode, reward: str) -> float | None:
     return _mean([(1.0, value) for value in (worth or [t.rewards.get(reward) for t in episode.trajectories])])
 
 
+def mean_expected(episodes: Iterable[Episode], reward: str) -> float | None:
+    """The mean of `expected` over those episodes that have one; None where none has."""
+    return _mean([(1.0, expected(episode, reward)) for episode in episodes])
+
+
 def _of_state(actions: Sequence[Node], worth: Callable[[str], float | None]) -> float | None:
     """The mean worth of a state's actions, by their shares."""
     return _mean([(share, worth(action.id)) for share, action in zip(shares(actions), actions, strict=True)])

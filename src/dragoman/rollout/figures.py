@@ -6,20 +6,20 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dragoman.rollout.credit import expected
+from dragoman.rollout.credit import mean_expected
 from dragoman.rollout.record import Episode
 
 
 def figures(episodes: Sequence[Episode], reward: str) -> dict[str, Any]:
     """Figures of all episodes together.
 
-    `reward` is the mean over questions of what the policy may expect to earn (`credit.expected`). `saved_draws` counts
+    `reward` is the mean over questions of what the policy may expect to earn (`credit.mean_expected`). `saved_draws` counts
     draws that gave an action which its state had already. `cached_share` is the share of the decisions' prompt tokens
     that came from an engine's prefix cache.
     """
     nodes = [n for e in episodes for n in e.nodes]
     leaves = [t for e in episodes for t in e.trajectories]
-    worth = [value for e in episodes if (value := expected(e, reward)) is not None]
+    worth = mean_expected(episodes, reward)
     points = {(e.key, n.point): n for e in episodes for n in e.nodes}
     read = sum(n.prompt_tokens for n in points.values())
     return {
@@ -32,7 +32,7 @@ def figures(episodes: Sequence[Episode], reward: str) -> dict[str, Any]:
         "seconds": round(busy_seconds((e.started, e.seconds) for e in episodes), 1),
         "cached_share": round(sum(n.cached_tokens for n in points.values()) / read, 3) if read else 0.0,
         "saved_draws": sum(n.merged for n in nodes),
-        "reward": round(sum(worth) / len(worth), 4) if worth else None,
+        "reward": None if worth is None else round(worth, 4),
         "unscored": sum(t.rewards.get(reward) is None for t in leaves),
         "roles": dict(sorted(Counter(n.role for n in nodes).items())),
         "stops": dict(sorted(Counter(t.stop.value for t in leaves).items())),

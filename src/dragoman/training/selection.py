@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
-from dragoman.rollout.credit import earned, expected
+from dragoman.rollout.credit import earned, mean_expected
 from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import Sample
 
@@ -78,8 +78,7 @@ def imitable(batch: Sequence[Sample], dev: Sequence[Question], max_tokens: int) 
 
 def mean_reward(episodes: Sequence[Episode], reward: str) -> float:
     """What the policy may expect of a question, over those that have a reward: see `credit.expected`. 0 where none has."""
-    found = [value for episode in episodes if (value := expected(episode, reward)) is not None]
-    return sum(found) / max(1, len(found))
+    return mean_expected(episodes, reward) or 0.0
 
 
 def worth(episode: Episode, reward: str, price: float) -> float | None:
