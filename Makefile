@@ -47,13 +47,17 @@ publish: setup  ## copy the results of your last run to docs/results/, to commit
 	@$(BIN)/python tools/publish.py
 
 # The markers are explained in pyproject.toml. Hypothesis marks its property tests itself: `test-all` runs them once more, thoroughly.
-MARKED := engine or services or cluster or process or browser or slow
+# Tests that start vLLM or a cluster take every core: they run one at a time.
+ALONE := engine or cluster
+MARKED := $(ALONE) or services or process or browser or slow
+AT_ONCE := -n 2 --dist loadscope --no-loadscope-reorder
 
 test: setup  ## run the tests that need no servers, no vLLM and no long time
-	$(BIN)/python -m pytest -m "not ($(MARKED))" -n 2 --dist loadscope --no-loadscope-reorder
+	$(BIN)/python -m pytest -m "not ($(MARKED))" $(AT_ONCE)
 
 test-all: setup  ## run the other tests; with `test`, that is all of them
-	$(BIN)/python -m pytest -m "$(MARKED) or hypothesis" --hypothesis-profile thorough
+	$(BIN)/python -m pytest -m "$(ALONE)" --hypothesis-profile thorough
+	$(BIN)/python -m pytest -m "($(MARKED) or hypothesis) and not ($(ALONE))" --hypothesis-profile thorough $(AT_ONCE)
 
 check: lint types test  ## lint, types, tests
 
