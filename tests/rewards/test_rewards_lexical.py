@@ -23,8 +23,8 @@ TWO = Question(
 )
 
 
-def said(answer: str | None) -> SimpleNamespace:
-    return SimpleNamespace(nodes=[], steps=[], answer=answer, passages=[], stop=StopReason.ANSWERED)
+def said(answer: str | None, stop: StopReason = StopReason.ANSWERED) -> SimpleNamespace:
+    return SimpleNamespace(nodes=[], steps=[], answer=answer, passages=[], stop=stop)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,11 @@ def said(answer: str | None) -> SimpleNamespace:
 def test_verdicts_by_hand(answer, expected):
     assert verdicts(TWO, answer) == expected
     assert lexical_nuggets(TWO, said(answer), []) == pytest.approx(sum((v + 1) / 3 for v in expected) / 2)
+
+
+def test_an_action_that_cannot_be_read_is_no_abstention():
+    assert lexical_nuggets(TWO, said("", StopReason.TRUNCATED_ACTION), []) == 0
+    assert lexical_nuggets(TWO, said("", StopReason.EMPTY_ANSWER), []) == pytest.approx(1 / 3)
 
 
 def test_what_the_reference_and_the_triples_say_is_to_the_point():

@@ -21,8 +21,8 @@ QUESTION = Question(
 PASSAGES = [Passage("bt", "Bhutan", "Thimphu is the capital."), Passage("np", "Nepal", "Kathmandu is the capital.")]
 
 
-def said(answer: str | None) -> SimpleNamespace:
-    return SimpleNamespace(nodes=[], steps=[], answer=answer, passages=[], stop=StopReason.ANSWERED)
+def said(answer: str | None, stop: StopReason = StopReason.ANSWERED) -> SimpleNamespace:
+    return SimpleNamespace(nodes=[], steps=[], answer=answer, passages=[], stop=stop)
 
 
 def judge(*verdicts: str, aspects: object = ("one",)) -> ScriptedEngine:
@@ -73,7 +73,7 @@ async def test_aspects_of_a_reference_are_found_once_a_question():
     assert sum("Text: Thimphu, a town." in text for text in texts) == 1 and len(texts) == 5
 
 
-@pytest.mark.parametrize("aspects", ['{"aspects": ["cut o', "[]", '{"aspects": []}', '{"aspects": [1]}', "x"])
+@pytest.mark.parametrize("aspects", ['{"aspects": ["cut o', '{"aspects": "one"}', '{"aspects": {"a": "b"}}', "[]", '{"aspects": []}', '{"aspects": [1]}', "x"])
 async def test_aspects_that_cannot_be_read_are_no_score(aspects):
     engine = judge("1", aspects=aspects)
     assert await find_aspects(engine, "q", "text", 8) == []
@@ -101,6 +101,15 @@ async def test_what_needs_no_judge_asks_none():
     assert await faithfulness(QUESTION, said(None), PASSAGES, judge=engine) is None
     assert await nuggets(Question("q", "?"), said("x"), PASSAGES, judge=engine) is None
     assert engine.requests == []
+
+
+@pytest.mark.parametrize(
+    "stop", [StopReason.INVALID_ACTION, StopReason.TRUNCATED_ACTION, StopReason.HALLUCINATED_INDEX]
+)
+async def test_an_action_that_cannot_be_read_is_no_abstention(stop):
+    """It would earn more than a wrong answer, and self-training would imitate it."""
+    assert await nuggets(QUESTION, said("", stop), PASSAGES, judge=judge()) == 0
+    assert await nuggets(QUESTION, said("", StopReason.EMPTY_ANSWER), PASSAGES, judge=judge()) == pytest.approx(1 / 3)
 
 
 async def test_a_real_engine_is_held_to_the_scale_and_to_the_schema(tiny_model, monkeypatch):

@@ -5,7 +5,7 @@ import json
 import pytest
 from fakes import ListRetriever, ScriptedEngine
 
-from dragoman.core.errors import UserError
+from dragoman.core.errors import PromptTooLong, UserError
 from dragoman.core.types import Passage, Question
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.tree import Tree
@@ -44,7 +44,7 @@ def query(text: str) -> str:
     return json.dumps({"query": text})
 
 
-async def run(proxy: list[str], passages: list[Passage] = PASSAGES, llm=None, **settings):
+async def run(proxy: list[str | Exception], passages: list[Passage] = PASSAGES, llm=None, **settings):
     """Let the agents say the given texts in turn."""
     said = iter(proxy)
     retriever = ListRetriever(passages)
@@ -159,6 +159,21 @@ async def test_one_agent_that_is_called_for_ever_ends_at_thirty_calls_with_the_r
     assert (trajectory.stop, trajectory.answer, trajectory.error) == (StopReason.DEPTH_LIMIT, "the ngultrum", None)
     assert (roles(episode).count("coordinator"), roles(episode).count("planner")) == (30, 30)
     assert len(llm.requests) == 1  # there was no response, so the answerer was called at last
+
+
+async def test_a_coordinator_whose_dialogue_no_longer_fits_its_context_returns_the_response_that_it_has():
+    trajectory, *_ = await run([ANSWER, PromptTooLong("9,000 tokens")])
+    assert (trajectory.stop, trajectory.answer) == (StopReason.DEPTH_LIMIT, "the ngultrum")
+    trajectory, *_ = await run([PLAN, STEPS, PromptTooLong("9,000 tokens")])
+    assert (trajectory.stop, trajectory.answer) == (StopReason.PROMPT_TOO_LONG, None)
+
+
+async def test_a_coordinator_hears_of_no_document_beyond_the_limit_of_documents():
+    script = [SEARCH, query("capital Thimphu"), read("end", True, True), ANSWER, FINISH]
+    trajectory, episode, *_ = await run(script, max_documents=1)
+    assert len(trajectory.passages) == 1
+    heard = str(episode.nodes[-1].prompt)
+    assert "Thimphu is the capital" in heard and "Kathmandu" not in heard and "ngultrum: the currency" not in heard
 
 
 async def test_an_llm_that_says_nothing_leaves_an_empty_answer():

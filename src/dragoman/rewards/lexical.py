@@ -33,7 +33,8 @@ def lexical_nuggets(
     """Correctness by words: the mean of (s + 1) / 3 over the nuggets, each a part of the answer by its names.
 
     s is 2 where the answer has a name of the nugget, and 1 where it has names and numbers beside that nobody asked for. Without,
-    s is -1 where something else stands in its place, and 0 where nothing does, or the answer says that it does not know.
+    s is -1 where something else stands in its place, and 0 where nothing does, or the answer says that it does not know. Where the
+    proxy's own text was no action the whole is 0, as in `nuggets`.
 
     Args:
         spare: so many content words beyond the question and the reference still keep to the question.
@@ -43,6 +44,8 @@ def lexical_nuggets(
     """
     if trajectory.answer is None or not question.answers:
         return None
+    if trajectory.stop.is_invalid:
+        return 0.0
     return fmean((verdict + 1) / 3 for verdict in verdicts(question, trajectory.answer, spare=spare))
 
 

@@ -22,7 +22,7 @@ from dragoman.rewards.base import Trajectory, reward
 from dragoman.systems.prompts import load, number
 
 ABSTAINED = 1 / 3
-"""Of an empty answer: the paper's scale gives "no answer" a 0, which is a third of the way from -1 to 2."""
+"""Of an LLM that said nothing: the paper's scale gives "no answer" a 0, which is a third of the way from -1 to 2."""
 LONGEST = 200  # characters of an aspect
 TOKENS = 64  # for an aspect
 
@@ -84,7 +84,8 @@ async def nuggets(
 
     A verdict s lies between -1 and 2, and counts (s + 1) / 3. Algorithm 3 prints (s + 1) / 2, which reaches 1.5; its text wants
     [0, 1]. The aspects are the question's `nuggets`, else those that the judge finds in its `reference`, once a question. A
-    question with neither has one aspect: its answer. An empty answer says nothing of any, and is not judged.
+    question with neither has one aspect: its answer. An empty answer says nothing of any, and is not judged. Where the proxy's own
+    text was no action there is nobody who abstained: 0.
 
     Args:
         judge: gives the verdicts, and finds aspects where it has to.
@@ -99,7 +100,7 @@ async def nuggets(
     if trajectory.answer is None or not expected:
         return None
     if not trajectory.answer.strip():
-        return ABSTAINED
+        return 0.0 if trajectory.stop.is_invalid else ABSTAINED
     aspects = await _reference_aspects(judge, question, expected, most)
     state = {"question": question.question, "expected": expected, "answer": trajectory.answer}
     return await CORRECT.mean(judge, aspects, state, draws=draws, temperature=temperature)
@@ -151,8 +152,9 @@ async def find_aspects(engine: Engine, question: str, text: str, most: int) -> l
     grammar = Grammar(json_schema=json.dumps(_schema(most)))
     (result,) = await engine.generate([Request(prompt, max_tokens=TOKENS * most, grammar=grammar)])
     try:
-        found = json.loads(result.completions[0].text)["aspects"]
-        return list(dict.fromkeys(aspect.strip() for aspect in found if aspect.strip()))[:most]
+        found: list[str] = json.loads(result.completions[0].text)["aspects"]
+        stripped = [aspect.strip() for aspect in found] if isinstance(found, list) else []
+        return list(dict.fromkeys(filter(None, stripped)))[:most]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # cut off, or of a server without schemas
         return []
 

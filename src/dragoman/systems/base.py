@@ -71,6 +71,11 @@ class StopReason(StrEnum):
         )
 
     @property
+    def is_invalid(self) -> bool:
+        """What the policy wrote is no action: it ends with an empty answer, which nobody gave."""
+        return self in (StopReason.INVALID_ACTION, StopReason.TRUNCATED_ACTION, StopReason.HALLUCINATED_INDEX)
+
+    @property
     def is_fault(self) -> bool:
         """The machinery failed, not the policy: such a trajectory says nothing about it and is not scored."""
         return self in (StopReason.ENGINE_FAULT, StopReason.RETRIEVER_FAULT, StopReason.SYSTEM_FAULT)

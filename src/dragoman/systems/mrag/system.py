@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from dragoman.core.errors import PromptTooLong
 from dragoman.core.types import Question
 from dragoman.systems.base import Context, Outcome, Role, StopReason, System
 from dragoman.systems.mrag import agents, roles
@@ -47,7 +48,12 @@ class MRAG(Settings, System):
             role = self.next_call if state.turns else self.first_call
             before: dict[str, Any] = {"question": question.question, "state": state}
             history = roles.earlier(self.first_call, question.question, state)
-            call = await ctx.act(role, history=history, **before)
+            try:
+                call = await ctx.act(role, history=history, **before)
+            except PromptTooLong:  # the response that it has is returned, as where the calls are used up
+                if not state.response:
+                    raise
+                return state, StopReason.DEPTH_LIMIT
             if isinstance(call, Finish):
                 return state, StopReason.ANSWERED
             state, heard = await self._call(ctx, question, state, call)
@@ -91,9 +97,8 @@ class MRAG(Settings, System):
         """The searcher's errand."""
         errand = Errand(information, call.suggestions, state.documents, state.asked)
         errand = await self.searcher.run(ctx, question, errand)
-        found = number(errand.found, self.proxy_words)
         after = state.with_documents(errand.found, errand.asked, self.max_documents)
-        return after, f"Relevant documents:\n{found}" if errand.found else NOTHING_NEW
+        return after, self._told("Relevant documents", state, after)
 
     async def _look(self, ctx: Context, query: str, state: State) -> tuple[State, str]:
         """A search of the coordinator itself, which keeps what it finds."""
@@ -101,7 +106,12 @@ class MRAG(Settings, System):
         known = {passage.id for passage in state.documents}
         new = [passage for passage in found if passage.id not in known]
         after = state.with_documents(new, (*state.asked, query), self.max_documents)
-        return after, f"Documents:\n{number(new, self.proxy_words)}" if new else NOTHING_NEW
+        return after, self._told("Documents", state, after)
+
+    def _told(self, what: str, before: State, after: State) -> str:
+        """The documents that have come, without those beyond the limit: the answerer will not have them either."""
+        new = after.documents[len(before.documents) :]
+        return f"{what}:\n{number(new, self.proxy_words)}" if new else NOTHING_NEW
 
     @property
     def roles(self) -> tuple[Role, ...]:

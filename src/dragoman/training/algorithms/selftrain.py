@@ -136,7 +136,6 @@ def prepare(learner: Learner, batch: Sequence[Sample]) -> tuple[tuple[()], dict[
     return likelihood.prepare(learner, batch, drawn_by_another=not learner.settings.selftrain.redraw)
 
 
-# 3.
 def check(settings: RlParams) -> None:
     """
     Raises:
@@ -146,4 +145,5 @@ def check(settings: RlParams) -> None:
         raise UserError("rl.max_staleness: self-training learns from what the policy itself drew; leave it at 0")
 
 
+# 3.
 ALGORITHM = Algorithm("selftrain", collect, prepare, likelihood.loss, check=check, hopeless=hopeless)
