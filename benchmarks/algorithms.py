@@ -36,7 +36,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "trajectory-grpo": ("--algorithm", "trajectory_grpo"),
     "mygo": ("--algorithm", "mygo"),
     "mygo-fixed": ("--algorithm", "mygo", "--set", "rl.mygo.progressive=false"),
-    "mygo-offline": ("--algorithm", "mygo", "--set", "rl.mygo.offline=true"),
+    "mygo-offline": ("--algorithm", "mygo", "--set", "rl.mygo.offline=true", "--set", "rl.max_staleness=0"),
     "selftrain": ("--algorithm", "selftrain"),
 }
 """What stage rl is told, by the name of the row."""
@@ -137,9 +137,17 @@ def to_the_same_score(dev: Mapping[str, Curve], history: Mapping[str, Curve]) ->
         reached = (point["iteration"] for point in curve if point["dev_reward"] >= target > start)
         iterations = int(next(reached, curve[-1]["iteration"]))
         trajectories, minutes = _price(history[row], iterations)
-        learnt = sum(each.get("passed", each.get("kept", each["trajectories"])) for each in history[row][:iterations])
-        lines.append(f"| {row} | {iterations} | {trajectories:.0f} | {learnt:.0f} | {minutes:.1f} |")
+        learnt = [_learnt(row, each) for each in history[row][:iterations]]
+        told = "-" if None in learnt else f"{sum(filter(None, learnt)):.0f}"
+        lines.append(f"| {row} | {iterations} | {trajectories:.0f} | {told} | {minutes:.1f} |")
     return lines
+
+
+def _learnt(row: str, iteration: Mapping[str, float]) -> float | None:
+    """From how many trajectories an iteration learnt; None where single actions are learnt from, and not trajectories."""
+    if row == "trajectory-grpo":  # a group whose trajectories all earned the same is dropped
+        return iteration["trajectories"] * (1 - iteration["dropped_groups"] / iteration["groups"])
+    return iteration.get("passed", iteration.get("kept"))
 
 
 def at_the_same_price(dev: Mapping[str, Curve], history: Mapping[str, Curve]) -> list[str]:

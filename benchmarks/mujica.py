@@ -69,7 +69,7 @@ def write_params(folder: Path, decide: str, environment: str, dataset: str, seed
     params = yaml.safe_load(Path("params.yaml").read_text(encoding="utf-8"))
     system = SYSTEM[decide, environment]
     reward = SENTENCES if system["answers"] == "llm" else GRADED
-    params["train"] |= {"system": "mujica", "dataset": dataset, "reward": reward}
+    params["train"] |= {"system": "mujica", "dataset": dataset, "reward": reward, "algorithm": "mygo"}
     params["systems"]["mujica"] = {**(params["systems"].get("mujica") or {}), **system}
     params = merged(params, {"seed": seed, "seeds": SEEDS[decide], "rl": RL, "evaluate": evaluate})
     folder.mkdir(parents=True, exist_ok=True)

@@ -264,6 +264,16 @@ async def test_an_ask_of_a_system_may_have_an_engine_of_its_own(tmp_path, engine
     assert backends.engine_of("slimplm_answer", backends.llm) is backends.llm
 
 
+async def test_weights_of_a_role_that_does_not_act_answer_no_ask_of_its_name(tmp_path, engines):
+    """MAPS with `answers: llm`: a chain's set has an answer agent, and the frozen LLM is asked for the answer."""
+    policy = publish({"*": model(tmp_path / "a", b"1"), "answer": model(tmp_path / "b", b"2")}, tmp_path / "set", {})
+    for answers, others in (("llm", False), ("agent", True)):
+        params = load_params(ROOT / "params.yaml").changed({"systems.maps.answers": answers}, origin="test")
+        async with open_runtime(params, "nowhere") as opened:
+            _, backends = opened.open("maps", weights=policy)
+            assert (backends.engine_of("answer", backends.llm) is not backends.llm) == others
+
+
 async def test_roles_that_an_oracle_plays_are_named_after_the_policy(tmp_path, engines):
     params = load_params(ROOT / "params.yaml")
     async with open_runtime(params, "nowhere") as opened:

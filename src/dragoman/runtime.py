@@ -220,8 +220,12 @@ class Runtime:
             proxy = _in_transformers(proxy, CannotScore)
         if policy is None:
             return {SHARED: proxy}
+        acting = {SHARED, *(role.name for role in system.roles)}  # other weights of a set would meet asks of their name
         return {
-            role: proxy.model_copy(update={"model": str(folder)}) for folder, roles in policy.groups() for role in roles
+            role: proxy.model_copy(update={"model": str(folder)})
+            for folder, roles in policy.groups()
+            for role in roles
+            if role in acting
         }
 
 

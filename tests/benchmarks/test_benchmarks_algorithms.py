@@ -32,14 +32,20 @@ HISTORY = {
 def test_the_price_of_a_score_is_that_of_the_iterations_before_it_was_first_reached():
     lines = algorithms.to_the_same_score({"mygo": scores(0.4, 0.5, 0.6, 0.6), "grpo": scores(0.4, 0.4, 0.55)}, HISTORY)
     assert lines[0] == "Up to a dev reward of 0.550, from one of 0.400:"
-    assert lines[-2:] == ["| mygo | 2 | 22 | 16 | 2.0 |", "| grpo | 2 | 200 | 200 | 6.0 |"]
+    assert lines[-2:] == ["| mygo | 2 | 22 | 16 | 2.0 |", "| grpo | 2 | 200 | - | 6.0 |"]
+
+
+def test_what_a_dropped_group_drew_is_not_learnt_from():
+    history = [row | {"groups": 10, "dropped_groups": 3} for row in iterations((80, 60, 60), (80, 60, 60))]
+    lines = algorithms.to_the_same_score({"trajectory-grpo": scores(0.4, 0.5, 0.6)}, {"trajectory-grpo": history})
+    assert lines[-1] == "| trajectory-grpo | 2 | 160 | 112 | 4.0 |"  # 2 * 80 * 7 / 10
 
 
 def test_where_one_never_rose_the_whole_runs_are_compared():
     lines = algorithms.to_the_same_score({"mygo": scores(0.4, 0.5, 0.6, 0.6), "grpo": scores(0.4, 0.3, 0.2)}, HISTORY)
     assert lines[0].startswith("Whole runs") and lines[-2:] == [
         "| mygo | 3 | 36 | 24 | 3.0 |",
-        "| grpo | 2 | 200 | 200 | 6.0 |",
+        "| grpo | 2 | 200 | - | 6.0 |",
     ]
 
 
@@ -122,7 +128,8 @@ class Recorder:
         if stage in ("sft", "rl"):
             files.write_json(out / "policy.json", {"version": out.name})
         if stage == "rl":
-            files.write_csv(out / "history.csv", iterations((10, 30, 30)))
+            kept = {"passed": 4} if "mygo" in out.name else {"groups": 2, "dropped_groups": 1}
+            files.write_csv(out / "history.csv", [row | kept for row in iterations((10, 30, 30))])
             files.write_csv(out / "dev.csv", scores(0.4, 0.5))
         if stage == "evaluate":
             score = {"mean": 0.5, "low": 0.4, "high": 0.6}
@@ -164,7 +171,7 @@ def test_c3po_by_three_algorithms_is_one_command(recorder, capsys, monkeypatch):
     untrained, trained = recorder.commands[-2:]
     assert "c3po" in untrained and "c3po@out/sft,c3po@out/ppo,c3po@out/grpo,c3po@out/mygo" in trained
     warm_ups = {command[command.index("--policy") + 1] for command in recorder.commands if command[0] == "rl"}
-    assert warm_ups == {"out/sft"} and "| mygo | 1 | 10 | 10 | 1.0 |" in Path("out/training.md").read_text()
+    assert warm_ups == {"out/sft"} and "| mygo | 1 | 10 | 4 | 1.0 |" in Path("out/training.md").read_text()
     check_commands(recorder.commands, capsys, monkeypatch)
 
 

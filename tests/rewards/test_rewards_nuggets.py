@@ -73,7 +73,18 @@ async def test_aspects_of_a_reference_are_found_once_a_question():
     assert sum("Text: Thimphu, a town." in text for text in texts) == 1 and len(texts) == 5
 
 
-@pytest.mark.parametrize("aspects", ['{"aspects": ["cut o', '{"aspects": "one"}', '{"aspects": {"a": "b"}}', "[]", '{"aspects": []}', '{"aspects": [1]}', "x"])
+@pytest.mark.parametrize(
+    "aspects",
+    [
+        '{"aspects": ["cut o',
+        '{"aspects": "one"}',
+        '{"aspects": {"a": "b"}}',
+        "[]",
+        '{"aspects": []}',
+        '{"aspects": [1]}',
+        "x",
+    ],
+)
 async def test_aspects_that_cannot_be_read_are_no_score(aspects):
     engine = judge("1", aspects=aspects)
     assert await find_aspects(engine, "q", "text", 8) == []

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from command import run
 from fastapi import FastAPI
+from fastapi.responses import JSONResponse
 from openai_stub import serving
 from towns import make_towns, river_llm
 
@@ -134,6 +135,18 @@ def test_a_debate_may_be_another_models(project, capsys):
         code, said, err = run(capsys, "debate", *other, "--no-track")
     assert code == 0, err
     assert "3 questions, 6 snapshots: 3 of round 0, 3 of round 1" in said
+
+
+def test_a_debate_whose_model_is_away_is_left_to_a_later_try(project, capsys):
+    app = FastAPI()
+    app.get("/v1/models")(lambda: {"data": [{"id": "debater", "root": "/d"}]})
+    app.post("/v1/chat/completions")(lambda: JSONResponse({}, 400))
+    run(capsys, "index", "--dataset", "towns")
+    with serving(app) as url:
+        other = ("--set", "debate.by=llm", "--set", f"debate.engine={{engine: openai, model: debater, urls: [{url}]}}")
+        code, _, err = run(capsys, "debate", *other, "--no-track")
+    assert code == 1 and "error: every question met a fault, the first: " in err
+    assert not (project / "results/debate/snapshots.jsonl").exists()
 
 
 @pytest.mark.slow

@@ -44,6 +44,23 @@ async def test_a_round_adds_what_the_opponent_asks_for_until_it_concedes():
     assert (trajectory.passages, trajectory.stop) == (["bhutan", "ngultrum"], StopReason.ANSWERED)
 
 
+@pytest.mark.parametrize(
+    "asked", ["[Query] currency", "[query] [currency]", "[Query]\ncurrency", "[Query] [currency of it]"]
+)
+async def test_a_query_may_stand_in_brackets_of_its_own(asked):
+    assert (await debate([asked, "[Concede]"])).passages == ["bhutan", "ngultrum"]
+
+
+@pytest.mark.parametrize("said", ["I would search on.", "[Query]", "[Query] [ ]"])
+async def test_an_opponent_that_neither_asks_nor_concedes_is_a_recorded_reason(said):
+    assert (await debate([said])).stop is StopReason.UNREADABLE_REPLY
+
+
+@pytest.mark.parametrize("said", ["[concede]", "[Query]\n[Concede]"])
+async def test_a_concession_is_one_in_any_case(said):
+    assert (await debate([said])).stop is StopReason.ANSWERED
+
+
 async def test_the_moderator_may_side_with_the_proponent():
     trajectory = await debate(["[Query] currency"], moderator="Proponent.")
     assert (trajectory.passages, trajectory.stop) == (["bhutan"], StopReason.ANSWERED)

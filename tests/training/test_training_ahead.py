@@ -15,6 +15,7 @@ from dragoman.rollout.store import read_episodes
 from dragoman.training import algorithms
 from dragoman.training.ahead import Ahead, meanwhile
 from dragoman.training.learner import Learner
+from dragoman.training.settings import MygoParams
 from dragoman.training.survey import engine_correction
 
 FAR = SETTINGS.guards.model_copy(update={"max_engine_difference": 10})
@@ -216,3 +217,9 @@ async def test_what_mygo_drew_ahead_is_not_held_against_the_engine(tiny_model, t
 def test_self_training_ahead_is_refused(tiny_model, runtime, tmp_path):
     with pytest.raises(UserError, match=r"rl\.max_staleness: self-training learns from what the policy itself drew"):
         make_run("selftrain", tiny_model, runtime, tmp_path / "rl", max_staleness=1)
+
+
+def test_offline_mygo_ahead_is_refused(tiny_model, runtime, tmp_path):
+    """The warm-up draws everything: nothing would be gained, and its engine would be freed while it draws."""
+    with pytest.raises(UserError, match=r"rl\.max_staleness: offline, the warm-up draws all trajectories"):
+        make_run("mygo", tiny_model, runtime, tmp_path / "rl", max_staleness=1, mygo=MygoParams(offline=True))

@@ -9,10 +9,10 @@ import pytest
 import torch
 from fakes import ScriptedEngine
 from seeding import make_seeds
-from toy import SETTINGS, TWO_ARMS, AtMarks, Killed, ToyRuntime, late_reward, make_run
+from toy import SETTINGS, TWO_ARMS, AtMarks, Killed, ToyRuntime, TwoArms, late_reward, make_run
 
 from dragoman.core import files
-from dragoman.core.errors import UserError
+from dragoman.core.errors import EngineFault, Fault, UserError
 from dragoman.core.types import Passage, Question
 from dragoman.engines.local import Vocabulary
 from dragoman.registry.policy import METRICS, POINTER, find_policy
@@ -50,6 +50,21 @@ def test_learning_rates_fall_to_their_last_share():
 def as_trajectories(found):
     """Each action of a tree as a trajectory of its own."""
     return [replace(sample, episode=f"{sample.episode}/{i}") for i, sample in enumerate(found)]
+
+
+@pytest.mark.parametrize("name", ["ppo", *OTHERS])
+async def test_an_iteration_in_which_every_question_met_a_fault_is_left_to_a_later_try(
+    tiny_model, runtime, tmp_path, name
+):
+    class Broken(TwoArms):
+        async def run(self, question, ctx):
+            raise EngineFault("the server is away")
+
+    runtime.system = Broken()
+    run = make_run(name, tiny_model, runtime, tmp_path / "rl")
+    with pytest.raises(Fault, match="every question met a fault, the first: the server is away"):
+        await run.train()
+    assert not run.history
 
 
 @pytest.mark.timeout(60, func_only=True)  # a loaded machine takes as long to set the model up

@@ -11,7 +11,6 @@ import toy
 from tiny import VOCABULARY
 from toy import QUESTIONS, SETTINGS, TWO_ARMS, late_reward
 
-from dragoman.core.errors import EngineFault, Fault
 from dragoman.training import algorithms
 from dragoman.training.batch import AllowedTokens, collate, micro_batches, rows, unpack
 from dragoman.training.learner import Learner
@@ -106,16 +105,6 @@ def test_the_grammar_s_masks_allow_what_was_drawn_and_forbid_what_was_not(tiny_m
         assert table.sum(1).max() < 100  # two arms, split into tokens in some ways
     batch = collate(rows(toy_samples, [0, 1]), toy_samples, allowed, 0)
     assert batch.allowed is not None and batch.mask.sum() == sum(len(toy_samples[i].completion_ids) for i in (0, 1))
-
-
-async def test_an_iteration_whose_trees_all_met_a_fault_is_left_to_a_later_try(tiny_model, runtime, tmp_path):
-    class Broken(toy.TwoArms):
-        async def run(self, question, ctx):
-            raise EngineFault("the server is away")
-
-    runtime.system = Broken()
-    with pytest.raises(Fault, match="every question met a fault, the first: the server is away"):
-        await make_run(tiny_model, runtime, tmp_path / "rl").train()
 
 
 def make_run(tiny_model, runtime, out, **changes):

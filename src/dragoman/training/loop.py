@@ -25,7 +25,7 @@ from dragoman.registry.trained_with import trained_with
 from dragoman.rewards import Reward
 from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.figures import llm_calls
-from dragoman.rollout.record import Episode
+from dragoman.rollout.record import Episode, check_not_all_faulty
 from dragoman.rollout.samples import Sample, samples, write_samples
 from dragoman.rollout.view import write_tree
 from dragoman.runtime import Runtime
@@ -240,6 +240,7 @@ class Loop:
             give_back()
             write_samples(self.out / "samples.parquet", batch)
         else:
+            check_not_all_faulty(episodes)  # an outage says nothing of the policy: a later try goes on here
             log.warning("rl iteration %d: nothing to learn from: %s", self.iteration, dict(collected.figures))
         write_tree(episodes[0], self.shown, self.out / "trees" / f"{self.iteration:04d}.html")
         leaves = [t for e in episodes for t in e.trajectories]

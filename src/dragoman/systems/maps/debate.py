@@ -18,7 +18,8 @@ from dragoman.systems.maps.settings import Settings
 from dragoman.systems.prompts import load
 
 ARGUMENT_TOKENS = 128
-_QUERY = re.compile(r"\[Query\]\s*([^\n\[\]]+)")
+_CONCEDED = re.compile(r"\[Concede\]", re.I)
+_QUERY = re.compile(r"\[Query\]\s*\[?(?!Concede\])([^\n\[\]]*\w[^\n\[\]]*)", re.I)  # in brackets of its own, or not
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Debate(Settings, System):
             if len(pool.passages) >= self.max_documents:
                 return pool, StopReason.DOCUMENT_LIMIT
             query = await self._missing(question, pool, ctx)
+            if query is None:
+                return pool, StopReason.UNREADABLE_REPLY
             if not query:
                 return pool, StopReason.ANSWERED
             if pool.has_asked(query):
@@ -42,13 +45,13 @@ class Debate(Settings, System):
             pool = pool.extended(query, await ctx.retrieve(query, k=self.k), self.max_documents)
         return pool, StopReason.DEPTH_LIMIT
 
-    async def _missing(self, question: str, pool: Pool, ctx: Context) -> str:
-        """The opponent's query; empty where the pool is held to suffice."""
+    async def _missing(self, question: str, pool: Pool, ctx: Context) -> str | None:
+        """The opponent's query; empty where the pool is held to suffice, None where it neither concedes nor asks."""
         state: dict[str, Any] = {"question": question, "pool": pool_text(pool, self.passage_words)}
         against = await ctx.ask(_ask("opponent", ARGUMENT_TOKENS), **state)
         query = _QUERY.search(against)
-        if query is None:  # it concedes, or proposes nothing
-            return ""
+        if query is None:
+            return "" if _CONCEDED.search(against) else None
         pro = await ctx.ask(_ask("proponent", ARGUMENT_TOKENS), **state)
         winner = await ctx.ask(_ask("moderator", 8), **state, proponent=pro.strip(), opponent=against.strip())
         return "" if winner.strip().lower().startswith("proponent") else " ".join(query[1].split())

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dragoman.core.errors import UserError
 from dragoman.core.types import Question
 from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import Sample
@@ -102,5 +103,14 @@ def raised(threshold: float, first: Sequence[float]) -> float:
     return max(threshold, sum(first) / len(first)) if first else threshold
 
 
+def check(settings: RlParams) -> None:
+    """
+    Raises:
+        UserError: drawing ahead, where the warm-up draws anyway and its draws do not age.
+    """
+    if settings.mygo.offline and settings.max_staleness:
+        raise UserError("rl.max_staleness: offline, the warm-up draws all trajectories; leave it at 0")
+
+
 # 4.
-ALGORITHM = Algorithm("mygo", collect, prepare, likelihood.loss, shaped=False, hopeless=hopeless)
+ALGORITHM = Algorithm("mygo", collect, prepare, likelihood.loss, shaped=False, check=check, hopeless=hopeless)
