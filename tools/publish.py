@@ -19,6 +19,7 @@ FILES = {
     "results/report/metrics.json": "docs/results/report/metrics.json",
     "results/report/table.md": "docs/results/report/table.md",
     "results/seconds.json": "docs/results/report/seconds.json",
+    "results/rl/dev.csv": "docs/results/report/dev.csv",
     "results/bench/quick/metrics.json": "docs/results/bench/metrics.json",
     "results/bench/quick/table.md": "docs/results/bench/table.md",
     "results/bench.txt": "docs/results/bench.txt",

@@ -66,7 +66,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     params, settings, out = project.params, project.params.label, options.folder(project)
     path = options.snapshots or project.results("debate") / SNAPSHOTS
     found = [snapshot for snapshot in read_snapshots(path) if snapshot.question.answers]
-    inputs = open_inputs(project, options, "train", out, sources=params.train.questions, limit=1)
+    inputs = open_inputs(project, options, "train", out, sources=params.train.questions, limit=1)  # nothing is searched
     async with project.runtime(inputs.index, inputs.passages) as runtime:
         opened, backends = runtime.open(f"{SYSTEM}@{options.policy}" if options.policy else SYSTEM)
         maps, gate = cast(MAPS, opened), asyncio.Semaphore(settings.concurrency)

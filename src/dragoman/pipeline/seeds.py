@@ -136,7 +136,7 @@ def choose(
         check_not_all_faulty(episodes)
         raise UserError(
             f"seeds: none of {grown['trajectories']} trajectories was worth keeping (mean {reward} {grown['reward']}); "
-            "take more questions, or a teacher (seeds.teacher)"
+            "take more questions, a lower seeds.min_advantage, or, where the proxy writes, a teacher (seeds.teacher)"
         )
     if settings.teacher is not None or settings.shots or settings.exploration.oracle:
         written = [sample for sample in chosen if sample.marks is None]

@@ -212,7 +212,7 @@ class RlParams(Section):
     """PPO. A model of its own, as in the paper; a head on the policy's last hidden states; or none: the tree itself tells what a
     state is worth, as the mean credit of the actions drawn in it."""
     shaping: Annotated[str | None, BeforeValidator(_known_shaping)] = None
-    """All but MyGO. Rewards that are added to `train.reward`, to learn from and to choose by on the dev questions, where they are
+    """Rewards that are added to `train.reward`, to learn from (all but MyGO) and to choose by on the dev questions, where they are
     known: `0.7 * gold_recall + 0.3 * gold_precision` tells far more of a decision than one answer of the LLM does."""
     price: float = Field(0.0, ge=0)
     """What each step of a trajectory (a decision, a search, a call of the LLM) takes off its reward."""

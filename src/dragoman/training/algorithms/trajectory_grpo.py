@@ -1,4 +1,4 @@
-"""GRPO over whole trajectories, as Mujica-MyGO compares itself with (eq. 3 and section 4.3.3; Shao et al. 2024).
+"""GRPO over whole trajectories, as Mujica-MyGO compares itself with (eq. 4 and section 4.3.3; Shao et al. 2024).
 
 A group is some single trajectories of one question. All actions of a trajectory share its advantage, whatever each of them
 did. `grpo` beside it compares the siblings of a tree instead, state by state.
@@ -70,7 +70,7 @@ def check(settings: RlParams) -> None:
 
 
 def trajectory_advantages(batch: Sequence[Sample], *, least: float) -> Tensor:
-    """[a] A_i = (R_i - mean(R)) / std(R) of each action's trajectory i, over those of its question (below eq. 3).
+    """[a] A_i = (R_i - mean(R)) / std(R) of each action's trajectory i, over those of its question (below eq. 4).
 
     Args:
         least: that is divided by, as for `grpo`.
