@@ -281,6 +281,18 @@ async def test_information_and_reasons_are_written_where_they_have_a_length():
     assert episode.nodes[0].action["reason"] == "to begin with"
 
 
+@pytest.mark.parametrize(("chars", "asked"), [(0, False), (20, True)])
+async def test_the_searcher_is_asked_for_reasons_where_it_has_to_give_them(chars, asked):
+    why = {"reason": "x"} if asked else {}
+    search = call("searcher", suggestions=[], **why)
+    found = [json.dumps({"query": "capital Thimphu", **why}), read("end", True, False, **why)]
+    script = [search, *found, call("answerer", **why), call("finisher", **why)]
+    trajectory, episode, *_ = await run(script, reason_chars=chars)
+    assert trajectory.stop is StopReason.ANSWERED
+    prompts = [node.prompt[-1][1] for node in episode.nodes if node.role == "searcher"]
+    assert len(prompts) == 2 and all(('"reason": "..."}' in prompt) == asked for prompt in prompts)
+
+
 async def test_a_single_agent_searches_itself_and_keeps_what_it_finds():
     script = [call("search", query="capital Thimphu"), call("search", query="capital Thimphu"), ANSWER, FINISH]
     trajectory, episode, *_ = await run(script, agents="single")

@@ -35,6 +35,11 @@ def coordinator(settings: Settings, *, first: bool) -> Role:
     )
 
 
+def _why(settings: Settings) -> str:
+    """The end of a JSON object in a prompt, where a reason is to be given."""
+    return ', "reason": "..."' if settings.reason_chars else ""
+
+
 def searcher_query(settings: Settings) -> Role:
     """Phrases the first query of an errand."""
     return Role(
@@ -45,6 +50,7 @@ def searcher_query(settings: Settings) -> Role:
             "question": question,
             "information": errand.information,
             "suggestions": "; ".join(errand.suggestions) or "(none)",
+            "why": _why(settings),
         },
         max_tokens=settings.action_tokens,
         oracle=partial(oracle.ask, settings),
@@ -65,6 +71,7 @@ def searcher_read(settings: Settings) -> Role:
             "passages": number(passages, settings.proxy_words),
             "count": str(len(passages)),
             "now": ", ".join(actions.MOVES[move] for move in queries.moves(settings, question, errand)),
+            "why": _why(settings),
         },
         max_tokens=settings.action_tokens,
         oracle=partial(oracle.read, settings),
