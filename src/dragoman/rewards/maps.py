@@ -44,8 +44,9 @@ async def delta_f1(
     """F1 of the answer, less F1 of the LLM's answer before any query extension: the sum of R_q (eq. 7) over all rounds.
 
     In that sum every answer between cancels. For one round, as the paper trains (section 3.3), it is R_q itself. The second
-    term is the same for all answers to a question whose first search found `first` passages, so siblings compare as by `f1`. That holds for those too who found nothing
-    more: were they given 0, they would be compared by who answers, the LLM or an agent.
+    term is the same for all answers to a question whose first search found `first` passages, so siblings compare as by `f1`.
+    That holds for those too who found nothing more: were they given 0, they would be compared by who answers, the LLM or an
+    agent.
 
     Args:
         llm: answers in place of y_0. It is asked in the words of every system, so its cache may know the answer.
