@@ -81,6 +81,12 @@ def test_every_system_can_be_built_with_its_settings_for_a_profile(name, profile
         ("llm: {engine: openai}", "urls"),
         ("corpus: {atlas: {chunk: {size: 5, overlap: 5}}}", "overlap 5 must be smaller"),
         ("a: [1", "params.yaml:.*not valid YAML"),
+        (
+            "llm: {}\nseed: 1\nllm: {model: m}",
+            r'params.yaml:3: not valid YAML \(found duplicate key "llm"; a section stands once',
+        ),
+        ("llm: {urls: [http://a/v1]}", r"params.yaml:1: .*unexpected ':'; put a URL within \[ \] or { } in quotes"),
+        ('llm: {urls: ["http://a/v1"]}', "llm: urls: engine auto asks no server; say `engine: openai`"),
         ("- a", "expected a mapping"),
     ],
 )

@@ -276,5 +276,8 @@ def open_checked(settings: EngineParams) -> Engine:
         UserError: there is no model in the folder.
     """
     if settings.engine != "openai" and not (Path(settings.model) / "config.json").is_file():
-        raise UserError(f"{settings.model}: no model there; run `dragoman model --out {settings.model}` first")
+        raise UserError(
+            f"{settings.model}: no model there; run `dragoman model --out {settings.model}` first, or name a server: "
+            "engine openai with its urls, or --llm-url for the LLM"
+        )
     return open_engine(settings)

@@ -101,7 +101,10 @@ EVALUATE = ["evaluate", "--corpus", "corpus.jsonl", "--questions", "questions.js
         (["rl", "--set", "c3po.max_dept=2"], "systems.c3po.max_dept: no such setting; c3po has"),
         (["rl", "--iterations", "0"], "--iterations 0: rl.iterations: Input should be greater than or equal to 1"),
         (["rl", "--seed", "2", "--set", "rl=3"], "--seed 2, --set rl=3: rl: Input should be"),
-        (["seeds", "--set", "mujica.environment=web"], "environment 'web': choose from text, graph"),
+        (
+            ["seeds", "--set", "mujica.environment=web"],
+            "systems.mujica.environment: 'web' will not do: Input should be 'text' or 'graph'",
+        ),
         (["corpus", "--dataset", "mine"], "no dataset 'mine'"),
         (["rollout", "--system", "c3po"], "give either --tree or --samples N"),
         (["rollout", "--tree", "--questions", "missing.jsonl"], "missing.jsonl"),
@@ -121,12 +124,37 @@ EVALUATE = ["evaluate", "--corpus", "corpus.jsonl", "--questions", "questions.js
         (["report"], "results/evaluate/atlas-direct/predictions.jsonl: no such file"),
         (["model", "--source", "nobody/nothing", "--out", "m"], "nobody/nothing"),
         (["ask", "Who?", "--params", "other.yaml"], "other.yaml: no such file"),
+        (["ask", "Who?", "--params", "latin.yaml"], "latin.yaml:2: not UTF-8; save the file in that encoding"),
+        (
+            [*EVALUATE, "--questions", "astray.jsonl"],
+            "astray.jsonl: question q1 names passage 'doc-X' in supporting_ids, which corpus.jsonl lacks (1 of 2 questions",
+        ),
+        (
+            [*EVALUATE, "--questions", "astray.jsonl", "--corpus", "whole.jsonl", "--systems", "standard,c3po@oracle"],
+            "astray.jsonl: 1 of 2 questions have no supporting_ids, such as q2, and c3po@oracle needs them: leave it out",
+        ),
+        (
+            [*EVALUATE, "--set", "standard.k=many"],
+            "systems.standard.k: 'many' will not do: Input should be a valid integer",
+        ),
+        (["evaluate", "--dataset", "nope"], "no such file, and params.yaml has no dataset 'nope'; it has atlas"),
+        (["evaluate", "--dataset", "atlas"], "test.jsonl: no such file; `dragoman corpus --dataset atlas` makes it"),
+        (["serve", "--port", "99999"], "'--port': Input should be less than or equal to 65535"),
+        (
+            ["serve", "--host", "192.0.2.1", "--insecure"],
+            "--host 192.0.2.1 --port 8200: Cannot assign requested address",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(project, capsys, monkeypatch, arguments, sentence):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # a network that is down would only be slower
     (project / "empty.jsonl").write_text("")
     (project / "triples.tsv").write_text("Chad\tcapital\tN'Djamena\n")
+    (project / "latin.yaml").write_bytes(b'seed: 0\nllm: {model: "\xff"}\n')
+    asked = [{"id": "q1", "question": "Who?", "answers": ["A"], "supporting_ids": ["doc-X"]}]
+    asked += [{"id": "q2", "question": "Who else?", "answers": ["B"]}]
+    (project / "astray.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    (project / "whole.jsonl").write_text('{"id": "doc-X#0", "title": "A chunk of doc-X", "text": "It is there."}\n')
     (project / "unanswered.jsonl").write_text('{"id": "q", "question": "Who?", "answers": []}\n')
     code, _, err = run(capsys, *arguments)
     assert code == 2
@@ -251,7 +279,7 @@ def test_a_servers_fault_is_recorded_for_each_question_and_tried_again(project, 
     server = Server(handle)
     code, _, err = evaluate(capsys, server.url)
     server.close()
-    assert code == 1 and "every question failed" in err
+    assert code == 1 and "error: standard: every question failed, the first with: " in err and server.url in err
     assert 4 <= server.seen <= 4 * 2  # retried within bounds
     for _, row in files.read("out/predictions.jsonl"):
         assert row["stop"] == "engine_fault" and row["scores"]["cover_em"] is None
@@ -377,7 +405,7 @@ def test_the_doctor_warns_below_8_gb_of_memory(project, capsys, monkeypatch, gib
 @pytest.mark.parametrize("name", ["proxy", "judge"])
 def test_the_doctor_reports_a_server_that_is_not_there(project, capsys, name):
     with (project / "params.yaml").open("a") as params:
-        params.write(f"\n{name}: {{engine: openai, urls: [http://127.0.0.1:9/v1], connect_timeout_s: 0.5}}\n")
+        params.write(f'\n{name}: {{engine: openai, urls: ["http://127.0.0.1:9/v1"], connect_timeout_s: 0.5}}\n')
     code, out, _ = run(capsys, "doctor")
     assert code == 1 and f"FAIL server: {name}: http://127.0.0.1:9/v1 cannot be reached" in out
     assert "WARN index" in out and "ok   java" in out

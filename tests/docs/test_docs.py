@@ -105,6 +105,15 @@ def test_defaults_that_the_pages_on_training_state_are_those_of_the_code():
         assert (stated(default, known[0]), stated(of_cpu, known[1])) == known, setting
 
 
+def test_every_block_of_settings_can_be_read_by_dvc():
+    from ruamel.yaml import YAML
+
+    blocks = [block for text in PAGES.values() for block in re.findall(r"```ya?ml\n(.*?)```", text, re.S)]
+    assert len(blocks) > 20
+    for block in blocks:
+        assert YAML(typ="safe").load(block)
+
+
 def test_the_tables_of_a_section_have_every_key_with_its_default():
     """Rows of a key with its default; null is none."""
     from typing import get_args

@@ -154,6 +154,12 @@ async def test_it_gives_up_and_says_why() -> None:
     assert len(app.bodies) == 3
 
 
+async def test_a_refusal_by_a_server_that_vllms_fields_may_trouble_names_the_setting() -> None:
+    app = Scripted(JSONResponse({"error": {"message": "Unrecognized request argument supplied: top_k"}}, 400))
+    with pytest.raises(EngineFault, match=r"top_k .*Set `structured` to response_format, or to none"):
+        await ask(app, structured="vllm")
+
+
 async def test_a_refusal_is_final_and_quoted() -> None:
     app = Scripted(JSONResponse({"error": {"message": "prompt is too long"}}, 400))
     with pytest.raises(EngineFault, match="HTTP 400: prompt is too long"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -102,5 +103,12 @@ def show(metrics: dict[str, Any], out: Path) -> None:
     print(f"\n{out}/metrics.json, predictions.jsonl, table.md, plots/, episodes/")
     for name, summary in metrics["systems"].items():
         if summary["failed"] == metrics["n"]:
-            print(f"error: {name}: every question failed; the reasons are in {out}/predictions.jsonl", file=sys.stderr)
+            print(f"error: {name}: every question failed{_first_error(out, name)}", file=sys.stderr)
             raise typer.Exit(1)
+
+
+def _first_error(out: Path, system: str) -> str:
+    """Why the first question of a system failed, and where the others' reasons are."""
+    rows = map(json.loads, (out / "predictions.jsonl").read_text(encoding="utf-8").splitlines())
+    error = next((row["error"] for row in rows if row["system"] == system and row["error"]), "")
+    return f"{', the first with: ' * bool(error)}{error}; all reasons are in {out}/predictions.jsonl"

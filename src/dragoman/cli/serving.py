@@ -17,7 +17,7 @@ AnyIndex = Annotated[str | None, typer.Option(help="An index folder or the URL o
 Dataset = Annotated[str | None, typer.Option(help="Which dataset's index to search; train.dataset by default.")]
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
 Insecure = Annotated[bool, typer.Option(help="Serve other machines without API keys.")]
-Port = Annotated[int, typer.Option(help="Port to listen on.")]
+Port = Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)]
 
 
 @app.command()
@@ -167,12 +167,13 @@ async def serve(
 def _check_host(host: str, port: int, keys: object | None, insecure: bool, setting: str) -> None:
     """
     Raises:
-        UserError: others could ask, and nothing keeps them out.
+        UserError: others could ask, and nothing keeps them out; or nothing can listen there.
     """
-    from dragoman.core.listening import LOOPBACK
+    from dragoman.core.listening import LOOPBACK, check_free
 
     if keys is None and not insecure and host not in LOOPBACK:
         raise UserError(
             f"--host {host}: everybody who reaches {host}:{port} could ask; let {setting} name a file of API keys, or say "
             "--insecure where something else keeps them out"
         )
+    check_free(host, port)

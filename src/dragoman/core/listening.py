@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from typing import Any
 
 from starlette.types import Message, Receive
 
+from dragoman.core.errors import UserError
+
 KEEP_ALIVE_S = 75
 """How long an idle connection is kept. uvicorn's default of 5 s is also httpx's, so that one side may close a connection just as
 the other sends on it."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def check_free(host: str, port: int) -> None:
+    """Find out whether a server can listen there, before it loads anything.
+
+    Raises:
+        UserError: the port is taken or may not be had, or the host is no address of this machine.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        socket.create_server((host, port), family=family).close()
+    except OSError as e:
+        raise UserError(f"--host {host} --port {port}: {e.strerror or e}; give another of the two") from None
 
 
 def bounded(

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.constructor import DuplicateKeyError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from dragoman.core.errors import UserError
 
@@ -61,15 +63,35 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
+    """The sections of a YAML file, by the parser with which DVC reads `params.yaml`: what one takes, the other takes.
+
+    Raises:
+        UserError: no such file, or not YAML in UTF-8: a key that stands twice, or a URL within brackets without quotes, too.
+    """
     if not path.is_file():
         hint = "; run from the project's folder, or name the file with --params" if path.name == "params.yaml" else ""
         raise UserError(f"{path}: no such file{hint}")
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except yaml.YAMLError as e:
-        mark = getattr(e, "problem_mark", None)
-        where = f":{mark.line + 1}" if mark else ""
-        raise UserError(f"{path}{where}: not valid YAML ({getattr(e, 'problem', e)})") from None
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as e:
+        line = e.object.count(b"\n", 0, e.start) + 1
+        raise UserError(f"{path}:{line}: not UTF-8; save the file in that encoding") from None
+    try:
+        values = YAML(typ="safe").load(text) or {}
+    except YAMLError as e:
+        raise UserError(_yaml_fault(path, text, e)) from None
     if not isinstance(values, dict):
         raise UserError(f"{path}: expected a mapping of sections, found {type(values).__name__}")
     return values
+
+
+def _yaml_fault(path: Path, text: str, error: YAMLError) -> str:
+    """What is wrong with a YAML file, where, and what to do where we know it."""
+    if not isinstance(error, MarkedYAMLError) or error.problem_mark is None:
+        return f"{path}: not valid YAML ({error})"
+    line, problem = error.problem_mark.line, (error.problem or "").splitlines()[0]
+    if isinstance(error, DuplicateKeyError):
+        problem = f"{problem.partition(' with value ')[0]}; a section stands once, with all its keys"
+    elif "://" in "".join(text.splitlines()[line : line + 1]):
+        problem += "; put a URL within [ ] or { } in quotes"
+    return f"{path}:{line + 1}: not valid YAML ({problem})"

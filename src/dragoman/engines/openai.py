@@ -279,6 +279,8 @@ class OpenAIEngine:
             403: f" (is the key in {self._api_key_env} right?)",
             404: " (does the URL end in /v1, and is the model's name right?)",
         }.get(response.status_code, "")
+        if response.status_code in (400, 422) and self._structured == "vllm":
+            hint = " (does the server refuse a field that only vLLM knows? Set `structured` to response_format, or to none)"
         return self._hidden(text[:500]) + hint
 
     def _excerpt(self, response: httpx.Response) -> str:

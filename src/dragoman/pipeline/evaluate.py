@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +17,8 @@ from dragoman.evaluation.sequential import until_clear
 from dragoman.evaluation.shards import finish, merged
 from dragoman.pipeline.inputs import ShardInputOptions, open_inputs
 from dragoman.pipeline.project import Project
+from dragoman.pipeline.questions import QuestionSet
+from dragoman.runtime import ORACLE, split_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +60,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     place = options.place(out)
     with files.only_writer(place):
         inputs = open_inputs(project, options, settings.split, out, sources=(settings.questions,), limit=limit)
+        _check_oracles(systems, inputs.asked)
         questions, tracked = inputs.asked.questions, None if part else project.tracking
         if options.merge is not None:
             opened = {name: project.system(name) for name in systems}
@@ -86,3 +90,17 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         if part:
             finish(part, out, answers, settings)
         return metrics
+
+
+def _check_oracles(systems: Sequence[str], asked: QuestionSet) -> None:
+    """
+    Raises:
+        UserError: an oracle would meet a question whose gold passages are not known, after other systems were paid for.
+    """
+    oracles = [name for name in systems if split_name(name)[1] == ORACLE]
+    unknown = [question.id for question in asked.questions if not question.supporting_ids]
+    if oracles and unknown:
+        raise UserError(
+            f"{', '.join(map(str, asked.files))}: {len(unknown)} of {len(asked.questions)} questions have no supporting_ids, such as "
+            f"{unknown[0]}, and {oracles[0]} needs them: leave it out of --systems, or make questions by `dragoman synthesize`"
+        )

@@ -104,10 +104,29 @@ def open_inputs(
     )
     if options.corpus is None and options.index is not None:
         return Inputs(asked, options.index, None)
-    passages = load_corpus(options.corpus or project.corpus(options.dataset))
+    corpus = options.corpus or project.made(project.corpus(options.dataset), options.dataset)
+    passages = load_corpus(corpus)
+    if options.corpus or options.questions:  # those of a dataset were checked when it was made
+        _check_gold(asked, passages, corpus)
     if options.index is not None:
         return Inputs(asked, options.index, passages)
     index = out.with_name(f"{out.name}-index") if options.corpus else project.index(options.dataset)
     if options.corpus:
         build(passages, index, project.params.index)
     return Inputs(asked, str(index), passages)
+
+
+def _check_gold(asked: QuestionSet, passages: Sequence[Passage], corpus: Path) -> None:
+    """
+    Raises:
+        UserError: questions name passages that the corpus lacks. A proxy would be taught, and an oracle judged, by those.
+    """
+    ids = {passage.id for passage in passages}
+    known = ids | {id.rpartition("#")[0] for id in ids}  # chunks stand for what they were cut from
+    missing = {q.id: gone[0] for q in asked.questions if (gone := [id for id in q.supporting_ids if id not in known])}
+    if missing:
+        first, passage = next(iter(missing.items()))
+        raise UserError(
+            f"{', '.join(map(str, asked.files))}: question {first} names passage {passage!r} in supporting_ids, which {corpus} lacks "
+            f"({len(missing)} of {len(asked.questions)} questions name such); give the ids of the corpus, or leave the key out"
+        )

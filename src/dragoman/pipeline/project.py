@@ -122,6 +122,22 @@ class Project:
             )
         return folder / f"{split}.jsonl"
 
+    def made(self, path: Path, dataset: str | None) -> Path:
+        """A file of a dataset, if stage `corpus` has made it.
+
+        Raises:
+            UserError: it has not, or no dataset has that name.
+        """
+        name = dataset or self.params.train.dataset
+        if not path.exists() and path.is_relative_to(self.dataset(name)):
+            known = sorted(self.params.corpus)
+            if name not in known:
+                raise UserError(
+                    f"{path}: no such file, and params.yaml has no dataset {name!r}; it has {', '.join(known)}"
+                )
+            raise UserError(f"{path}: no such file; `dragoman corpus --dataset {name}` makes it")
+        return path
+
     def questions(
         self, split: str, sources: Sequence[str] = ("gold",), *, dataset: str | None = None, limit: int | None = None
     ) -> QuestionSet:
@@ -130,7 +146,9 @@ class Project:
         Raises:
             UserError: a file that cannot be read, or two questions with one id.
         """
-        return load_mixed([(s, self.question_file(s, split, dataset)) for s in sources], limit=limit)
+        return load_mixed(
+            [(s, self.made(self.question_file(s, split, dataset), dataset)) for s in sources], limit=limit
+        )
 
     @property
     def held_out(self) -> Path:

@@ -197,7 +197,8 @@ def find_policy(policy: str, results: Path = Path("results")) -> PolicySet:
         manifest = read_manifest(folder)
         return PolicySet(str(manifest.get("version") or folder.name), {SHARED: folder}, manifest, folder)
     raise UserError(
-        f"policy {policy!r}: neither a model folder nor a finished stage ({results / policy / POINTER} is missing)"
+        f"policy {policy!r}: neither a model folder nor a finished stage (there is neither {results / policy / POINTER} nor "
+        f"{folder / POINTER}); `dragoman sft --out {policy}` trains one"
     )
 
 

@@ -64,7 +64,10 @@ class Manifest:
         """
         path = folder / MANIFEST
         if not path.is_file():
-            raise UserError(f"{folder}: not an index (it has no {MANIFEST}): build one there first")
+            raise UserError(
+                f"{folder}: not an index (it has no {MANIFEST}): build one there first, by `dragoman index`; a server's "
+                "address begins with http://"
+            )
         try:
             row = json.loads(path.read_text(encoding="utf-8"))
             schema = row["dragoman"]

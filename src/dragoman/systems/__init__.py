@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
 
 from dragoman.core.errors import UserError
 from dragoman.core.settings import read_yaml
@@ -45,7 +47,22 @@ def build(name: str, settings: Mapping[str, Any] | None = None) -> System:
     known = {f.name for f in fields(cls)}  # type: ignore[arg-type]  # checked by `system_class`
     if unknown := sorted(set(settings or {}) - known):
         raise UserError(f"systems.{name}.{unknown[0]}: no such setting; {name} has {', '.join(sorted(known))}")
-    return cls(**(settings or {}))
+    return cls(**_checked(name, cls, settings or {}))
+
+
+def _checked(name: str, cls: type[System], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as values of the types that the system's fields have.
+
+    Raises:
+        UserError: one is of another type.
+    """
+    types, checked = get_type_hints(cls), dict[str, Any]()
+    for key, value in settings.items():
+        try:
+            checked[key] = TypeAdapter(types[key]).validate_python(value)
+        except ValidationError as e:
+            raise UserError(f"systems.{name}.{key}: {value!r} will not do: {e.errors()[0]['msg']}") from None
+    return checked
 
 
 def ablations(name: str) -> Mapping[str, Ablation]:
