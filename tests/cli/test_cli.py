@@ -103,7 +103,7 @@ EVALUATE = ["evaluate", "--corpus", "corpus.jsonl", "--questions", "questions.js
         (["rl", "--seed", "2", "--set", "rl=3"], "--seed 2, --set rl=3: rl: Input should be"),
         (
             ["seeds", "--set", "mujica.environment=web"],
-            "systems.mujica.environment: 'web' will not do: Input should be 'text' or 'graph'",
+            "environment 'web': choose from text, graph",
         ),
         (["corpus", "--dataset", "mine"], "no dataset 'mine'"),
         (["rollout", "--system", "c3po"], "give either --tree or --samples N"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -58,8 +58,9 @@ def _checked(name: str, cls: type[System], settings: Mapping[str, Any]) -> dict[
     """
     types, checked = get_type_hints(cls), dict[str, Any]()
     for key, value in settings.items():
+        named = get_origin(types[key]) is Literal  # that it is listed a system checks itself: see `check_choices`
         try:
-            checked[key] = TypeAdapter(types[key]).validate_python(value)
+            checked[key] = value if named else TypeAdapter(types[key]).validate_python(value)
         except ValidationError as e:
             raise UserError(f"systems.{name}.{key}: {value!r} will not do: {e.errors()[0]['msg']}") from None
     return checked
