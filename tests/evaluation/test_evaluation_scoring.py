@@ -68,6 +68,7 @@ async def test_a_judge_is_asked_with_the_passages_that_were_kept_and_may_fail():
 
     row = await scored(backends(broken), ["faithfulness"])
     assert row["scores"]["faithfulness"] is None and row["scores"]["cover_em"] == 1
+    assert "down" in row["judge_fault"]  # so that a bench asks it again
     good = await scored(backends(script), ["faithfulness"])
     system = summarize([row, good | {"id": "q2"}], dataset="d", seed=0, resamples=50)["systems"]["standard"]
     assert system["unscored"] == {"faithfulness": 1} and system["faithfulness"]["mean"] == 1  # and not 0.5

@@ -98,6 +98,12 @@ async def test_a_difference_that_is_clear_at_once_ends_it(tmp_path, answers):
     assert answers[0] == [(("old", "new"), 34, None), (("old", "other", "new"), 34, tmp_path)]
 
 
+async def test_a_few_answers_that_an_outage_has_left_are_no_clear_difference(tmp_path, answers):
+    answers[1][:] = [1.0, 1.0, *[None] * 98]  # equal differences have an interval of no width
+    found = await asked(tmp_path, answers, answers[1])
+    assert not found["clear"] and found["n"] == 100
+
+
 async def test_no_difference_takes_all_questions(tmp_path, answers):
     found = await asked(tmp_path, answers, [0.0] * 100)
     assert not found["clear"] and found["n"] == 100 and found["look"] == 3

@@ -68,3 +68,41 @@ def test_a_long_selection_is_drawn_over_its_least_certain_options():
     assert len({action.places for action in actions}) == 4
     assert all(len(action.logprobs) == 22 for action in actions)
     assert all(set(range(8)) <= set(action.places) for action in actions)
+
+
+def stands_for(actions):
+    """What each action counts for among its siblings; not yet divided by their sum."""
+    return [action.probability / action.inclusion for action in actions]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_what_is_drawn_without_replacement_stands_for_all_actions(count):
+    z, seeds = [1.2, 0.4, -1.0], 3000
+    kept = [0.0] * 3
+    for seed in range(seeds):
+        actions = draw(z, True, count, 1.0, random.Random(seed))
+        weights = stands_for(actions)
+        for action, weight in zip(actions, weights, strict=True):
+            for place in action.places:
+                kept[place] += weight / sum(weights) / seeds
+    # by the probabilities alone, three of eight selections would say 0.84, 0.63 and 0.17
+    assert kept == pytest.approx([1 / (1 + math.exp(-x)) for x in z], abs=0.03)
+
+
+def test_the_only_draw_of_a_forced_kind_stands_for_its_kind():
+    kinds = ["Search", "Search", "Answer"]
+    z = [math.log(0.1), math.log(0.6), math.log(0.3)]
+    for seed in range(20):
+        actions = draw(z, False, 1, 1.0, random.Random(seed), kinds)
+        found = {kinds[action.places[0]]: weight for action, weight in zip(actions, stands_for(actions), strict=True)}
+        assert found == {"Search": pytest.approx(0.7), "Answer": pytest.approx(0.3)}
+
+
+def test_actions_none_of_which_was_left_out_stand_for_their_probability():
+    actions = draw([0.3, -0.2, 2.0], False, 3, 1.0, random.Random(0))
+    assert [action.inclusion for action in actions] == [1, 1, 1]
+
+
+def test_a_kind_that_the_policy_would_never_take_weighs_nothing():
+    actions = draw([0.0, -2000.0, -2001.0], False, 1, 1.0, random.Random(0), ["Answer", "Search", "Search"])
+    assert sorted(stands_for(actions)) == [0, pytest.approx(1)]

@@ -151,6 +151,19 @@ def test_forced_actions_are_weighed_as_the_policy_would_have_drawn_them():
     assert found.advantages[1, 0] < 0  # worse than what the policy does, if better than the mean of the three
 
 
+def test_a_forced_kind_weighs_what_the_policy_gives_it_whatever_its_text():
+    """Two texts of one kind, and a bare other kind: pi(kind) is .6 and .4, and a text of the first had .25 or .5 of its kind."""
+    search = {"kind": "Search", "forced": True}
+    batch = [
+        drawn("r", credit=1.0, logprobs=(math.log(0.25),), completion_ids=(1,), **search),
+        drawn("r", credit=0.0, logprobs=(math.log(0.5),), completion_ids=(2,), draws=3, **search),
+        drawn("r", credit=0.0, logprobs=(0.0,), completion_ids=(3,), kind="No", forced=True),
+    ]
+    old = torch.tensor([[0.6 * 0.25], [0.6 * 0.5], [0.4]]).log()
+    seen = surveyed(old, torch.ones(3, 1, dtype=torch.bool))
+    assert [x.probability for x in seen.informed(batch)] == pytest.approx([0.6 / 4, 0.6 * 3 / 4, 0.4], abs=1e-6)
+
+
 def test_the_gradient_over_all_actions_of_a_state_is_exact():
     logits = torch.tensor([-1.0, 0.5, 0.2], requires_grad=True)
     credits = torch.tensor([0.35, 0.45, 0.50])

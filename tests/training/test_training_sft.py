@@ -106,6 +106,9 @@ async def test_killed_after_an_epoch_it_comes_to_the_same_policy(tiny_model, rig
     with pytest.raises(Killed):
         await train(tiny_model, right, tmp_path / "broken")
     monkeypatch.setattr(Trainer, "_save_checkpoint", original)
+    torn = next((tmp_path / "broken").rglob("checkpoint-*")).parent / "checkpoint-99"
+    torn.mkdir()  # as a kill leaves it that comes while a later one is written: without its last file
+    (torn / "model.safetensors").write_bytes(b"half")
     assert await train(tiny_model, right, tmp_path / "broken") == unbroken
     left = [tmp_path / "broken" / name for name in ("epochs", "candidates")]
     for folder in left:  # as a kill leaves it that comes after the metrics were written

@@ -22,6 +22,8 @@ async def add_scores(
 ) -> None:
     """Add the value of each reward to the `scores` of each prediction; None where it has none.
 
+    Where a call failed in a way that may pass, `judge_fault` says why, as with a judge's verdict.
+
     Args:
         rewards: by their names in the scores.
         episodes: a trajectory each.
@@ -37,12 +39,15 @@ async def add_scores(
         question = Question.from_json(episode.question)
         try:
             passages = await kept_passages(episode, backends.retriever_of(question))
-        except RetrieverFault:
+        except RetrieverFault as e:
+            row["judge_fault"] = str(e)
             return
-        found = await asyncio.gather(*(reward.score(question, trajectory, passages) for reward in rewards.values()))
+        found = await asyncio.gather(*(reward.scored(question, trajectory, passages) for reward in rewards.values()))
         row["scores"] |= {
-            name: scores[reward.name] for (name, reward), scores in zip(rewards.items(), found, strict=True)
+            name: scores.values[reward.name] for (name, reward), scores in zip(rewards.items(), found, strict=True)
         }
+        if fault := next((scores.fault for scores in found if scores.fault), ""):
+            row["judge_fault"] = fault
 
     await asyncio.gather(*map(one, episodes, rows))
 

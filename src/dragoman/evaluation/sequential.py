@@ -102,7 +102,7 @@ async def until_clear(
         if len(values) < 2:  # nobody answers: to ask on is of no use
             break
         interval = student_interval(values, found["level"])
-        found |= interval | {"clear": is_clear(interval)}
+        found |= interval | {"clear": is_clear(interval) and len(values) >= FEWEST}  # an outage may leave a few
         log.info("look %d of %d: %s %+.3f [%+.3f, %+.3f]", look, len(sizes), found["pair"], *interval.values())
         if found["clear"]:
             break

@@ -2,7 +2,8 @@
 
 A choice is a softmax over its options; in a selection each option is in with the sigmoid of its logit, independently.
 Several actions for one state are drawn without replacement, by the Gumbel top-k trick (Kool et al. 2019), so that none
-of a tree's siblings is there twice.
+of a tree's siblings is there twice. What is drawn so is no sample of the policy: a likely action is there more often than not,
+whatever its share. So each comes with the chance that it was to be there, by which its probability is divided.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import itertools
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 ENUMERATED = 12
 """Selections out of more options than this are not enumerated: there are 2^n of them."""
@@ -23,6 +24,8 @@ class Taken:
 
     places: tuple[int, ...]
     logprobs: tuple[float, ...]
+    inclusion: float = 1.0
+    """The chance that it was to be among its siblings; 1 where nothing was left out."""
 
     @property
     def probability(self) -> float:
@@ -64,12 +67,40 @@ def draw(
     if temperature == 0:
         return [taken(logits, many, likeliest(logits, many))]
     actions = _actions(logits, many, temperature, rng)
-    perturbed = sorted(actions, key=lambda action: -(sum(action.logprobs) + _gumbel(rng)))
-    if kinds:
-        best = {kinds[action.places[0]]: action for action in reversed(perturbed)}
-        first = [action for action in perturbed if action in best.values()]
-        return first + [action for action in perturbed if action not in first][: max(0, count - len(first))]
-    return perturbed[:count]
+    perturbed = sorted(((sum(action.logprobs) + _gumbel(rng), action) for action in actions), key=lambda x: -x[0])
+    if not kinds:
+        return _with_chances(perturbed, count)
+    by_kind: dict[str, list[tuple[float, Taken]]] = {}
+    for key, action in perturbed:
+        by_kind.setdefault(kinds[action.places[0]], []).append((key, action))
+    more = sorted((x for of_kind in by_kind.values() for x in of_kind[1:]), key=lambda x: -x[0])
+    more = more[: max(0, count - len(by_kind))]
+    firsts, others = list[Taken](), list[tuple[float, Taken]]()
+    for of_kind in by_kind.values():
+        drawn = _with_chances(of_kind, 1 + sum(x in more for x in of_kind))
+        firsts.append(drawn[0])
+        others += zip((key for key, _ in of_kind[1:]), drawn[1:], strict=False)
+    return firsts + [action for _, action in sorted(others, key=lambda x: -x[0])]
+
+
+def _with_chances(perturbed: Sequence[tuple[float, Taken]], count: int) -> list[Taken]:
+    """The first so many, each with its chance to be among them, normalised so that together they stand for all.
+
+    An action of log-probability phi is drawn where its perturbed one is above kappa, the best of those that are left out:
+    q = 1 - exp(-exp(phi - kappa)). Sums of p / q are unbiased (Kool et al. 2019, section 4.1); divided by the sum of p / q that
+    was drawn, over that of all, they vary less (section 4.2).
+
+    Args:
+        perturbed: log-probabilities with Gumbel noise, the highest first, and the actions.
+    """
+    first = [action for _, action in perturbed[:count]]
+    whole = sum(action.probability for _, action in perturbed)
+    if len(first) == len(perturbed) or not whole:  # a kind that the policy would never take weighs nothing in any case
+        return first
+    kappa = perturbed[count][0]
+    chances = [max(-math.expm1(-math.exp(min(sum(a.logprobs) - kappa, 700.0))), 1e-300) for a in first]
+    stand_for = sum(a.probability / q for a, q in zip(first, chances, strict=True))
+    return [replace(a, inclusion=q * stand_for / whole) for a, q in zip(first, chances, strict=True)]
 
 
 def _actions(logits: Sequence[float], many: bool, temperature: float, rng: random.Random) -> list[Taken]:

@@ -152,6 +152,7 @@ class Decisions:
                 action=action_to_json(action),
                 forced=forced or drawn["from_oracle"],
                 probability=taken.probability if taken.logprobs else None,
+                inclusion=taken.inclusion,
                 marked=Marked(
                     options=list(options.texts),
                     many=options.many,

@@ -91,6 +91,7 @@ class Node(Record):
     forced: bool = False  # the policy did not choose its kind: the exploration or an oracle did
     marked: Marked | None = None  # None where the action was written; token ids of a completion are there only then
     probability: float | None = None  # of the action under the policy, where it is known exactly, as it is at marks
+    inclusion: float = 1.0  # the chance that it was to be drawn among its siblings, where these leave actions out
     grammar: dict[str, str | None] | None = None  # what may be said in this state: fields of engines.base.Grammar
     merged: int = 0
     temperature: float

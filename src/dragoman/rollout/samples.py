@@ -63,6 +63,8 @@ class Sample:
     """How often the policy drew it at its state."""
     probability: float | None = None
     """Of the action under the policy that acted, where it is known exactly."""
+    inclusion: float = 1.0
+    """The chance that it was to be drawn among its siblings, where these leave actions out."""
     marks: Marks | None = None
     """None where the action was written."""
 
@@ -118,6 +120,7 @@ def sample_of(episode: Episode, node: Node, credit: float) -> Sample:
         credit=credit,
         draws=node.draws,
         probability=node.probability,
+        inclusion=node.inclusion,
         marks=_marks(node),
     )
 
@@ -148,6 +151,7 @@ def write_samples(path: Path, rows: Sequence[Sample]) -> None:
             ("cost", pa.float64()),
             ("draws", pa.int32()),
             ("probability", pa.float64()),
+            ("inclusion", pa.float64()),
             ("marks", pa.string()),
         ]
     )

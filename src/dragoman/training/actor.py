@@ -108,7 +108,7 @@ class Actor(Trainable):
         yes, no = self.yes_and_no
         head = self.lm.lm_head.weight
         features = states[batch.row.to(self.device), batch.position.to(self.device)].float()
-        logits = (features @ (head[yes] - head[no]).float() + batch.bias.to(self.device)) / temperature
+        logits = (features @ (head[yes].float() - head[no].float()) + batch.bias.to(self.device)) / temperature
         options, taken = batch.options.to(self.device), batch.taken.to(self.device)
         many, mask = batch.many.to(self.device)[:, None], batch.mask.to(self.device)
         each = nn.functional.logsigmoid(torch.where(taken, logits, -logits))

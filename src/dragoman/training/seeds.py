@@ -158,7 +158,9 @@ def labelled(episodes: Sequence[Episode], vocabulary: Vocabulary) -> list[Sample
             marks = Marks(positions, node.marked.many, right[0], right)
             # the right action, which need not be the one that was taken: its probability is not known
             sample = sample_of(episode, node, 1.0)
-            found.append(dataclasses.replace(sample, prompt_ids=ids, logprobs=(), probability=None, marks=marks))
+            found.append(
+                dataclasses.replace(sample, prompt_ids=ids, logprobs=(), probability=None, inclusion=1.0, marks=marks)
+            )
     return found
 
 

@@ -172,4 +172,11 @@ def _fine_tune(base: Path, batch: Sequence[Sample], settings: SftParams, seed: i
 
 
 def _checkpoints(work: Path) -> list[Path]:
-    return sorted(work.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2]))
+    """Those that are whole. A run that is killed while it writes one leaves the others' folder without its last file."""
+    whole = []
+    for path in sorted(work.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2])):
+        if (path / "trainer_state.json").is_file():
+            whole.append(path)
+        else:
+            shutil.rmtree(path, ignore_errors=True)  # the trainer would take it for the latest
+    return whole

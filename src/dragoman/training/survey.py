@@ -6,6 +6,8 @@ Shapes: a actions, of at most m tokens each. Everything is zero where an action 
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -42,14 +44,21 @@ class Survey:
     probability 1."""
 
     def informed(self, batch: Sequence[Sample]) -> list[Sample]:
-        """The batch, with the probability of each written action that was forced: the old policy's, of all its tokens.
+        """The batch, with what each written action that was forced stands for: the old policy's probability of its kind.
 
-        Siblings of every kind, drawn by force, are no sample of the policy. Their shares are what it would have given them.
+        Siblings of every kind, drawn by force, are no sample of the policy. It would have taken a kind with pi(kind), and what is
+        written of that kind was drawn as it would have written it: by pi(text | kind), which is what the engine reported, under the
+        grammar of the kind alone. So pi(kind) is pi(text) / pi(text | kind), by the grammar of all kinds over that of one; the draws
+        of a kind share it. Where the engine reported nothing, it is the probability of the whole text.
         """
-        written = self.old.double().sum(1).exp().tolist()
+        draws: Counter[tuple[str, str]] = Counter()
+        for x in batch:
+            draws[x.group, x.kind] += x.draws
         return [
-            dataclasses.replace(x, probability=p) if x.forced and x.marks is None else x
-            for x, p in zip(batch, written, strict=True)
+            dataclasses.replace(x, probability=_of_kind(x, written) * x.draws / draws[x.group, x.kind])
+            if x.forced and x.marks is None
+            else x
+            for x, written in zip(batch, self.old.double().sum(1).tolist(), strict=True)
         ]
 
     def figures(self, batch: Sequence[Sample]) -> dict[str, float]:
@@ -74,6 +83,12 @@ class Survey:
             "engine_difference": float(difference.abs().mean()) if len(difference) else 0.0,
             **{f"engine_ratio_{q}": r for q, r in zip(("p05", "p50", "p95"), ratios, strict=True)},
         }
+
+
+def _of_kind(sample: Sample, written: float) -> float:
+    """The policy's probability of the kind of a forced action, of whose text it has the log-probability `written`."""
+    reported = sum(sample.logprobs) if len(sample.logprobs) == sample.length else 0.0
+    return min(1.0, math.exp(written - reported))
 
 
 def _mean(values: Tensor) -> float:
