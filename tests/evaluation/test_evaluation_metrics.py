@@ -130,3 +130,10 @@ def test_a_second_run_of_the_same_questions_makes_no_interval_narrower():
     assert both["n"] == single["n"] == 4
     assert both["systems"]["c3po"]["cover_em"] == single["systems"]["c3po"]["cover_em"]
     assert both["paired"] == single["paired"]
+
+
+def test_runs_that_two_machines_made_at_the_same_time_do_not_halve_the_seconds():
+    once = [row(f"q{i}", "direct", 1.0) | {"started": float(i), "seconds": 1.0} for i in range(4)]
+    again = [each | {"id": f"{each['id']} of run 1", "run": 1} for each in once]
+    metrics = summarize([*once, *again], dataset="d", seed=0, resamples=50)
+    assert metrics["systems"]["direct"]["seconds"] == 1

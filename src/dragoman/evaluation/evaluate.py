@@ -202,6 +202,7 @@ def merge(
             "id": f"{row['id']} of run {number}" if number else row["id"],
             "system": named(folder, row["system"]),
             "pooled": (row["id"], row["question"]),
+            "run": number,
         }
         for number, folders in enumerate(runs)
         for folder in folders

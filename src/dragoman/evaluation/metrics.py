@@ -148,7 +148,10 @@ def _system(rows: list[dict[str, Any]], more: Sequence[str], resamples: int, see
             summary[score] = bootstrap_interval(values, resamples=resamples, seed=seed)
     for cost in COSTS:
         summary[cost] = round(float(np.mean([row[cost] for row in rows])), 2)
-    summary["seconds"] = round(busy_seconds((r["started"], r["seconds"]) for r in rows) / len(rows), 6)
+    of_runs: dict[int, list[tuple[float, float]]] = defaultdict(list)  # two machines may have worked at the same time
+    for row in rows:
+        of_runs[row.get("run", 0)].append((row["started"], row["seconds"]))
+    summary["seconds"] = round(sum(map(busy_seconds, of_runs.values())) / len(rows), 6)
     summary["latency"] = round(float(np.median([row["seconds"] for row in rows])), 3)
     if any(row.get("answer") for row in rows) and all(row.get("llm_calls") == 0 for row in rows):
         summary["answered_by"] = "proxy"  # which has trained for it: another contract than that of a frozen LLM

@@ -56,7 +56,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     questions, reward = inputs.asked.questions, params.train.reward
     draws, views = options.samples or 1, options.views if options.tree else 0
     tree = params.rl.exploration
-    exploration = tree if options.tree else Exploration(breadth=(1,), force=0, temperature=tree.temperature)
+    exploration = tree if options.tree else tree.single()
     if options.merge is not None:
         config = describe(name, project.system(name), None, exploration, params.seed, Reward.of(reward))
         (episodes,) = merge(out, options.merge, questions, {"": config}, draws=draws).values()

@@ -236,14 +236,16 @@ def lay_out(
     allowed: AllowedTokens,
     max_tokens: int,
     part: slice = slice(None),
-) -> list[Batch | MarkedBatch]:
-    """Some of the samples as batches of at most `max_tokens` tokens each, or a part of these batches."""
-    return [
-        collate_marked(group, samples, allowed.pad_id)
-        if group[0].marked
-        else collate(group, samples, allowed, allowed.pad_id)
-        for group in list(micro_batches(rows(samples, indices), max_tokens))[part]
-    ]
+) -> Iterator[Batch | MarkedBatch]:
+    """Some of the samples as batches of at most `max_tokens` tokens each, or a part of these batches.
+
+    One at a time: masks and grammars of a whole iteration would fill the memory.
+    """
+    for group in list(micro_batches(rows(samples, indices), max_tokens))[part]:
+        if group[0].marked:
+            yield collate_marked(group, samples, allowed.pad_id)
+        else:
+            yield collate(group, samples, allowed, allowed.pad_id)
 
 
 def several(bits: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +131,7 @@ class Learner:
     def _free_tokens(self, batch: Sequence[Sample]) -> int:
         return max(1, sum(map(self.allowed.free, batch)))
 
-    def batches(self, batch: Sequence[Sample], indices: Sequence[int]) -> list[Batch | MarkedBatch]:
+    def batches(self, batch: Sequence[Sample], indices: Sequence[int]) -> Iterator[Batch | MarkedBatch]:
         """The micro-batches that are this process's own."""
         return lay_out(batch, indices, self.allowed, self.settings.micro_batch_tokens, self.share.part)
 

@@ -86,9 +86,14 @@ class Survey:
 
 
 def _of_kind(sample: Sample, written: float) -> float:
-    """The policy's probability of the kind of a forced action, of whose text it has the log-probability `written`."""
-    reported = sum(sample.logprobs) if len(sample.logprobs) == sample.length else 0.0
-    return min(1.0, math.exp(written - reported))
+    """The policy's probability of the kind of a forced action, of whose text it has the log-probability `written`.
+
+    To a thousandth: the last bits of what an engine reports depend on what else was in its batch, and a run that is killed and goes on
+    is to come to the same weights.
+    """
+    if len(sample.logprobs) != sample.length:
+        return math.exp(written)
+    return math.exp(min(0.0, round(written - sum(sample.logprobs), 3)))
 
 
 def _mean(values: Tensor) -> float:
