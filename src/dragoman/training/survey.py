@@ -88,8 +88,8 @@ class Survey:
 def _of_kind(sample: Sample, written: float) -> float:
     """The policy's probability of the kind of a forced action, of whose text it has the log-probability `written`.
 
-    To a thousandth: the last bits of what an engine reports depend on what else was in its batch, and a run that is killed and goes on
-    is to come to the same weights.
+    To a thousandth, since the last bits of what an engine reports depend on what else was in its batch. A run that is killed and
+    goes on is to come to the same weights.
     """
     if len(sample.logprobs) != sample.length:
         return math.exp(written)
