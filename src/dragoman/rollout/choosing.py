@@ -68,19 +68,17 @@ def draw(
         return [taken(logits, many, likeliest(logits, many))]
     actions = _actions(logits, many, temperature, rng)
     perturbed = sorted(((sum(action.logprobs) + _gumbel(rng), action) for action in actions), key=lambda x: -x[0])
-    if not kinds:
-        return _with_chances(perturbed, count)
     by_kind: dict[str, list[tuple[float, Taken]]] = {}
     for key, action in perturbed:
-        by_kind.setdefault(kinds[action.places[0]], []).append((key, action))
-    more = sorted((x for of_kind in by_kind.values() for x in of_kind[1:]), key=lambda x: -x[0])
-    more = more[: max(0, count - len(by_kind))]
-    firsts, others = list[Taken](), list[tuple[float, Taken]]()
-    for of_kind in by_kind.values():
-        drawn = _with_chances(of_kind, 1 + sum(x in more for x in of_kind))
-        firsts.append(drawn[0])
-        others += zip((key for key, _ in of_kind[1:]), drawn[1:], strict=False)
-    return firsts + [action for _, action in sorted(others, key=lambda x: -x[0])]
+        by_kind.setdefault(kinds[action.places[0]] if kinds else "", []).append((key, action))
+    forced = [of_kind[0] for of_kind in by_kind.values()] if kinds else []
+    chosen = forced + [x for x in perturbed if x not in forced][: max(0, count - len(forced))]
+    with_chances = {
+        action.places: action
+        for of_kind in by_kind.values()
+        for action in _with_chances(of_kind, sum(x in chosen for x in of_kind))
+    }
+    return [with_chances[action.places] for _, action in chosen]
 
 
 def _with_chances(perturbed: Sequence[tuple[float, Taken]], count: int) -> list[Taken]:
