@@ -28,8 +28,7 @@ def shares(siblings: Sequence[Sibling]) -> list[float]:
 
     Where the policy's probability of each is known, it is that over its chance to be drawn at all, renormalised over the
     siblings, which are distinct: see `choosing.draw`. Else it is how often each was drawn. Draws that were forced are no
-    sample of the policy, and share equally until a trainer
-    knows better: see `Survey.informed`.
+    sample of the policy, and share equally until a trainer knows better: see `Survey.informed`.
     """
     known = [x.probability / x.inclusion for x in siblings if x.probability is not None]
     weights: Sequence[float] = known if len(known) == len(siblings) and sum(known) > 0 else [x.draws for x in siblings]
