@@ -88,7 +88,9 @@ def test_a_text_that_the_agent_cannot_be_given_is_refused(texts, error):
 
 def test_settings_may_name_texts_by_agent_alone():
     assert build("c3po", {"rewritten": {"router": ROUTER}}).router.prompt.system == "Be bold."
-    with pytest.raises(UserError, match="rewritten: expected a text for each agent"):
+    with pytest.raises(
+        UserError, match="systems.c3po.rewritten: 'router' will not do: Input should be a valid dictionary"
+    ):
         build("c3po", {"rewritten": "router"})
 
 

@@ -67,8 +67,8 @@ class EngineParams(Section):
     def _openai_needs_a_url(self) -> EngineParams:
         if self.engine == "openai" and not self.urls:
             raise ValueError("urls: the openai engine needs at least one, for example http://localhost:8000/v1")
-        if self.urls and self.engine != "openai":
-            raise ValueError(f"urls: engine {self.engine} asks no server; say `engine: openai` beside them")
+        if self.urls and self.engine == "auto":  # one that is named wins over URLs that stand in a file
+            raise ValueError("urls: engine auto asks no server; say `engine: openai` beside them")
         for fault in filter(None, map(url_fault, self.urls)):
             raise ValueError(f"urls: {fault}")
         return self

@@ -65,11 +65,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for name, text in self.rewritten.items() if isinstance(self.rewritten, Mapping) else ():
+        for name, text in (self.rewritten or {}).items():
             if not isinstance(text, str) or not text.strip():
                 raise UserError(f"rewritten.{name}: expected the text of its instructions, found {text!r}")
-        if self.rewritten is not None and not isinstance(self.rewritten, Mapping):
-            raise UserError(f"rewritten: expected a text for each agent by its name, found {self.rewritten!r}")
         if self.max_candidates < 1:
             raise UserError(f"max_candidates is {self.max_candidates}: list at least one query")
         if self.select == "titles" and self.thoughts:
