@@ -89,7 +89,7 @@ def test_a_text_that_the_agent_cannot_be_given_is_refused(texts, error):
 def test_settings_may_name_texts_by_agent_alone():
     assert build("c3po", {"rewritten": {"router": ROUTER}}).router.prompt.system == "Be bold."
     with pytest.raises(
-        UserError, match="systems.c3po.rewritten: 'router' will not do: Input should be a valid dictionary"
+        UserError, match=r"systems.c3po.rewritten: 'router' will not do: Input should be a valid dictionary"
     ):
         build("c3po", {"rewritten": "router"})
 
