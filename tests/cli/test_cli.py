@@ -101,10 +101,7 @@ EVALUATE = ["evaluate", "--corpus", "corpus.jsonl", "--questions", "questions.js
         (["rl", "--set", "c3po.max_dept=2"], "systems.c3po.max_dept: no such setting; c3po has"),
         (["rl", "--iterations", "0"], "--iterations 0: rl.iterations: Input should be greater than or equal to 1"),
         (["rl", "--seed", "2", "--set", "rl=3"], "--seed 2, --set rl=3: rl: Input should be"),
-        (
-            ["seeds", "--set", "mujica.environment=web"],
-            "environment 'web': choose from text, graph",
-        ),
+        (["seeds", "--set", "mujica.environment=web"], "environment 'web': choose from text, graph"),
         (["corpus", "--dataset", "mine"], "no dataset 'mine'"),
         (["rollout", "--system", "c3po"], "give either --tree or --samples N"),
         (["rollout", "--tree", "--questions", "missing.jsonl"], "missing.jsonl"),

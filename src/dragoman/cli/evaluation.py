@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import typer
 
 from dragoman.cli.command import ALLOW_MISMATCH, LLM, SEED, command
+from dragoman.core import files
 from dragoman.evaluation.report import markdown
 from dragoman.evaluation.transfer import markdown as carried_over
 from dragoman.pipeline import ablate as ablate_stage
@@ -109,6 +109,8 @@ def show(metrics: dict[str, Any], out: Path) -> None:
 
 def _first_error(out: Path, system: str) -> str:
     """Why the first question of a system failed, and where the others' reasons are."""
-    rows = map(json.loads, (out / "predictions.jsonl").read_text(encoding="utf-8").splitlines())
-    error = next((row["error"] for row in rows if row["system"] == system and row["error"]), "")
-    return f"{', the first with: ' * bool(error)}{error}; all reasons are in {out}/predictions.jsonl"
+    rows = files.read(out / "predictions.jsonl")
+    error = next(
+        (f", the first with: {row['error']}" for _, row in rows if row["system"] == system and row["error"]), ""
+    )
+    return f"{error}; all reasons are in {out}/predictions.jsonl"
