@@ -12,10 +12,13 @@ from dragoman.core.errors import EngineFault, UserError
 from dragoman.core.settings import parse_section
 from dragoman.core.types import Passage, Question
 from dragoman.corpus import load_questions
+from dragoman.evaluation import evaluate as evaluation
+from dragoman.evaluation.evaluate import identity
 from dragoman.evaluation.metrics import prediction, summarize
 from dragoman.evaluation.report import markdown
 from dragoman.evaluation.scoring import add_scores, kept_passages
 from dragoman.evaluation.settings import EvaluateParams
+from dragoman.rewards.discovery import find_reward
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.tree import Tree
 from dragoman.systems import build
@@ -72,6 +75,24 @@ async def test_a_judge_is_asked_with_the_passages_that_were_kept_and_may_fail():
     good = await scored(backends(script), ["faithfulness"])
     system = summarize([row, good | {"id": "q2"}], dataset="d", seed=0, resamples=50)["systems"]["standard"]
     assert system["unscored"] == {"faithfulness": 1} and system["faithfulness"]["mean"] == 1  # and not 0.5
+
+
+async def test_an_evaluation_whose_judge_or_scores_change_is_another_one(monkeypatch):
+    def key(judged_by: str, **settings) -> str:
+        opened = backends(lambda prompt, rng: "Thimphu")
+        judge = ScriptedEngine(lambda prompt, rng: "Thimphu")
+        judge.fingerprint = judged_by
+        asked = replace(opened, open_judge=lambda: judge)
+        return identity("standard", build("standard"), asked, [QUESTION], EvaluateParams(**settings), 0)
+
+    for unjudged in ({}, {"scores": ["answer_words"]}):
+        assert key("one", **unjudged) == key("another", **unjudged)
+    for judged in ({"judge": True}, {"scores": ["faithfulness"]}):
+        assert key("one", **judged) != key("another", **judged)
+    hashed: list[str] = []
+    monkeypatch.setattr(evaluation, "code_hash", lambda *modules, stop: hashed.extend(modules) or "")
+    key("one", scores=["answer_words"])
+    assert find_reward("answer_words").score.__module__ in hashed
 
 
 async def test_a_synthetic_set_without_references_is_scored_by_its_answers(tmp_path):

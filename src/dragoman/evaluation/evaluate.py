@@ -171,9 +171,13 @@ def identity(
     config = describe(name, system, backends, GREEDY, seed, Reward.of(REWARD))
     keys = [episode_key(question, config) for question in questions]
     made = settings.model_dump(mode="json", include={"bootstrap", "judge", "scores"})
-    if settings.judge:
+    rewards = [backends.reward(score) for score in settings.scores]
+    if settings.judge or any(reward.judge for reward in rewards):
         made["judge"] = backends.judge.fingerprint  # another judge gives other verdicts on the same answers
-    return content_hash(episodes=keys, made=made, code=code_hash(prediction.__module__, stop=FINGERPRINTED))
+    modules = {module for reward in rewards for module in reward.modules}
+    return content_hash(
+        episodes=keys, made=made, code=code_hash(prediction.__module__, *sorted(modules), stop=FINGERPRINTED)
+    )
 
 
 def merge(
