@@ -28,6 +28,7 @@ help:  ## list the targets
 setup: $(STAMP)  ## build .venv from the lock (seconds when nothing changed)
 
 $(STAMP): $(LOCK) requirements/models.txt pyproject.toml
+	@rm -f .venv/.installed-*  # of another DEVICE, whose packages this one replaces
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v == (3, 11) else "dragoman needs Python 3.11, found %d.%d: make PYTHON=/path/to/python3.11" % v)'
 	$(PYTHON) -m venv .venv
 	@if [ $(DEVICE) = cpu ]; then $(BIN)/python -c 'import importlib.metadata as m, sys; sys.exit(m.version("torch").split("+")[0] != "$(TORCH)".split("==")[1])' 2>/dev/null \

@@ -21,7 +21,7 @@ async def evaluate_and_promote() -> State:
     code = await run(["dragoman", "promote"], expected=(0, REFUSED))
     decision = _last_decision()
     if decision == before:
-        return Completed(name="Unchanged", message="nothing was trained since the champion was")
+        return Completed(name="Unchanged", message="what was trained last is the champion, or was taken back")
     await publish("promotion", PROMOTE / "table.md")
     if code == REFUSED:
         return Completed(name="Refused", message="; ".join(decision["reasons"]))

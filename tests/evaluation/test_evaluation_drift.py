@@ -198,3 +198,6 @@ def test_settings_with_which_nothing_can_be_told_are_refused():
         DriftParams(difference=0.05)
     with pytest.raises(ValueError, match="name at least one"):
         DriftParams(measures=())
+    with pytest.raises(ValueError, match=r"give more than 0\.0009, or name fewer measures"):
+        DriftParams(false_alarms=0.0005)
+    assert DriftParams(false_alarms=0.0005, measures=("kind",)).level == 0.0005

@@ -16,7 +16,8 @@ from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.hashing import sha256_of
 from dragoman.evaluation.settings import CostParams, PromoteParams
-from dragoman.pipeline import decisions, promote
+from dragoman.pipeline import compare, decisions, promote
+from dragoman.pipeline.project import Project
 from dragoman.registry.policy import publish
 from dragoman.registry.versions import MODEL, ROLLED_BACK
 
@@ -214,6 +215,18 @@ def test_lineage_and_comparison_to_read(project, capsys):
     assert code == 0 and "| stage | s1 | s2 |" in out and "parameter" not in out
     code, _, err = command(capsys, "compare", "v1", "v9")
     assert code == 2 and "'v9': no such version" in err
+
+
+async def test_versions_that_were_trained_with_other_settings_are_compared_as_they_are(project, monkeypatch):
+    opened = []
+
+    async def evaluated(project, options):
+        opened.append((project.params.allow_mismatch, options.systems))
+        return {}
+
+    monkeypatch.setattr(compare.evaluate, "run", evaluated)
+    await compare.run(Project(), compare.Options(a="v1", b="v2", evaluate=True))
+    assert opened == [(True, ("c3po@v1", "c3po@v2"))]
 
 
 @pytest.mark.parametrize(

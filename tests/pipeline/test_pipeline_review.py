@@ -62,6 +62,11 @@ def test_what_was_rejected_is_for_a_person_until_somebody_says_what_is_right():
     assert to_review(episodes, said("a", rating="up") | said("b", rating="down")) == {}
 
 
+def test_what_was_served_last_is_last_however_long_ago_its_question_was_first_asked():
+    episodes = [episode("a", "Port Salt"), episode("b", "Merin", question="Which river?"), episode("c", "Woolton")]
+    assert list(to_review(episodes, said("b", rating="down") | said("c", rating="down"))) == ["b", "c"]
+
+
 def test_questions_of_a_forbidden_key_stay_out():
     episodes = [episode("a", "Port Salt", by="alice"), episode("b", "Port Salt")]
     assert to_review(episodes, said("a", rating="down"), ["alice"]) == {}
@@ -90,6 +95,18 @@ async def test_it_waits_in_the_queue_once_until_it_was_reviewed(tmp_path, empty_
         queue.queue_id, item_id=one.trace, status="complete", completed_by="alice"
     )
     assert await review.run(project, review.Options()) == {"added": 0, "left": 0, "pending": []}
+
+
+async def test_what_has_no_room_in_the_queue_gets_some_once_the_latest_are_in_it(tmp_path, empty_store):
+    shutil.copytree(empty_store, tmp_path / "mlruns")
+    questions = ["Which river?", "Which lake?", "Which hill?"]
+    rows = [one for n, asked in enumerate(questions) for one in (
+        episode(f"k{n}", "Port Salt", question=asked), episode(f"k{n}/c3po@v7", "Woolton", question=asked))]  # fmt: skip
+    files.write(tmp_path / "kept/episodes.jsonl", (one.model_dump(mode="json") for one in rows))
+    project = Project(tmp_path, Params().changed({"serve.episodes": str(tmp_path / "kept")}, origin="test"))
+    runs = [await review.run(project, review.Options(most=2)) for _ in range(3)]
+    assert [(run["added"], run["left"]) for run in runs] == [(2, 1), (1, 0), (0, 0)]
+    assert sorted(one.question for one in runs[0]["pending"]) == sorted(questions[1:])
 
 
 async def test_what_a_reviewer_says_is_harvested_once_the_review_is_complete(tmp_path, empty_store, monkeypatch):

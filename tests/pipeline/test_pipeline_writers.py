@@ -1,5 +1,6 @@
 """Two commands at once in one folder: the second ends, and names the process of the first, until all of it is written."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -98,6 +99,20 @@ async def test_a_gate_in_a_folder_that_another_writes_to_ends_with_its_process(t
     ):
         await gate(1, ScriptedRuntime({}))
     assert f"process {other.pid} " in str(ended.value)
+
+
+def test_a_folder_beside_which_nothing_can_be_written_is_named(tmp_path, monkeypatch):
+    def refuse(lock) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), lock.lock_file)
+
+    monkeypatch.setattr(files.FileLock, "acquire", refuse)
+    with (
+        pytest.raises(
+            UserError, match=r"\.kept\.lock: cannot write \(Read-only file system\); name a folder whose parent"
+        ),
+        files.only_writer(tmp_path / "kept"),
+    ):
+        pass
 
 
 async def test_a_journal_in_a_folder_that_its_caller_has_locked_is_opened(tmp_path):

@@ -80,6 +80,18 @@ async def test_it_stays_one_after_a_restart_which_knows_the_answers_of_before(tm
     assert len(lines(tmp_path)) == 1
 
 
+async def test_what_nobody_was_given_is_no_answer_after_a_restart_either(tmp_path):
+    with episode_writer(tmp_path, MIB) as keep:
+        parts = Parts(proxies={"": Model(lambda *_: EngineFault("gone"))})
+        async with parts.client() as client:
+            id = (await ask(client)).json()["id"]
+        for episode in parts.episodes:
+            keep(episode)
+    async with Parts(feedback=tmp_path).client() as client:
+        assert (await say(client, f"{id}/c3po", rating="up")).status_code == 404
+        assert (await say(client, id, rating="up")).status_code == 200
+
+
 async def test_another_keys_answer_is_as_unknown_as_none(tmp_path):
     alice, bob = make_key(tmp_path / "keys", "alice"), make_key(tmp_path / "keys", "bob")
     parts = Parts(feedback=tmp_path / "kept", keys=Keys(tmp_path / "keys"))

@@ -190,11 +190,33 @@ async def test_what_fails_for_both_takes_no_canary_back():
         assert parts.service.trial.ended == ""
 
 
+async def test_an_llm_that_fails_late_takes_no_canary_back_where_questions_come_one_by_one():
+    parts = parts_with("canary", Model(searching), share=0.5, llm=Model(lambda *_: EngineFault("gone"), seconds=0.05))
+    async with parts.client() as client:
+        used_to(parts.service.trial, 0.01)
+        for number in range(40):
+            assert (await ask(client, f"What is number {number}?", MODEL)).status_code == 503
+        assert parts.service.trial.ended == ""
+
+
+def test_a_failure_of_both_that_begins_at_once_takes_hardly_any_canary_back():
+    def taken_back(seed: int, share: float) -> bool:
+        rng, one = random.Random(seed), trial()
+        for _ in range(200):
+            one._answered("champion", Watched(), 1.0)
+        for _ in range(300):
+            one._answered("challenger" if rng.random() < share else "champion", Watched(failed=True), 1.0)
+        return one.ended == "errors"
+
+    assert sum(taken_back(seed, 0.1) for seed in range(100)) <= 2
+
+
 async def test_a_canary_that_is_promoted_is_no_canary_any_more():
     parts = parts_with("canary", Model(searching))
     parts.champion.folder = "v7"
     async with parts.client() as client:
         assert await policy(client) == "v7"
+        assert parts.metric("dragoman_canary_share") == 0
     assert parts.episodes[0].system == MODEL
 
 

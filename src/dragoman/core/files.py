@@ -102,6 +102,10 @@ def only_writer(folder: Path) -> Iterator[None]:
         raise UserError(
             f"{folder}: process {_text(path) or 'unknown'} is writing there; wait until it is done, or name another folder"
         ) from None
+    except OSError as e:  # the folder around it may be read-only, as in a container
+        raise UserError(
+            f"{path}: cannot write ({e.strerror}); name a folder whose parent can be written to, too"
+        ) from None
     try:
         path.write_text(str(os.getpid()))
         yield

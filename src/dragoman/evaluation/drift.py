@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from dragoman.core.errors import UserError
 from dragoman.core.stats import detectable_distance
 from dragoman.core.text import content_words, key
-from dragoman.evaluation.settings import DriftParams
+from dragoman.evaluation.settings import PERMUTATIONS, DriftParams
 from dragoman.rollout.feedback import Feedback
 from dragoman.rollout.record import Episode
 
@@ -37,7 +37,6 @@ KEPT = 3
 """Policies whose windows are remembered: after a rollback, the earlier champion is compared with its own reference."""
 BINS = 5
 """Of a number, for its PSI: the reference has as many values in each."""
-PERMUTATIONS = 9999
 _KIND = re.compile(r"\b(what|which|who|whom|whose|where|when|why|how)\b")
 _YES_OR_NO = re.compile(r"(is|are|was|were|do|does|did|has|have|had|can|could|will|would|should)\b")
 _ONE = {"whom": "who", "whose": "who"}

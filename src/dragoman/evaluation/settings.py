@@ -90,6 +90,9 @@ class PromoteParams(Section):
 Measure = Literal["kind", "words", "unseen", "strategy", "passages", "answer_words", "seconds", "rating", "recall"]
 """What drift is looked for in; docs/served-traffic.md says what each one is."""
 
+PERMUTATIONS = 9999
+"""By so many the p-value of a measure that is no number is found, so it is never below one in so many and one."""
+
 
 class DriftParams(Section):
     """When traffic counts as different from what it was when the champion was promoted."""
@@ -119,6 +122,11 @@ class DriftParams(Section):
     def _can_tell(self) -> DriftParams:
         if not self.measures:
             raise ValueError("measures: name at least one, such as kind")
+        if self.level <= (least := 1 / (1 + PERMUTATIONS)):
+            raise ValueError(
+                f"false_alarms: {self.false_alarms:g} over {len(self.measures)} measures is less than what {PERMUTATIONS} "
+                f"permutations can show; give more than {least * len(self.measures):g}, or name fewer measures"
+            )
         if smallest_window(self.reference, self.difference, self.level) is None:
             raise ValueError(
                 f"no window shows a difference of {self.difference:g} from {self.reference} values; take more"

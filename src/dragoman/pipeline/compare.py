@@ -41,4 +41,5 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         systems=(f"{first.system}@{first.name}", f"{second.system}@{second.name}"),
         out=project.results("compare") / f"{first.name}-{second.name}",
     )
-    return {**found, "evaluation": await evaluate.run(project, settings), "out": settings.out}
+    opened = project.changed({"allow_mismatch": True})  # as by the gate: they may be trained with other settings
+    return {**found, "evaluation": await evaluate.run(opened, settings), "out": settings.out}

@@ -22,7 +22,7 @@ from dragoman.pipeline.project import Project
 from dragoman.rewards.answer import normalize
 from dragoman.rollout.feedback import Feedback
 from dragoman.rollout.record import Episode
-from dragoman.tracking.review import pending_reviews, queue_for_review
+from dragoman.tracking.review import pending_reviews, queue_for_review, queued_reviews
 
 WORDS = 12
 """Of another answer, in the reason."""
@@ -48,6 +48,8 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     if not folders:
         raise UserError("review: serve.episodes in params.yaml names no folder; name some with --episodes")
     found = to_review(kept_episodes(folders), kept_feedback(folders), params.harvest.forbidden)
+    queued = queued_reviews(project.store)
+    found = {key: why for key, why in found.items() if key not in queued}
     latest = dict(list(found.items())[-options.most :])
     episodes = {one.key: one for one in kept_episodes(folders) if one.key in latest}
     wanted = {key: (why, episodes[key]) for key, why in latest.items() if key in episodes}
@@ -58,7 +60,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
 def to_review(
     episodes: Iterable[Episode], feedback: Mapping[str, Feedback], forbidden: Iterable[str] = ()
 ) -> dict[str, str]:
-    """Why somebody should look at an episode, by its key. Of a question there is one, the first that was served.
+    """Why somebody should look at an episode, by its key, in their order. Of a question there is one, the first that was served.
 
     Args:
         episodes: in the order in which they were served. The key of one that ran in a shadow ends in `/NAME`.
@@ -66,7 +68,9 @@ def to_review(
         forbidden: names of keys whose questions stay out.
     """
     kept_out, answers = set(forbidden), defaultdict[str, dict[str, tuple[str, str]]](dict)
-    for one in episodes:
+    places: dict[str, int] = {}
+    for place, one in enumerate(episodes):
+        places[one.key] = place
         given = [t.answer for t in one.trajectories if t.answer and normalize(t.answer)]
         if given and one.asked_by not in kept_out:
             question = normalize(one.question["question"])
@@ -85,4 +89,4 @@ def to_review(
         elif other is not None:
             kind = "shadow" if "/" in other[0] else "draw"
             found[key] = f"a {kind} of {other[1]} says: {clip(other[2], WORDS)}"
-    return found
+    return dict(sorted(found.items(), key=lambda item: places[item[0]]))

@@ -53,7 +53,8 @@ class FeedbackBook:
             raise UserError(f"serve.episodes: {folder / FEEDBACK}: cannot write ({e.strerror})") from None
         for part in (aside(folder / EPISODES), folder / EPISODES):
             for kept in kept_episodes(part):
-                self.answered(kept.key, kept.by)
+                if "/" not in kept.key:  # else it was a shadow, or failed: nobody was given its answer
+                    self.answered(kept.key, kept.by)
         said = read_feedback(folder)
         self._kept |= {key: feedback.said for key, feedback in said.items() if key in self._askers}
 

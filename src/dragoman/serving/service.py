@@ -95,6 +95,13 @@ class Service:
                 f"Failures since the {part.name} last worked",
                 part.failures.total,
             )
+        if trial is not None:
+            trial.excused = lambda: bool(self.llm.failures or self.retriever.failures)
+            metrics.watch(
+                "dragoman_canary_share",
+                "Share of the questions that a canary answers; 0 once it was taken back or promoted",
+                lambda: trial.share if self._is_canary(trial) else 0.0,
+            )
 
     def check(self, model: str) -> None:
         """
@@ -163,15 +170,19 @@ class Service:
     def _routed(self, request: ServedRequest) -> str:
         """The model that answers: the one asked for, or the canary in its place."""
         trial = self.trial
-        if trial is None or trial.kind != "canary" or trial.ended or not self._on_trial(trial, request):
+        if trial is None or not self._is_canary(trial) or not self._on_trial(trial, request):
             return request.model
         return trial.challenger
 
+    def _is_canary(self, trial: Trial) -> bool:
+        return trial.kind == "canary" and not trial.ended and not self._promoted(trial)
+
     def _on_trial(self, trial: Trial, request: ServedRequest) -> bool:
-        if request.model != trial.champion or not trial.chooses(request.who):
-            return False
-        # once it was promoted its trial is over: if it is not the champion any more, somebody has taken it back
-        return not self.models.has_been(trial.champion, trial.challenger)
+        return request.model == trial.champion and trial.chooses(request.who) and not self._promoted(trial)
+
+    def _promoted(self, trial: Trial) -> bool:
+        """Its trial is over then: if it is not the champion any more, somebody has taken it back."""
+        return self.models.has_been(trial.champion, trial.challenger)
 
     def _watched(self, model: Model) -> AbstractContextManager[Watched]:
         if self.trial is None or model.opened is None:  # without a champion, standard RAG is no measure

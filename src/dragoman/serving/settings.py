@@ -18,7 +18,7 @@ class ServeParams(Section):
     queue: int = Field(64, ge=0)
     """Questions that may wait for that; the next one is refused with 429."""
     deadline_s: float = Field(60, gt=0)
-    """For a whole request, from its arrival: every call that is then under way is given up, and the answer is 504."""
+    """For a whole request, once it was read: every call that is then under way is given up, and the answer is 504."""
     proxy_share: float = Field(0.6, gt=0, le=1)
     """The part of the deadline after which a proxy is given up, which leaves standard RAG the rest."""
     max_body_bytes: int = Field(262_144, ge=1024)

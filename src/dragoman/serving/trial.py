@@ -34,8 +34,8 @@ RECENT, PLACE = 59, 3
 """An answer is slow if it takes longer than all but two of the champion's latest 59: of equal ones 3 in 60 do."""
 SLOW, TOO_SLOW = PLACE / (RECENT + 1), 0.3
 """How often that is usual, and what is too often."""
-OUTCOMES = 200
-"""The champion's latest answers, whose failures are usual."""
+OUTCOMES, LATEST = 200, 5
+"""The champion's latest answers, whose failures are usual, and the latest of these, which show first that both fail."""
 FEWEST_FAILURES, MORE_FAILURES = 0.01, 0.2
 """The least that is taken for usual, and what is too often beyond it."""
 MOST_KNOWN = 10_000
@@ -106,6 +106,8 @@ class Trial:
     record: Callable[[dict[str, Any]], None] = lambda shown: None
     ended: str = ""
     """Why the canary was taken back."""
+    excused: Callable[[], bool] = lambda: False
+    """Whether something fails that both need: how long their answers take then is no fault of either."""
     agreed: int = 0
     compared: int = 0
     skipped: int = 0
@@ -120,11 +122,6 @@ class Trial:
         self._outcomes: deque[bool] = deque(maxlen=OUTCOMES)
         self._answers: OrderedDict[str, dict[str, str]] = OrderedDict()
         self._since = self._recorded = time.time()
-        self.metrics.watch(
-            "dragoman_canary_share",
-            "Share of the questions that a canary answers; 0 once it was taken back",
-            lambda: self.share if self.kind == "canary" and not self.ended else 0.0,
-        )
 
     def chooses(self, who: str) -> bool:
         """Whether the questions of somebody are of the share: always or never, by a hash."""
@@ -232,8 +229,7 @@ class Trial:
         elif self.kind == "canary":
             if not watched.slow and (limit := self.limit) < math.inf:
                 self._is_slow(watched, seconds > limit)
-            usual = max(FEWEST_FAILURES, sum(self._outcomes) / max(1, len(self._outcomes)))
-            usual = min(usual, 0.99)
+            usual = min(max(FEWEST_FAILURES, *map(self._failing, (OUTCOMES, LATEST))), 0.99)
             if self._failures.add(watched.failed, usual, usual + MORE_FAILURES * (1 - usual)):
                 self._take_back("errors")
         if time.time() - self._recorded >= RECORD_S:
@@ -244,8 +240,13 @@ class Trial:
         if arm == CHAMPION:
             watched.slow = True
             self._hanging += 1
-        elif seconds >= self.limit:
+        elif seconds >= self.limit and not self.excused():
             self._is_slow(watched, True)
+
+    def _failing(self, latest: int) -> float:
+        """How many of the champion's latest answers failed, as a share."""
+        outcomes = list(self._outcomes)[-latest:]
+        return sum(outcomes) / max(1, len(outcomes))
 
     def _is_slow(self, watched: Watched, slow: bool) -> None:
         watched.slow = slow

@@ -56,6 +56,16 @@ def queue_for_review(wanted: Mapping[str, tuple[str, Episode]], folder: Path | s
     return len(traces)
 
 
+def queued_reviews(folder: Path | str = "mlruns") -> set[str]:
+    """The keys of all episodes that are in the queue, reviewed or not."""
+    import mlflow
+
+    start(folder)
+    queue = _found(experiment_of(folder))
+    traces = [mlflow.get_trace(item.item_id) for item in (_items(queue) if queue else ())]
+    return {key for trace in traces if trace is not None and (key := trace.info.tags.get(EPISODE))}
+
+
 def pending_reviews(folder: Path | str = "mlruns") -> list[Pending]:
     """What is in the queue and was not reviewed, newest first."""
     import mlflow
