@@ -82,7 +82,8 @@ class Comparison:
         training = [*self.common, "--system", self.system]
         warm_up(self.out, training)
         for row in self.rows:
-            dragoman("rl", *training, *ROWS[row], "--policy", self.out / "sft", "--out", self.out / row)
+            timed = ["--set", "llm_cache.enabled=false"]  # else a later row would find what an earlier one has asked
+            dragoman("rl", *training, *timed, *ROWS[row], "--policy", self.out / "sft", "--out", self.out / row)
         self.compare_policies()
         compare_training(self.rows, self.out)
 

@@ -87,6 +87,8 @@ def test_the_default_exploration_is_the_paper_s():
 def test_a_role_s_own_breadth_wins_over_that_of_every_depth():
     tree = Exploration(breadth=(2, 1), breadth_of={"answer": 4}, force=0)
     assert [tree.draws(role, depth) for role in ("answer", "query") for depth in (1, 2, 3)] == [4, 4, 4, 2, 1, 1]
+    tree = tree.model_copy(update={"forks": 0.4})
+    assert [tree.draws(role, 1, chance) for role in ("answer", "query") for chance in (0.39, 0.4)] == [4, 4, 2, 1]
     assert tree.single() == Exploration(breadth=(1,), force=0)
 
 

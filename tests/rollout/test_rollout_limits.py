@@ -1,6 +1,7 @@
 """Limits on a whole tree: how much of it is cut, where, and that this is held against nobody."""
 
 import random
+from collections import Counter
 
 import pytest
 from fakes import ListRetriever, ScriptedEngine
@@ -93,6 +94,21 @@ async def test_without_limits_every_decision_draws_as_many_actions_as_its_depth_
     depths = {n.point: n.depth for n in episode.nodes}
     drawn = {p: sum(1 + n.merged for n in episode.nodes if n.point == p) for p in depths}
     assert {(depths[p], drawn[p]) for p in depths} == {(1, 3 * 2), (2, 3), *((d, 1) for d in depths.values() if d > 2)}
+
+
+async def test_states_fork_by_chance_at_any_depth_and_the_same_ones_again():
+    exploration, forked = tree_of((3,)).model_copy(update={"forks": 0.3, "force": 0}), Counter[int]()
+    states = Counter[int]()
+    for seed in range(60):
+        grown = [await Tree(QUESTION, C3PO, backends(), exploration=exploration, seed=seed).grow() for _ in range(2)]
+        assert [n.id for n in grown[0].nodes] == [n.id for n in grown[1].nodes]
+        depths = {n.point: n.depth for n in grown[0].nodes}
+        drawn = {p: sum(1 + n.merged for n in grown[0].nodes if n.point == p) for p in depths}
+        assert set(drawn.values()) <= {1, 3}
+        states.update(depths.values())
+        forked.update(depth for point, depth in depths.items() if drawn[point] == 3)
+    assert sum(forked.values()) / sum(states.values()) == pytest.approx(0.3, abs=0.06)
+    assert all(forked[depth] for depth in (1, 2, 3, 4))
 
 
 @given(seed=seeds, limit=st.integers(3, 40), breadth=breadths, force=st.integers(1, 3))

@@ -2,12 +2,14 @@
 
 import dataclasses
 import math
+import random
 from types import SimpleNamespace
 
 import pytest
 import torch
 from pydantic import ValidationError
 
+from dragoman.rollout.choosing import draw
 from dragoman.rollout.samples import Sample
 from dragoman.training.algorithm import MicroBatch
 from dragoman.training.algorithms.ppo import (
@@ -113,8 +115,37 @@ def test_the_tree_values_a_state_at_the_mean_of_what_was_drawn_in_it():
         drawn("a", 1, credit=0.0),
     ]
     assert tree_values(batch).tolist() == pytest.approx([0.75, 0.5, 0.75])
-    listed = [drawn("a", credit=1.0, probability=0.2), drawn("a", credit=0.0, probability=0.6)]
+    listed = [drawn("a", credit=1.0, probability=0.25), drawn("a", credit=0.0, probability=0.75)]
     assert tree_values(listed).tolist() == pytest.approx([0.25, 0.25])
+
+
+def test_where_actions_were_left_out_each_counts_by_its_probability_in_what_it_is_compared_with():
+    batch = [
+        drawn("a", credit=1.0, probability=0.3, inclusion=0.5),  # a share of 0.6
+        drawn("a", credit=0.0, probability=0.2, inclusion=0.5),  # and of 0.4
+    ]
+    assert tree_values(batch).tolist() == pytest.approx([1 - (1 - 0.6) / 0.7, (0.6 - 0) / 0.8])
+    forced = [dataclasses.replace(x, forced=True) for x in batch]
+    assert tree_values(forced).tolist() == pytest.approx([0.6, 0.6])
+
+
+def test_the_gradient_of_a_state_is_hardly_smaller_where_few_actions_are_drawn():
+    logits, credits = [0.5, 0.0, -0.4, -1.0], [1.0, 0.2, 0.6, 0.0]
+    p = torch.tensor(logits).softmax(0)
+    exact = p * (torch.tensor(credits) - (p * torch.tensor(credits)).sum())
+    seeds, found, plain = 4000, torch.zeros(4), torch.zeros(4)
+    for seed in range(seeds):
+        taken = draw(logits, False, 2, 1.0, random.Random(seed))
+        batch = [
+            drawn("a", credit=credits[t.places[0]], probability=t.probability, inclusion=t.inclusion) for t in taken
+        ]
+        share, earned = role_weights(batch), torch.tensor([x.credit for x in batch])
+        for total, value in ((found, tree_values(batch)), (plain, (share * earned).sum())):
+            for t, pull in zip(taken, (share * (earned - value)).tolist(), strict=True):
+                total += pull / seeds * (torch.eye(4)[t.places[0]] - p)  # the gradient of its log-probability
+    scales = [float(total @ exact / (exact @ exact)) for total in (found, plain)]
+    assert 0.85 < scales[0] < 1.05 and scales[1] < 0.8
+    assert float(torch.cosine_similarity(found, exact, dim=0)) > 0.99
 
 
 def surveyed(old: torch.Tensor, free: torch.Tensor) -> Survey:

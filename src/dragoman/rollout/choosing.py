@@ -98,6 +98,8 @@ def _with_chances(perturbed: Sequence[tuple[float, Taken]], count: int) -> list[
     kappa = perturbed[count][0]
     chances = [max(-math.expm1(-math.exp(min(sum(a.logprobs) - kappa, 700.0))), 1e-300) for a in first]
     stand_for = sum(a.probability / q for a, q in zip(first, chances, strict=True))
+    if not stand_for:  # by rounding: the others weigh next to nothing, too
+        return first
     return [replace(a, inclusion=q * stand_for / whole) for a, q in zip(first, chances, strict=True)]
 
 

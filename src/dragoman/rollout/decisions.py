@@ -118,6 +118,7 @@ class Decisions:
         plays = self._oracle_plays(decision)
         kinds = None if options.many else [type(options.action([i])).__name__ for i in range(len(options.texts))]
         forced = kinds is not None and decision.depth <= x.force
+        forced = forced and (decision.depth == 1 or decision.nodes_left >= len(set(kinds or ())))
 
         async def compute() -> dict[str, Any]:
             right = await self._right(decision, options) if plays or x.label else []
@@ -137,7 +138,7 @@ class Decisions:
         else:
             result = Result.from_json(drawn["result"])
             logits = biased(result.logits, options.bias)
-            count = int(max(1, min(x.draws(decision.role.name, decision.depth), decision.nodes_left)))
+            count = int(max(1, min(self._draws(decision), decision.nodes_left)))
             chosen = draw(logits, options.many, count, x.temperature, rng, kinds if forced and kinds else ())
         found = []
         for taken in chosen:
@@ -185,6 +186,10 @@ class Decisions:
             **fields,
         )
 
+    def _draws(self, decision: Decision) -> int:
+        chance = random.Random(seed_of(self.seed, self.question.id, decision.point, "forks")).random()
+        return self.exploration.draws(decision.role.name, decision.depth, chance)
+
     def _oracle_plays(self, decision: Decision) -> bool:
         return self.exploration.oracle or self.backends.is_oracle(decision.role.name)
 
@@ -201,7 +206,7 @@ class Decisions:
             Request(
                 prompt=decision.messages,
                 max_tokens=decision.role.max_tokens,
-                n=int(min(self.exploration.draws(decision.role.name, decision.depth), share)),
+                n=int(min(self._draws(decision), share)),
                 temperature=temperature,
                 stop=decision.role.stop,
                 grammar=kind.constraint(),

@@ -20,6 +20,9 @@ class Exploration(Section):
 
     breadth: tuple[Draws, ...] = Field((2, 2, 2, 2, 1), min_length=1)
     """K(t): actions drawn at depth 1, 2, ...; the last number holds for all that follow."""
+    forks: float = Field(1.0, gt=0, le=1)
+    """The share of states in which `breadth` holds, by chance; in the others one action is drawn. So a tree that is small has
+    siblings at any depth, now here and now there. What is forced, and `breadth_of`, it leaves alone."""
     breadth_of: dict[str, Draws] = Field({})
     """K of single roles, which wins at any depth: `{answer: 16}` compares 16 answers, whatever came before."""
     force: int = Field(1, ge=0)
@@ -67,13 +70,19 @@ class Exploration(Section):
         """Whether any state has several actions, which can be compared."""
         return self.force > 0 or max((*self.breadth, *self.breadth_of.values())) > 1
 
-    def draws(self, role: str, depth: int) -> int:
-        """How many actions of a role are drawn at a depth, counted from 1."""
-        return self.breadth_of.get(role, self.breadth[min(depth, len(self.breadth)) - 1])
+    def draws(self, role: str, depth: int, chance: float = 0.0) -> int:
+        """How many actions of a role are drawn in a state at a depth, counted from 1.
+
+        Args:
+            chance: a number of that state, from 0 to 1 with equal chances: where it is below `forks`, `breadth` holds.
+        """
+        if role in self.breadth_of:
+            return self.breadth_of[role]
+        return self.breadth[min(depth, len(self.breadth)) - 1] if chance < self.forks else 1
 
     def single(self) -> Exploration:
         """Single trajectories of the policy's own choice."""
-        return self.model_copy(update={"breadth": (1,), "breadth_of": {}, "force": 0})
+        return self.model_copy(update={"breadth": (1,), "forks": 1.0, "breadth_of": {}, "force": 0})
 
 
 TREE = Exploration()

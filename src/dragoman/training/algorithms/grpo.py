@@ -58,7 +58,10 @@ async def collect(loop: Loop, questions: Sequence[Question]) -> Collected:
     fitting = loop.fitting(found)
     # 2.
     batch = with_contrast(fitting)
-    groups, kept = len({x.group for x in found}), len({x.group for x in batch})
+    kept = len(siblings(batch))
+    groups = sum(
+        sum(found[i].draws for i in group) > 1 for group in siblings(found)
+    )  # a single draw has nothing beside it
     figures = {"too_long": len(found) - len(fitting), "groups": groups, "dropped_groups": groups - kept}
     return Collected(episodes, batch, figures)
 

@@ -161,11 +161,19 @@ def tree_values(batch: Sequence[Sample]) -> Tensor:
 
     A tree needs no critic to be learnt: it has tried each state more than once, and the mean of what followed is the
     Monte-Carlo estimate of its value (as in VinePPO: Kazemnejad et al. 2024).
+
+    Where siblings leave actions out, an action has a larger share than its probability because it was drawn itself. In the
+    mean that it is compared with it counts by its probability alone: else the fewer are drawn, the smaller are
+    all advantages (Kool et al. 2019, Buy 4 REINFORCE samples). What was forced stands for its kind, and keeps its share.
     """
     values = torch.zeros(len(batch))
     for group in siblings(batch):
         actions = [batch[i] for i in group]
-        values[group] = sum(share * x.credit for share, x in zip(shares(actions), actions, strict=True))
+        share, credits = torch.tensor(shares(actions)), torch.tensor([x.credit for x in actions])
+        own = torch.tensor(
+            [s if x.forced or x.probability is None else x.probability for s, x in zip(share, actions, strict=True)]
+        )
+        values[group] = credits - (credits - (share * credits).sum()) / (1 - share + own)
     return values
 
 
@@ -177,7 +185,7 @@ def value_loss(values: Tensor, returns: Tensor, weights: Tensor, free: Tensor) -
 def role_weights(batch: Sequence[Sample]) -> Tensor:
     """[a] weights of an iteration: a sum over roles of the mean over each role's states (eq. 8), of which siblings have shares.
 
-    So with pi_old as shares, the surrogate of a state is the sum of pi(a) A(a) over its siblings, and its gradient exact.
+    So where all actions of a state were drawn, the surrogate is the sum of pi(a) A(a) over them, and its gradient exact.
     """
     weights, states = torch.zeros(len(batch)), Counter[str]()
     for group in siblings(batch):
