@@ -86,9 +86,11 @@ async def test_where_the_llm_answers_nothing_new_brings_nothing():
     assert await delta_f1(QUESTION, said("Edith"), PASSAGES[:2], llm=engine, first=2) == 0
 
 
-async def test_without_an_answer_no_llm_is_asked():
+async def test_without_an_answer_or_an_action_no_llm_is_asked():
     llm = ScriptedEngine(lambda prompt, rng: "Edith")
     assert await delta_f1(QUESTION, said(None), PASSAGES, llm=llm) is None
+    invalid = SimpleNamespace(**vars(said("")) | {"stop": StopReason.INVALID_ACTION})
+    assert await delta_f1(QUESTION, invalid, [], llm=llm) == -1
     assert llm.requests == []
 
 

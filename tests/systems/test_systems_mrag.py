@@ -1,16 +1,20 @@
 """mRAG's control flow on scripted answers: algorithms 1 and 2, the dialogues, ways to stop, and what the LLM is asked."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from fakes import ListRetriever, ScriptedEngine
 
 from dragoman.core.errors import PromptTooLong, UserError
 from dragoman.core.types import Passage, Question
+from dragoman.registry.trained_with import trained_with
 from dragoman.rollout.backends import Backends
+from dragoman.rollout.exploration import GREEDY
 from dragoman.rollout.tree import Tree
 from dragoman.systems import build, profile_settings
 from dragoman.systems.base import StopReason
+from dragoman.systems.mrag import roles as agent_roles
 from dragoman.systems.mrag.actions import Verdict
 from dragoman.systems.mrag.state import NOTHING_NEW, Errand, State
 from dragoman.systems.mrag.system import MRAG
@@ -168,12 +172,34 @@ async def test_a_coordinator_whose_dialogue_no_longer_fits_its_context_returns_t
     assert (trajectory.stop, trajectory.answer) == (StopReason.PROMPT_TOO_LONG, None)
 
 
+@pytest.mark.parametrize("agent", [CHECK, SEARCH, PLAN], ids=["validator", "searcher", "planner"])
+async def test_an_agent_whose_prompt_does_not_fit_costs_no_response_that_is_there(agent):
+    trajectory, *_ = await run([ANSWER, agent, PromptTooLong("9,000 tokens")])
+    assert (trajectory.stop, trajectory.answer) == (StopReason.DEPTH_LIMIT, "the ngultrum")
+
+
+def test_the_prompts_of_later_turns_are_among_those_that_a_policy_is_trained_with(monkeypatch):
+    before = trained_with(MRAG())["prompts"]
+    monkeypatch.setattr(agent_roles, "searcher_read", agent_roles.searcher_query)
+    assert trained_with(MRAG())["prompts"] != before
+
+
 async def test_a_coordinator_hears_of_no_document_beyond_the_limit_of_documents():
     script = [SEARCH, query("capital Thimphu"), read("end", True, True), ANSWER, FINISH]
     trajectory, episode, *_ = await run(script, max_documents=1)
     assert len(trajectory.passages) == 1
     heard = str(episode.nodes[-1].prompt)
     assert "Thimphu is the capital" in heard and "Kathmandu" not in heard and "ngultrum: the currency" not in heard
+
+
+async def test_an_llm_that_was_asked_and_said_nothing_was_asked_in_decisions_alone_too():
+    said = iter([ANSWER, ANSWER, ANSWER, FINISH])
+    silent = ScriptedEngine(lambda prompt, rng: "")
+    backends = Backends(llm=silent, proxy=ScriptedEngine(lambda p, rng: next(said)), retriever=ListRetriever(PASSAGES))
+    known = replace(QUESTION, supporting_ids=("bhutan",))
+    decisions = GREEDY.model_copy(update={"answers": False})
+    (trajectory,) = (await Tree(known, build("mrag"), backends, exploration=decisions).grow()).trajectories
+    assert trajectory.stop is StopReason.EMPTY_ANSWER and trajectory.answer == "" and silent.requests
 
 
 async def test_an_llm_that_says_nothing_leaves_an_empty_answer():

@@ -147,6 +147,21 @@ async def test_a_response_is_supported_by_gold_and_correct_with_a_gold_answer(st
             assert (bool(told.supported_feedback), bool(told.correct_feedback)) == tuple(not held for held in holds)
 
 
+async def test_a_response_to_several_things_is_correct_where_it_has_each_of_them():
+    gold = replace(GOLD, answers=("Perth and 1902",), parts=(("Perth",), ("1902", "in 1902")))
+    for response, correct in (("She was born in Perth. That was in 1902.", True), ("in Perth", False)):
+        state = replace(ANSWERED, response=response)
+        (told,) = await MARKS.validator_agent.oracle(gold, question=TEXT, state=state, information="")
+        assert told.correct is correct
+
+
+async def test_what_this_errand_has_rejected_is_not_looked_for_in_it_again():
+    errand = Errand(known=(BRIDGE,), asked=(WHOLE, "Edith Marlowe"), reads=2)
+    assert End() not in await MARKS.searcher.move.oracle(GOLD, question=TEXT, errand=errand)
+    rejected = replace(errand, seen=(EDITH,))
+    assert await MARKS.searcher.move.oracle(GOLD, question=TEXT, errand=rejected) == [End()]
+
+
 async def test_summary_and_analysis_are_the_sentences_behind_the_answer():
     state = {"question": TEXT, "state": replace(SEARCHED, documents=(OTHER, BRIDGE, EDITH)), "information": ""}
     facts = ("The Tarn Bridge was drawn by Edith Marlowe.", "Edith Marlowe had a dog.", "She was born in Perth.")

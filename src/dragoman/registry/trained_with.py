@@ -14,8 +14,8 @@ from dragoman.systems.base import System
 
 
 def trained_with(system: System) -> dict[str, Any]:
-    """What a policy's manifest records of its system, a dataclass: its settings, and a hash of the prompts of its roles."""
-    prompts = {role.name: asdict(role.prompt) for role in system.roles}
+    """What a policy's manifest records of its system, a dataclass: its settings, and a hash of its prompts."""
+    prompts = {name: asdict(prompt) for name, prompt in system.trained_prompts.items()}
     return {"settings": _as_stored(asdict(cast(Any, system))), "prompts": content_hash(**_as_stored(prompts))}
 
 

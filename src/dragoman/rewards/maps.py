@@ -55,10 +55,13 @@ async def delta_f1(
         answer_tokens: the same.
 
     Returns:
-        None where there is no answer, or no gold one, to compare.
+        -1, the least that there can be, where the proxy's own text was no action; None where there is no answer, or no gold
+        one, to compare.
     """
     if trajectory.answer is None or not question.answers:
         return None
+    if trajectory.stop.is_invalid:  # it has no first search to be compared with
+        return -1.0
     after = scores(trajectory.answer, question.answers)["f1"]
     ask, state = answer_ask(question, passages[:first], words=passage_words, max_tokens=answer_tokens)
     (result,) = await llm.generate([ask.request(ask.messages(state))])

@@ -47,6 +47,7 @@ class RunContext:
         self.joins: list[str] = []
         self.choices_made: Choices = {}  # those of this branch's past
         self.steps: list[str] = []
+        self.unasked = False  # whether the LLM would have been asked for the answer, and was not
 
     async def act(self, role: Role, *, history: Messages = (), **state: Any) -> Any:
         """See `Context.act`."""
@@ -94,7 +95,8 @@ class RunContext:
 
     async def ask(self, ask: Ask, *, history: Messages = (), **state: Any) -> str:
         """See `Context.ask`."""
-        if ask.final and not self.asks_at_the_end:
+        if ask.final and not self._asks_at_the_end:
+            self.unasked = True
             return ""
         return (await self.ask_all(ask, history=history, **state))[0]
 
@@ -106,7 +108,7 @@ class RunContext:
         return (call.output,) if isinstance(call.output, str) else tuple(call.output)
 
     @property
-    def asks_at_the_end(self) -> bool:
+    def _asks_at_the_end(self) -> bool:
         """Whether the LLM is to answer. Where no gold passages are known, the answer alone can tell what was right."""
         return self.decisions.exploration.answers or not self.decisions.question.supporting_ids
 
@@ -124,6 +126,7 @@ class RunContext:
         for ctx in contexts.values():  # in the order of the names, not of the clock
             self.choices_made |= ctx.choices_made
             self.steps += ctx.steps
+            self.unasked |= ctx.unasked
             if ctx.joins:  # it ended with parallel branches of its own, or none has acted since those before it
                 ends += ctx.joins
             elif ctx.node is not None and ctx.node != self.node:

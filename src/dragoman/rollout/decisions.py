@@ -254,7 +254,7 @@ class Decisions:
         if role.oracle is None or not known:
             return []
         actions = await role.oracle(
-            Gold(frozenset(known), self._find, question.answers, question.triples), **decision.state
+            Gold(frozenset(known), self._find, question.answers, question.triples, question.parts), **decision.state
         )
         if only and not actions:
             raise UserError(

@@ -121,7 +121,7 @@ class Tree:
         except Exception as e:
             log.exception("question %s: the system failed", self.question.id)
             outcome, error = Outcome("", stop=StopReason.SYSTEM_FAULT), f"{type(e).__name__}: {e}"
-        if outcome.stop is StopReason.EMPTY_ANSWER and not ctx.asks_at_the_end:
+        if outcome.stop is StopReason.EMPTY_ANSWER and ctx.unasked:
             outcome = replace(outcome, stop=StopReason.NOT_ASKED)
         run = digest(sorted(choices.items())) if choices else ""
         self._kept[run] = outcome.passages

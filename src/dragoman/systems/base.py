@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from dragoman.core.errors import UserError
+from dragoman.core.text import has
 from dragoman.core.types import Passage, Question, Triple
 from dragoman.corpus.chunking import gold_id
 from dragoman.engines.base import Completion, Request
@@ -102,6 +103,12 @@ class Gold:
     answers: tuple[str, ...] = ()
     triples: tuple[Triple, ...] = ()
     """The facts behind the answer, where they are known."""
+    parts: tuple[tuple[str, ...], ...] = ()
+    """Of each thing that is asked for its names, where it is several."""
+
+    def is_answered(self, text: str) -> bool:
+        """Whether a text has a gold answer or, where several things are asked for, a name of each."""
+        return all(any(has(text, name) for name in names) for names in self.parts or (self.answers,))
 
     def has(self, passage: Passage) -> bool:
         """Whether it is gold."""
@@ -253,6 +260,11 @@ class System:
     def roles(self) -> tuple[Role, ...]:
         """The trainable roles, in the order of the paper; empty for a baseline."""
         return ()
+
+    @property
+    def trained_prompts(self) -> Mapping[str, Prompt]:
+        """All that a policy is trained to read: those of the roles, and of others in which a role goes on."""
+        return {role.name: role.prompt for role in self.roles}
 
     async def run(self, question: Question, ctx: Context) -> Outcome:
         """Answer the question.

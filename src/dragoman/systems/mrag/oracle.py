@@ -95,9 +95,9 @@ async def reason(
 
 
 async def validate(settings: Settings, gold: Gold, question: str, state: State, information: str) -> list[Verdict]:
-    """Supported when all gold passages were found, correct when the response holds a gold answer. It sets no criteria."""
+    """Supported when all gold passages were found, correct when the response holds all that was asked for. It sets no criteria."""
     supported = not gold.missing(state.documents)
-    correct = any(has(state.response, answer) for answer in gold.answers)
+    correct = gold.is_answered(state.response)
     feedback = settings.decide == "text"
     return [
         Verdict(
@@ -142,7 +142,8 @@ def _call(settings: Settings, question: str, state: State, agent: str) -> Any:
 
 
 def _missing(gold: Gold, errand: Errand) -> frozenset[str]:
-    return gold.missing(errand.kept)
+    """Without those that were read and found irrelevant: this errand takes none of them a second time."""
+    return gold.missing((*errand.kept, *errand.seen))
 
 
 def _relevant(gold: Gold, passages: Sequence[Passage]) -> tuple[bool, ...]:
@@ -151,7 +152,7 @@ def _relevant(gold: Gold, passages: Sequence[Passage]) -> tuple[bool, ...]:
 
 def _facts(gold: Gold, documents: Sequence[Passage]) -> list[str]:
     """The sentences of gold passages that have an answer, or an end of a triple; where none has, the first ones."""
-    ends = {*gold.answers, *(end for subject, _, end in gold.triples)}
+    ends = {*gold.answers, *(name for names in gold.parts for name in names), *(end for _, _, end in gold.triples)}
     every = [re.split(r"(?<=[.!?])\s+", passage.text) for passage in documents if gold.has(passage)]
     told = [sentence for sentences in every for sentence in sentences if any(has(sentence, end) for end in ends)]
     return told or [sentences[0] for sentences in every]

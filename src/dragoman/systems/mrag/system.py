@@ -5,6 +5,7 @@ Planner, searcher, summarizer, reasoner and validator are the proxy in other rol
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -29,7 +30,7 @@ from dragoman.systems.mrag.responses import respond, revise
 from dragoman.systems.mrag.searcher import Searcher
 from dragoman.systems.mrag.settings import Settings
 from dragoman.systems.mrag.state import NOTHING_NEW, Errand, State, Turn
-from dragoman.systems.prompts import number
+from dragoman.systems.prompts import Prompt, number
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,13 @@ class MRAG(Settings, System):
             history = roles.earlier(self.first_call, question.question, state)
             try:
                 call = await ctx.act(role, history=history, **before)
+                if isinstance(call, Finish):
+                    return state, StopReason.ANSWERED
+                state, heard = await self._call(ctx, question, state, call)
             except PromptTooLong:  # the response that it has is returned, as where the calls are used up
                 if not state.response:
                     raise
                 return state, StopReason.DEPTH_LIMIT
-            if isinstance(call, Finish):
-                return state, StopReason.ANSWERED
-            state, heard = await self._call(ctx, question, state, call)
             turn = Turn(AGENTS[type(call)], role.grammar(**before).render(call), heard)
             state = replace(state, turns=(*state.turns, turn))
             if state.repeats(self.max_repeats):
@@ -123,6 +124,11 @@ class MRAG(Settings, System):
             "validator": self.validator_agent,
         }
         return (self.first_call, *(role for name, role in team.items() if name in agents.team(self)))
+
+    @property
+    def trained_prompts(self) -> Mapping[str, Prompt]:
+        later = {"coordinator_next": self.next_call.prompt, "searcher_next": self.searcher.read.prompt}
+        return {**super().trained_prompts, **later}
 
     @cached_property
     def searcher(self) -> Searcher:
