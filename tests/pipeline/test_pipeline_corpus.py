@@ -125,6 +125,30 @@ def a_question(id: str, gold: str) -> dict:
     return {"id": id, "question": f"What is {gold}?", "answers": [gold], "supporting_ids": [gold]}
 
 
+async def test_texts_are_cut_by_the_tokens_of_the_proxy(tmp_path, monkeypatch, tiny_model):
+    project = joined(tmp_path, monkeypatch, passages=[[a_passage("a", "many words " * 60)]], questions=[])
+    cut = {"corpus.both.chunk": {"by": "tokens", "size": 50, "overlap": 10}}
+    with pytest.raises(UserError, match=r"chunk: data/model has no tokenizer to count by; `dragoman model` makes it"):
+        await corpus.run(project.changed(cut), corpus.Options())
+    counts = await corpus.run(project.changed(cut | {"proxy.model": str(tiny_model)}), corpus.Options())
+    assert counts["passages"] > 2
+
+
+async def test_splits_of_an_earlier_run_do_not_stay(tmp_path, monkeypatch):
+    project = joined(tmp_path, monkeypatch, passages=[[a_passage("a")]], questions=[[a_question("q", "a")]])
+    await corpus.run(project, corpus.Options())
+    assert Path("data/both/test.jsonl").is_file()
+    await corpus.run(project.changed({"corpus.both.test": None}), corpus.Options())
+    assert not Path("data/both/test.jsonl").exists()
+
+
+async def test_a_source_in_the_folder_that_is_written_is_refused_and_kept(tmp_path, monkeypatch):
+    project = joined(tmp_path, monkeypatch, passages=[[a_passage("a")]], questions=[[a_question("q", "a")]])
+    with pytest.raises(UserError, match=r"corpus: source-0\.jsonl lies in \., which is written anew"):
+        await corpus.run(project, corpus.Options(out=Path()))
+    assert Path("test-0.jsonl").is_file()
+
+
 async def test_several_corpora_are_one_with_questions_of_each_in_their_share(tmp_path, monkeypatch):
     project = joined(
         tmp_path,

@@ -135,7 +135,7 @@ def test_get_again_fetches_and_converts_nothing(small, stock, tmp_path):
 def test_variants_and_samples_have_folders_of_their_own(small, tmp_path):
     assert data.get(tmp_path, "small", "fullwiki", wait=0).manifest["questions"] == {"train": 1, "test": 1}
     sample = data.get(tmp_path, "small", questions=2, wait=0)
-    assert sample.manifest["questions"] == {"train": 4, "test": 1}  # 2, and 2 to hold out, of which a tenth is none
+    assert sample.manifest["questions"] == {"train": 2, "test": 1}  # of so few none is held out
     assert sorted(p.name for p in (tmp_path / "data" / "sets").iterdir()) == ["small-distractor-2", "small-fullwiki"]
 
 

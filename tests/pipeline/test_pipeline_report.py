@@ -1,6 +1,7 @@
 """The report of what has been evaluated."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,12 @@ def evaluated(results: Path, *, cover_em: float, question: str = "Who?") -> None
 async def test_a_report_so_far_has_the_systems_that_were_evaluated(project):
     metrics = await report.run(project, report.Options(so_far=True))
     assert list(metrics["atlas"]["systems"]) == ["direct"]
+
+
+async def test_a_report_of_nothing_is_refused(project):
+    shutil.rmtree(project.results("evaluate"))
+    with pytest.raises(UserError, match="nothing has been evaluated on atlas yet"):
+        await report.run(project, report.Options(so_far=True))
 
 
 async def test_a_report_without_so_far_needs_every_system(project):

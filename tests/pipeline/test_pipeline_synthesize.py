@@ -9,7 +9,7 @@ from lands import lands
 from dragoman.config import Params
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
-from dragoman.corpus.loaders import load_corpus, load_questions
+from dragoman.corpus.loaders import is_texts, load_corpus, load_questions
 from dragoman.pipeline.synthesize import make_questions
 from dragoman.synthesis.plan import BUILT_IN
 
@@ -88,6 +88,19 @@ async def test_a_folder_of_text_that_nobody_prepared(tmp_path):
     texts = {p.id: p.text for p in MARKDOWN}
     for question in load_questions(tmp_path / "train.jsonl"):
         assert set(question.supporting_ids) <= texts.keys()
+
+
+def test_only_a_folder_of_text_files_is_cut_unasked(tmp_path):
+    for name in ("texts/a.txt", "beir/corpus.jsonl", "saved/dataset_info.json"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("{}")
+    assert [is_texts(tmp_path / name) for name in ("texts", "beir", "saved", "beir/corpus.jsonl")] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert not is_texts("hf:org/towns")
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,36 @@ def test_a_folder_of_something_else_is_not_touched(tmp_path):
         convert([part], tmp_path / "mine", made_of={})
 
 
+def test_gold_that_was_cut_is_there_by_its_chunks(tmp_path):
+    folder = tmp_path / "set"
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "corpus.jsonl").write_text('{"_id": "p#0", "text": "one"}\n{"_id": "p#1", "text": "two"}\n')
+    (folder / "queries.jsonl").write_text('{"_id": "q", "text": "What?", "metadata": {"answers": ["one"]}}\n')
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\tp\t1\n")
+    convert([Part("beir", Source(folder), "test")], tmp_path / "out", made_of={})
+    assert load_questions(tmp_path / "out" / "test.jsonl")[0].supporting_ids == ("p",)
+
+
+def test_made_ids_go_on_over_the_files_of_a_split(tmp_path):
+    row = {"question": "Who?", "answers": ["Ada"], "positive_ctxs": [], "hard_negative_ctxs": []}
+    paths = [tmp_path / name for name in ("a.json", "b.json")]
+    for path in paths:
+        path.write_text(json.dumps([row, row]))
+    convert([Part("dpr", Source(path), "test") for path in paths], tmp_path / "out", made_of={})
+    assert [q.id for q in load_questions(tmp_path / "out" / "test.jsonl")] == [f"test-{n}" for n in (1, 2, 3, 4)]
+
+
+def test_one_id_twice_in_a_split_is_refused(tmp_path):
+    parts = [Part("hotpotqa", Source(hotpot(tmp_path / f"{n}.json", "a", 1)), "train") for n in range(2)]
+    with pytest.raises(UserError, match="train: the question id 'a0' is there twice"):
+        convert(parts, tmp_path / "o", made_of={})
+
+
+def test_of_a_sample_no_more_is_read_than_is_given(tmp_path):
+    part = Part("musique", Source(musique(tmp_path / "train.jsonl", 60)), "train")
+    assert convert([part], tmp_path / "out", made_of={}, hold_out=1000, most=18)["questions"] == {"train": 18, "dev": 2}
+
+
 def test_one_id_in_two_splits_is_refused(tmp_path):
     path = hotpot(tmp_path / "h.json", "a", 1)
     with pytest.raises(UserError, match="test: the question id 'a0' is in train too"):

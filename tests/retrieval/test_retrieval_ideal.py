@@ -55,6 +55,19 @@ async def test_only_gold_passages_are_found_in_the_order_of_the_search(ideal: Re
     assert await found(ideal, "the salt of Corvo", 1) == ["corvo-salt"]
 
 
+async def test_of_gold_that_was_cut_all_chunks_are_found(tmp_path: Path) -> None:
+    passages = [
+        Passage("salt#0", "Salt", "salt of Brisa"),
+        Passage("salt#1", "Salt", "more of it"),
+        Passage("x", "", "x"),
+    ]
+    build_index(passages, tmp_path / "index", IndexParams(method="ideal"))
+    retriever = open_retriever(tmp_path / "index")
+    assert await found(retriever.of(about("salt")), "salt") == ["salt#0", "salt#1"]
+    assert await retriever.missing(["salt", "salt#1", "y"]) == ["y"]
+    await retriever.close()
+
+
 async def test_pages_and_scores_are_those_of_any_retriever(ideal: Retriever) -> None:
     own = ideal.of(about(*GOLD, "tokyo"))
     pages = [await found(own, "glass", 2, page) for page in range(3)]

@@ -66,6 +66,12 @@ def chunk(
     return chunks
 
 
+def with_wholes(ids: Iterable[str]) -> set[str]:
+    """Ids, and of each chunk `ID#N` also that of the passage it was cut from, for which it stands."""
+    known = set(ids)
+    return known | {id.rpartition("#")[0] for id in known if "#" in id}
+
+
 def gold_id(id: str, gold: Collection[str]) -> str | None:
     """The gold passage that an id names: itself or, of a chunk `ID#N`, the passage it was cut from. None where it is not gold."""
     return next((name for name in (id, id.rpartition("#")[0]) if name in gold), None)

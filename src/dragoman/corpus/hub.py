@@ -24,6 +24,7 @@ def hub_address(address: str) -> tuple[str, str | None, str | None]:
 def dataset_rows(address: str, name: str, config: str | None, split: str | None) -> Iterator[tuple[int, Row]]:
     """The rows of one split, numbered from 0, under the keys `id`, `title` and `text`."""
     import datasets
+    from datasets.exceptions import DatasetsError
 
     whole, revision = split_revision(name)
     try:
@@ -31,7 +32,12 @@ def dataset_rows(address: str, name: str, config: str | None, split: str | None)
             loaded = datasets.load_from_disk(name)
         else:
             loaded = datasets.load_dataset(whole, config, revision=revision)
-    except (OSError, ValueError) as e:  # a wrong name, a wrong config, no network, a broken folder
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+        DatasetsError,
+    ) as e:  # a wrong name or config, no network, a broken folder or file, a script
         raise UserError(f"{address}: this data set could not be loaded ({e})") from e
     data = _split_of(address, loaded, split) if isinstance(loaded, datasets.DatasetDict) else loaded
     columns = {

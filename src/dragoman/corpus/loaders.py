@@ -73,6 +73,12 @@ def load_corpus(source: str | Path, *, limit: int | None = None) -> list[Passage
     return _text_passages(path, limit)
 
 
+def is_texts(source: str | Path) -> bool:
+    """Whether a corpus is a folder of text files, whose passages are whole documents."""
+    path = Path(source)
+    return path.is_dir() and not any((path / mark).is_file() for mark in (CORPUS, *SAVED_BY_DATASETS))
+
+
 def load_questions(path: str | Path, *, limit: int | None = None, require_answers: bool = True) -> list[Question]:
     """Read questions.
 

@@ -13,8 +13,9 @@ from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
 from dragoman.corpus import build_atlas, chunk, load_corpus
+from dragoman.corpus.chunking import with_wholes
 from dragoman.corpus.loaders import TRIPLE_SUFFIXES, join_passages
-from dragoman.corpus.names import CORPUS, SPLITS
+from dragoman.corpus.names import CORPUS, SPLITS, TRIPLES
 from dragoman.corpus.settings import CorpusParams, listed
 from dragoman.corpus.triple_passages import triple_id
 from dragoman.pipeline.project import Project
@@ -46,7 +47,10 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         raise UserError(f"corpus: no dataset {name!r} there in params.yaml; there are: {', '.join(known)}")
     out = options.folder(project)
     if settings.source != "atlas":
-        return _import(settings, out)
+        cut = settings.chunk
+        return _import(
+            settings, out, _tokenizer(Path(project.params.proxy.model)) if cut and cut.by == "tokens" else None
+        )
     build_atlas(
         out,
         seed=project.params.seed,
@@ -59,19 +63,35 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     return {name: sum(1 for _ in files.read(out / file)) for name, file in written.items()}
 
 
-def _import(settings: CorpusParams, out: Path) -> dict[str, Any]:
+def _tokenizer(model: Path) -> Any:
+    """The proxy's, by which chunks are counted."""
+    from transformers import AutoTokenizer
+
+    if not (model / "tokenizer_config.json").is_file():
+        raise UserError(f"chunk: {model} has no tokenizer to count by; `dragoman model` makes it, or say by: words")
+    return AutoTokenizer.from_pretrained(model)
+
+
+def _import(settings: CorpusParams, out: Path, tokenizer: Any) -> dict[str, Any]:
     corpora = listed(settings.source)
+    given = [*corpora, *(path for split in SPLITS for path in listed(getattr(settings, split)))]
+    if inside := [path for path in given if Path(path).resolve().is_relative_to(out.resolve())]:
+        raise UserError(
+            f"corpus: {inside[0]} lies in {out}, which is written anew; give the dataset another name, or --out"
+        )
     passages = join_passages((source, load_corpus(source)) for source in corpora)
     graph = all(Path(source).suffix in TRIPLE_SUFFIXES for source in corpora)
-    ids = {p.id for p in passages}
+    ids = with_wholes(p.id for p in passages)
     if settings.chunk is not None:
         cut = settings.chunk
-        passages = list(chunk(passages, by=cut.by, size=cut.size, overlap=cut.overlap))
+        passages = list(chunk(passages, by=cut.by, size=cut.size, overlap=cut.overlap, tokenizer=tokenizer))
     files.write(out / CORPUS, (asdict(p) for p in passages))
     counts = {"passages": len(passages)}
+    (out / TRIPLES).unlink(missing_ok=True)  # of another source, which was here before
     for split in SPLITS:
         paths = listed(getattr(settings, split))
         if not paths:
+            (out / f"{split}.jsonl").unlink(missing_ok=True)
             continue
         questions = _questions(paths, ids, graph)
         files.write(out / f"{split}.jsonl", (q.to_json() for q in questions))

@@ -25,7 +25,7 @@ from dragoman.published.source import Source
 
 DOWNLOADS = Path("data", "downloads")
 SETS = Path("data", "sets")
-FORM = 1
+FORM = 2
 """Counts changes of what the same files are converted to; an older folder is then converted anew."""
 
 

@@ -12,13 +12,14 @@ from typing_extensions import Doc
 
 from dragoman.core import files
 from dragoman.core.errors import UserError
+from dragoman.corpus.names import CORPUS
 from dragoman.evaluation.evaluate import REWARD, ask, report
 from dragoman.evaluation.sequential import until_clear
 from dragoman.evaluation.shards import finish, merged
 from dragoman.pipeline.inputs import ShardInputOptions, open_inputs
 from dragoman.pipeline.project import Project
 from dragoman.pipeline.questions import QuestionSet
-from dragoman.runtime import ORACLE, split_name
+from dragoman.runtime import ORACLE, WITH_ORACLE, split_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,10 @@ class Options(ShardInputOptions):
 
     def name(self, project: Project) -> str:
         """What the results call the dataset."""
-        return self.corpus.parent.name if self.corpus else self.dataset or project.params.train.dataset
+        if self.corpus is None:
+            return self.dataset or project.params.train.dataset
+        corpus = self.corpus.resolve()
+        return (corpus.parent.name if corpus.name == CORPUS else corpus.stem) or "corpus"
 
     def folder(self, project: Project) -> Path:
         return self.out or project.results("evaluate") / self.name(project)
@@ -97,7 +101,7 @@ def _check_oracles(systems: Sequence[str], asked: QuestionSet) -> None:
     Raises:
         UserError: an oracle would meet a question whose gold passages are not known, after other systems were paid for.
     """
-    oracles = [name for name in systems if split_name(name)[1] == ORACLE]
+    oracles = [name for name in systems if split_name(name)[1] == ORACLE or WITH_ORACLE in name]
     unknown = [question.id for question in asked.questions if not question.supporting_ids]
     if oracles and unknown:
         raise UserError(

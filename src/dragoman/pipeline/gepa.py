@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +10,7 @@ from typing_extensions import Doc
 
 from dragoman.core import files
 from dragoman.core.hashing import sha256_of
-from dragoman.pipeline.inputs import InputOptions, open_inputs
+from dragoman.pipeline.inputs import InputOptions, open_dev, open_inputs
 from dragoman.pipeline.project import Project
 from dragoman.registry.policy import find_policy
 from dragoman.runtime import find_system
@@ -39,8 +39,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     system, _ = find_system(name, params, registry=project.registry)
     check(name, system, settings)
     inputs = open_inputs(project, options, "train", out, sources=sources)
-    choosing = replace(options, questions=options.dev, corpus=None, index=inputs.index)
-    dev = open_inputs(project, choosing, "dev", out, sources=sources, limit=settings.dev_questions)
+    dev = open_dev(project, options, options.dev, inputs, out, sources=sources, limit=settings.dev_questions)
     check_budget(len(inputs.asked.questions), len(dev.asked.questions), settings)
     with files.only_writer(out):
         async with project.runtime(inputs.index, inputs.passages, cache=True) as runtime:

@@ -13,6 +13,7 @@ from typing_extensions import Doc
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
 from dragoman.corpus import load_corpus
+from dragoman.corpus.chunking import with_wholes
 from dragoman.pipeline.index import build
 from dragoman.pipeline.project import Project
 from dragoman.pipeline.questions import QuestionSet, load_mixed
@@ -116,13 +117,47 @@ def open_inputs(
     return Inputs(asked, str(index), passages)
 
 
+def open_dev(
+    project: Project,
+    options: InputOptions,
+    dev: Path | None,
+    inputs: Inputs,
+    out: Path,
+    *,
+    sources: Sequence[str],
+    limit: int | None,
+) -> Inputs:
+    """The dev questions that choose a policy, of a file or of the dataset, over what the questions to learn from search.
+
+    Args:
+        inputs: of the questions to learn from.
+
+    Raises:
+        UserError: it is not known which ones are meant, or the file cannot be read.
+    """
+    if options.questions and (options.corpus or options.index) and not (dev or options.dataset):
+        raise UserError(
+            "--dev: whose answers are to choose the policy? Name a file of questions about the same passages"
+        )
+    found = open_inputs(
+        project,
+        InputOptions(dataset=options.dataset, questions=dev, index=inputs.index),
+        "dev",
+        out,
+        sources=sources,
+        limit=limit,
+    )
+    if dev and inputs.passages:
+        _check_gold(found.asked, inputs.passages, options.corpus or project.corpus(options.dataset))
+    return found
+
+
 def _check_gold(asked: QuestionSet, passages: Sequence[Passage], corpus: Path) -> None:
     """
     Raises:
         UserError: questions name passages that the corpus lacks. A proxy would be taught, and an oracle judged, by those.
     """
-    ids = {passage.id for passage in passages}
-    known = ids | {id.rpartition("#")[0] for id in ids}  # chunks stand for what they were cut from
+    known = with_wholes(passage.id for passage in passages)
     missing = {q.id: gone[0] for q in asked.questions if (gone := [id for id in q.supporting_ids if id not in known])}
     if missing:
         first, passage = next(iter(missing.items()))

@@ -53,6 +53,8 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         names = [f"{dataset}-{folder_name(name)}" for name in params.compared(dataset)]
         if options.so_far:
             names = [name for name in names if (evaluated / name / "metrics.json").is_file()]
+        if not names:
+            raise UserError(f"report: nothing has been evaluated on {dataset} yet; `dragoman evaluate` does it")
         runs = [
             [evaluated / name for name in names],
             *([results / "evaluate" / name for name in names] for results in options.pool),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +11,7 @@ from typing_extensions import Doc
 from dragoman.core import files
 from dragoman.core.hashing import sha256_of
 from dragoman.core.journal import digest
-from dragoman.pipeline.inputs import InputOptions, open_inputs
+from dragoman.pipeline.inputs import InputOptions, open_dev, open_inputs
 from dragoman.pipeline.project import Project
 from dragoman.synthesis.difficulty import curriculum
 from dragoman.systems.checks import check_roles
@@ -45,8 +45,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     settings = settings.single() if options.single else settings
     sources = params.train.questions
     inputs = open_inputs(project, options, "train", out, sources=sources)
-    choosing = replace(options, questions=options.dev, corpus=None, index=inputs.index)
-    dev = open_inputs(project, choosing, "dev", out, sources=sources, limit=settings.dev_questions)
+    dev = open_dev(project, options, options.dev, inputs, out, sources=sources, limit=settings.dev_questions)
     data = {"questions": sha256_of(inputs.asked.files)[:16]}
     ranks: dict[str, int] = {}
     if params.train.curriculum:

@@ -80,6 +80,6 @@ def _visited(project: Project, options: Options) -> list[Question]:
     """The questions whose states the policy visits. None where they are not known."""
     if options.visit is not None:
         return load_mixed([("file", options.visit)]).questions
-    if options.corpus is not None:  # not a dataset's
+    if options.corpus or (options.index and options.questions and not options.dataset):  # not a dataset's
         return []
     return project.questions("train", project.params.train.questions, dataset=options.dataset).questions

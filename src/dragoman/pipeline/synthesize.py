@@ -19,6 +19,7 @@ from dragoman.core.identity import FINGERPRINTED, code_hash
 from dragoman.core.journal import digest
 from dragoman.core.types import Passage, Triple
 from dragoman.corpus import chunk, load_corpus
+from dragoman.corpus.loaders import is_texts
 from dragoman.corpus.names import CORPUS, TRIPLES
 from dragoman.engines.base import Engine
 from dragoman.pipeline import index
@@ -76,9 +77,8 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         )
     source = options.corpus or project.corpus(options.dataset)
     passages = load_corpus(source)
-    prepared = source.suffix == ".jsonl" or (source / CORPUS).is_file()
-    if options.chunk is not None or not prepared:
-        passages = list(chunk(passages, by="words", size=options.chunk or WORDS))
+    if options.chunk is not None or is_texts(source):
+        passages = list(chunk(passages, by="words", size=WORDS if options.chunk is None else options.chunk))
     beside = (source if source.is_dir() else source.parent) / TRIPLES
     target = options.index
     with files.only_writer(out):

@@ -18,6 +18,7 @@ from dragoman.core.errors import UserError
 from dragoman.core.progress import bar
 from dragoman.core.rows import Row
 from dragoman.core.types import Passage
+from dragoman.corpus.chunking import with_wholes
 from dragoman.corpus.names import CORPUS, SPLITS, TRIPLES, Split
 from dragoman.published import beir
 from dragoman.published.formats import entries
@@ -122,15 +123,18 @@ class _Content:
     met: int = 0
 
     def read(self, parts: Sequence[Part]) -> None:
+        before = Counter[str | None]()  # records of earlier files of a split, whose made ids these go on from
         with bar("converting", len(parts)) as advance:
             for part in parts:
-                for number, (split, entry) in enumerate(_told(part)):
+                number = -1
+                for number, (split, entry) in enumerate(_told(part, before[part.split])):
                     if split is not None:
                         self._keep(split, entry)
                     else:
                         self._write(entry.passages)
                     if number % _NOTE_EVERY == 0:
                         advance(f"{part.source.path.name}: {number} records", 0)
+                before[part.split] += number + 1
                 advance(part.source.path.name)
         for split, sample in self.samples.items():
             for _, _, entry in sorted(sample, key=lambda kept: kept[1]):
@@ -145,7 +149,10 @@ class _Content:
         elif self.most is None:
             self.questions[split].append(entry.question)
         else:
-            wanted = self.most + (min(self.hold_out, self.most) if split == "train" else 0)
+            held = (
+                min(self.hold_out, self.most // 9) if split == "train" else 0
+            )  # `split` holds out a tenth of all, at most
+            wanted = self.most + held
             sample, self.met = self.samples[split], self.met + 1
             ranked = (-_rank(entry.question), self.met, entry)
             if len(sample) < wanted:
@@ -169,19 +176,22 @@ class _Content:
             self.questions["dev"] = [row for row in train if row["id"] in chosen]
             self.questions["train"] = [row for row in train if row["id"] not in chosen]
         seen: dict[str, Split] = {}
+        known = with_wholes(self.passages)
         for split, rows in self.questions.items():
             for row in rows:
-                if (other := seen.setdefault(row["id"], split)) != split:
-                    raise UserError(f"{split}: the question id {row['id']!r} is in {other} too; each needs its own")
-                if self.passages and set(row.get("supporting_ids", ())) - self.passages:
+                if (other := seen.get(row["id"])) is not None:
+                    where = f"is in {other} too" if other != split else "is there twice"
+                    raise UserError(f"{split}: the question id {row['id']!r} {where}; each needs its own")
+                seen[row["id"]] = split
+                if known and set(row.get("supporting_ids", ())) - known:
                     self.left_out["sets of gold passages that are not all there"] += 1
                     row["supporting_ids"] = []
         return {split: rows for split, rows in self.questions.items() if rows}
 
 
-def _told(part: Part) -> Iterator[tuple[Split | None, Entry]]:
+def _told(part: Part, before: int) -> Iterator[tuple[Split | None, Entry]]:
     """What a file holds, with the split of what is about a question."""
-    for entry in entries(part.format, part.source, part.split):
+    for entry in entries(part.format, part.source, part.split, earlier=before):
         if entry.question is None and not entry.left_out:
             yield None, entry
             continue

@@ -67,12 +67,13 @@ FORMATS = {
 NAMES = (*FORMATS, beir.NAME)
 
 
-def entries(name: str, source: Source, split: Split | None = None) -> Iterator[Entry]:
+def entries(name: str, source: Source, split: Split | None = None, *, earlier: int = 0) -> Iterator[Entry]:
     """What a file holds, record by record.
 
     Args:
         name: of the format, one of `NAMES`.
-        split: whose questions these are. Ids are made of it where a format has none.
+        split: whose questions these are. Ids are made of it, and of the record's number, where a format has none.
+        earlier: so many records of the split were in other files.
 
     Raises:
         UserError: no such format or file, or a record that is not of the format. Up to five are named at once; the rest of
@@ -95,7 +96,7 @@ def entries(name: str, source: Source, split: Split | None = None) -> Iterator[E
         elif isinstance(record := _record(name, row), str):
             faults.add(prefix + record, line)
         else:
-            entry = record.entry(f"{split or 'question'}-{number}")
+            entry = record.entry(f"{split or 'question'}-{earlier + number}")
             if entry.question is not None and not entry.question["answers"]:
                 entry = replace(entry, question=None, left_out=NO_ANSWER)
             if entry.question is not None:

@@ -6,11 +6,13 @@ a system has to search, and gets them in the order in which its query finds them
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
+from dragoman.corpus.chunking import with_wholes
 from dragoman.retrieval.base import Hit, Retriever, span
 from dragoman.retrieval.manifest import Manifest, digest
 from dragoman.retrieval.methods import Progress, bm25
@@ -42,7 +44,10 @@ class IdealRetriever:
 
     def __init__(self, search: Retriever, passages: PassageStore) -> None:
         self._search, self._passages = search, passages
-        self._rows = {passage.id: row for row, passage in enumerate(passages)}
+        self._rows_of: dict[str, list[int]] = defaultdict(list)  # of a passage that was cut, those of its chunks
+        for row, passage in enumerate(passages):
+            for id in with_wholes([passage.id]):
+                self._rows_of[id].append(row)
         self.fingerprint = f"ideal-{digest({'search': search.fingerprint})}"
         self.passage_count = len(passages)
 
@@ -57,9 +62,10 @@ class IdealRetriever:
         """
         if not question.supporting_ids:
             raise UserError(f"question {question.id}: ideal retrieval needs its supporting_ids, and it has none")
-        if missing := [i for i in question.supporting_ids if i not in self._rows]:
+        rows = {id: self._rows_of.get(id, ()) for id in dict.fromkeys(question.supporting_ids)}
+        if missing := [id for id, found in rows.items() if not found]:
             raise UserError(f"question {question.id}: its gold passage {missing[0]!r} is not in {self!r}")
-        gold = [self._passages[self._rows[i]] for i in dict.fromkeys(question.supporting_ids)]
+        gold = [self._passages[row] for found in rows.values() for row in found]
         return _Gold(self._search, gold, self.fingerprint)
 
     async def search(self, queries: Sequence[str], k: int, page: int = 0) -> list[list[Hit]]:
@@ -68,7 +74,7 @@ class IdealRetriever:
 
     async def missing(self, ids: Sequence[str]) -> list[str]:
         """See `Lookup.missing`."""
-        return [id for id in ids if id not in self._rows]
+        return [id for id in ids if id not in self._rows_of]
 
     async def close(self) -> None:
         await self._search.close()
