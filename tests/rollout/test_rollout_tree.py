@@ -47,7 +47,7 @@ ASK = Ask("answer", Prompt("answer", "", "answer after {past}"), lambda past: {"
 
 
 @dataclass(frozen=True)
-class Walk:
+class Walk(System):
     """Takes `steps` turns, then answers with the way it went."""
 
     steps: int = 3
@@ -61,7 +61,7 @@ class Walk:
 
 
 @dataclass(frozen=True)
-class Fan:
+class Fan(System):
     """Asks two branches at once, then decides on what they said."""
 
     roles = (TURN, WORD)
@@ -178,7 +178,7 @@ async def test_in_a_real_tree_a_branch_earns_nothing_by_what_the_branch_beside_i
 
 
 @dataclass(frozen=True)
-class Fans:
+class Fans(System):
     """Branches after branches, and within them, with no decision in between."""
 
     roles = (WORD,)

@@ -32,7 +32,7 @@ class Right: ...
 
 
 @dataclass(frozen=True)
-class TwoArms:
+class TwoArms(System):
     @property
     def roles(self) -> tuple[Role, ...]:
         return (self.choose,)
@@ -64,7 +64,7 @@ WORDS = ("apple", "pear", "plum")
 
 
 @dataclass(frozen=True)
-class AtMarks:
+class AtMarks(System):
     """Chooses an arm, then picks words, all at marks: right with the right arm and the pear alone."""
 
     arm_bias: tuple[float, ...] = ()

@@ -167,6 +167,14 @@ async def test_a_graph_in_which_nothing_is_found_is_answered_from_memory(graph):
     assert (trajectory.stop, trajectory.passages, trajectory.answer) == (StopReason.ANSWERED, [], "Tokyo")
 
 
+def test_a_question_without_a_topic_is_refused_before_any_is_asked():
+    lacking = Question("q", "Who?", ("x",))
+    with pytest.raises(UserError, match="question q: candidates: gold"):
+        Mujica(environment="graph", candidates="gold").check(lacking)
+    Mujica(environment="graph", candidates="search").check(lacking)
+    Mujica().check(lacking)
+
+
 async def test_gold_candidates_need_gold(graph):
     with pytest.raises(UserError, match=r"question q: candidates: gold .* has neither; set mujica.candidates: search"):
         await run(graph, [], {}, Question("q", "Who?", ("x",)), candidates="gold")

@@ -24,7 +24,7 @@ from dragoman.rewards.judge import judge_predictions
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import GREEDY
 from dragoman.rollout.record import Episode
-from dragoman.rollout.scheduler import describe, episode_key, roll_out
+from dragoman.rollout.scheduler import check_questions, describe, episode_key, roll_out
 from dragoman.rollout.store import EpisodeStore
 from dragoman.runtime import Runtime
 from dragoman.systems.base import System
@@ -97,6 +97,8 @@ async def ask(
     if not questions:
         raise UserError("no questions to evaluate")
     opened = {name: runtime.open(name) for name in systems}  # bad names fail before the first question is put
+    for system, backends in opened.values():
+        check_questions(questions, system, backends)
     scorers = {name: {score: b.reward(score) for score in settings.scores} for name, (_, b) in opened.items()}
     judges = {name: b.judge for name, (_, b) in opened.items() if settings.judge}  # and a judge that is not there
     predictions: list[dict[str, Any]] = []

@@ -77,6 +77,16 @@ def _fingerprints(system: System, backends: Backends) -> dict[str, Any]:
     }
 
 
+def check_questions(questions: Sequence[Question], system: System, backends: Backends) -> None:
+    """
+    Raises:
+        UserError: one of them lacks what the system or the retriever needs, which would end a run that others were paid for.
+    """
+    for question in questions:
+        system.check(question)
+        backends.retriever_of(question)
+
+
 async def roll_out(
     questions: Sequence[Question],
     name: str,
@@ -96,8 +106,9 @@ async def roll_out(
     `concurrency` bounds how many questions are under way, not how many requests: a tree sends as many as it has.
 
     Raises:
-        UserError: `exploration` names a role that the system does not have.
+        UserError: `exploration` names a role that the system does not have, or see `check_questions`.
     """
+    check_questions(questions, system, backends)
     check_roles("exploration.breadth_of", exploration.breadth_of, name, system.roles)
     config = describe(name, system, backends, exploration, seed, reward)
     done = store.done

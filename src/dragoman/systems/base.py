@@ -276,6 +276,13 @@ class System:
             f"{type(self).__module__}.{type(self).__name__}: a system needs `async def run(self, question, ctx)`"
         )
 
+    def check(self, question: Question) -> None:
+        """Look at a question before any is asked.
+
+        Raises:
+            UserError: it lacks what the system's settings need of it.
+        """
+
     @property
     def engines(self) -> Mapping[str, EngineParams]:
         """What runs single asks in the place of the frozen LLM, by their names; empty where the system has no such settings.

@@ -27,6 +27,7 @@ from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.figures import llm_calls
 from dragoman.rollout.record import Episode, check_not_all_faulty
 from dragoman.rollout.samples import Sample, samples, write_samples
+from dragoman.rollout.scheduler import check_questions
 from dragoman.rollout.view import write_tree
 from dragoman.runtime import Runtime
 from dragoman.training.ahead import Ahead, meanwhile
@@ -118,6 +119,7 @@ class Loop:
     async def train(self) -> dict[str, Any]:
         """Train, publish the best policy in `out`, and return what `out/metrics.json` holds."""
         system, backends = self.runtime.open(self.system, self.warm_up)
+        check_questions([*self.questions, *self.dev], system, backends)
         identity = run_identity(
             [__name__, self.algorithm.collect.__module__],
             self.system,

@@ -89,6 +89,10 @@ class Mujica(Settings, System):
         used = [found[i - 1] for i in reply.ids]
         return reply.sentence or "; ".join(one_line(passage, self.proxy_words) for passage in used), used
 
+    def check(self, question: Question) -> None:
+        if self.environment == "graph" and self.candidates == "gold":
+            topic_entities(question)
+
     async def _candidates(self, question: Question, ctx: Context) -> tuple[str, ...]:
         """The entities to start from, in a knowledge graph."""
         if self.environment == "text":
