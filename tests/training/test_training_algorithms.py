@@ -358,6 +358,26 @@ async def test_three_agents_of_which_one_answers_are_trained_together(tiny_model
     assert {"answer"} <= learnt & {"query", "judge", "answer"}
 
 
+@pytest.mark.parametrize("role", ["judge", "query", "answer"])
+async def test_each_of_three_agents_is_trained_alone(tiny_model, tmp_path, role):
+    settings = {"k": 1, "queries": "span", "proxy_words": 10, "max_rounds": 2, "answers": "agent", "decide": "marks"}
+    settings |= {"rounds": "fixed"} if role == "query" else {}  # the tiny judge agrees at once
+    runtime = ToyRuntime(build("maps", settings), passages=PASSAGES)
+    asked = [replace(q, answers=("town",), supporting_ids=("p3", "p4", "p5")) for q in ASKED]
+    exploration = Exploration(breadth=(1,), breadth_of={role: 4}, force=0)
+    size = {"iterations": 2, "questions": 4, "exploration": exploration, "shaping": "gold_recall", "own_weights": True}
+    run = make_run("grpo", tiny_model, runtime, tmp_path / "rl", system="maps", asked=asked, roles=(role,), **size)
+    before = run.learner.actor.state()
+    try:
+        await run.train()
+    finally:
+        await runtime.close()
+    learnt = {column.removeprefix("actions_") for row in run.history for column in row if column.startswith("actions_")}
+    assert learnt == {role}
+    after = run.learner.actor.state()
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
 @pytest.mark.parametrize("name", ["ppo", "grpo"])
 async def test_at_marks_a_whole_tree_is_learnt_with_exact_shares(tiny_model, tmp_path, name):
     """Both arms, and after each all eight selections: of three words, each in or out."""
