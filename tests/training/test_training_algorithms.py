@@ -362,8 +362,10 @@ async def test_three_agents_of_which_one_answers_are_trained_together(tiny_model
 async def test_each_of_three_agents_is_trained_alone(tiny_model, tmp_path, role):
     settings = {"k": 1, "queries": "span", "proxy_words": 10, "max_rounds": 2, "answers": "agent", "decide": "marks"}
     settings |= {"rounds": "fixed"} if role == "query" else {}  # the tiny judge agrees at once
-    runtime = ToyRuntime(build("maps", settings), passages=PASSAGES)
-    asked = [replace(q, answers=("town",), supporting_ids=("p3", "p4", "p5")) for q in ASKED]
+    names = ("Alder", "Brisa", "Corvo")
+    towns = [Passage(name[0], name, f"{name} is a town.") for name in names]
+    asked = [Question(f"q{i}", "Is it Alder, Brisa or Corvo?", names[:1], supporting_ids=("C",)) for i in range(4)]
+    runtime = ToyRuntime(build("maps", settings), passages=towns)
     exploration = Exploration(breadth=(1,), breadth_of={role: 4}, force=0)
     size = {"iterations": 2, "questions": 4, "exploration": exploration, "shaping": "gold_recall", "own_weights": True}
     run = make_run("grpo", tiny_model, runtime, tmp_path / "rl", system="maps", asked=asked, roles=(role,), **size)
