@@ -168,6 +168,12 @@ def test_a_file_where_results_go_is_refused_and_kept(project, capsys, command):
     assert Path("notes.txt").read_text() == "mine"
 
 
+def test_a_file_on_the_way_to_where_results_go_is_named(project, capsys):
+    Path("notes.txt").write_text("mine")
+    code, _, err = run(capsys, *EVALUATE, "--out", "notes.txt/results")
+    assert code == 2 and "notes.txt" in err and "a file lies where a folder is needed" in err
+
+
 def test_a_graph_is_queried(project, capsys):
     (project / "triples.tsv").write_text("Chad\tcapital\tN'Djamena\n")
     code, out, _ = run(capsys, "sparql", "SELECT ?city { :Chad :capital ?city }", "--graph", "triples.tsv")

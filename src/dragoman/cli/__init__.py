@@ -30,6 +30,9 @@ def main() -> None:
     except UserError as e:
         print(f"error: {e}", file=sys.stderr)
         sys.exit(2)
+    except (NotADirectoryError, FileExistsError) as e:
+        print(f"error: {e.filename}: a file lies where a folder is needed; name another place", file=sys.stderr)
+        sys.exit(2)
     except Fault as e:  # nothing is wrong with the input, and a later try may pass
         print(f"error: {e}", file=sys.stderr)
         sys.exit(1)

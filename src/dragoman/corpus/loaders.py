@@ -279,7 +279,11 @@ def _text_passages(folder: Path, limit: int | None) -> list[Passage]:
         if not text:
             faults.add("the file is empty", 1, path=file)
             continue
-        heading = re.search(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", text, flags=re.MULTILINE) if file.suffix == ".md" else None
+        heading = (
+            re.search(r"^#{1,6}[ \t]+(.+?)(?:[ \t]+#*)?[ \t]*$", text, flags=re.MULTILINE)
+            if file.suffix == ".md"
+            else None
+        )
         title = heading[1] if heading else file.stem
         if heading is None and (first := _TITLE_LINE.match(text)):
             title, text = first[1], text[first.end() :]

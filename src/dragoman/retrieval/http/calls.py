@@ -123,7 +123,7 @@ class Calls:
                 response = await line.client.request(method, url, **content)
         except httpx.InvalidURL as e:
             raise UserError(f"{self.url}: not the address of a retriever ({e})") from None
-        except httpx.TransportError as e:
+        except (httpx.TransportError, httpx.DecodingError) as e:
             problem = f"{type(e).__name__} {e}".strip()
         else:
             if response.status_code == 404 and unknown is not None:
