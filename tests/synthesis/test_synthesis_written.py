@@ -153,6 +153,22 @@ async def test_an_answer_in_the_schema_is_a_draft(engine):
     )
 
 
+async def test_of_several_things_each_has_its_answer(engine):
+    asked = {"answer": ["Thimphu", " Kathmandu", "Thimphu"], "documents": [1, 2]}
+    draft = await answered(engine, GOOD | asked, TWO)
+    assert (draft.answers, draft.parts) == (("Thimphu and Kathmandu",), (("Thimphu",), ("Kathmandu",)))
+    assert draft.nuggets == ("Thimphu", "Kathmandu")
+    shape = schema(2, False, several=True)
+    assert Draft202012Validator(shape).is_valid(GOOD | asked) and not Draft202012Validator(shape).is_valid(GOOD)
+    assert "one entry for each thing that is asked for" in MODEL.requests[-1].messages[-1]["content"]
+    one = await answered(engine, GOOD | asked | {"answer": ["Thimphu"]}, TWO)
+    assert (one.answers, one.parts, one.nuggets) == (("Thimphu",), (), ())
+    assert (await answered(engine, GOOD | asked | {"answer": []}, TWO)).reason == "not parsed"
+    assert (
+        await answered(engine, GOOD | {"answer": ["Thimphu"]}, ONE)
+    ).reason == "not parsed"  # of one thing there is one
+
+
 async def test_two_turns_are_one_question_and_kept_apart_too(engine):
     draft = await answered(engine, GOOD | {"first_turn": "  Tell me\nof Bhutan. "}, TURNS)
     assert draft.question == "Tell me of Bhutan. Which town rules Bhutan?"
@@ -342,7 +358,7 @@ async def test_what_is_asked_of_two_documents_and_two_turns():
     MODEL.script = lambda prompt, rng: ""
     await writer(MODEL, passage_words=3).write(brief, 5)
     (request,) = MODEL.requests
-    assert json.loads(request.grammar.json_schema) == schema(2, True)
+    assert json.loads(request.grammar.json_schema) == schema(2, True, several=True)
     assert request.n == 5
     user = request.messages[-1]["content"]
     assert "[1] Bhutan: Bhutan is a ...\n[2] Nepal: The capital of ...\n" in user

@@ -21,6 +21,8 @@ from dragoman.systems.prompts import load, number
 LONGEST = {"answer": 100, "first_turn": 200, "question": 300, "reply": 400}
 """Characters, in the order in which a model writes them: it fixes on an answer before it asks for it."""
 TOKENS = 400
+MOST_PARTS = 4
+"""Things that one question asks for."""
 
 
 class EngineWriter:
@@ -45,7 +47,8 @@ class EngineWriter:
         offered = _answers(brief, shown) if self.spans else []
         if self.spans and not offered:
             return [Rejected("nothing to ask", ", ".join(p.id for p in shown))]
-        slots = self._slots(len(shown), two_turns, offered)
+        several = not self.spans and _asks_for_several(brief)
+        slots = self._slots(len(shown), two_turns, offered, several=several)
         state = slots | {
             "passages": number(brief.passages, self.passage_words),
             "wishes": "\n".join(f"- {wish}" for wish in self.plan.describe(dict(brief.categories))),
@@ -56,16 +59,18 @@ class EngineWriter:
             max_tokens=TOKENS,
             n=candidates,
             temperature=self.temperature,
-            grammar=Grammar(json_schema=json.dumps(schema(len(shown), two_turns, offered))),
+            grammar=Grammar(json_schema=json.dumps(schema(len(shown), two_turns, offered, several=several))),
             seed=brief.rng("engine").randrange(2**31),
         )
         (result,) = await self.engine.generate([request])
         return [_read(completion, brief, offered) for completion in result.completions]
 
     @staticmethod
-    def _slots(count: int, two_turns: bool, offered: Sequence[str]) -> dict[str, str]:
+    def _slots(count: int, two_turns: bool, offered: Sequence[str], *, several: bool) -> dict[str, str]:
         """What the prompt says of the form, in the example and in the task alike."""
         answer = "the few words of them that answer the question, exactly as they stand there"
+        if several:
+            answer = f"a list of {answer}: one entry for each thing that is asked for"
         if offered:
             answer = (
                 "yes or no" if YES_OR_NO.issuperset(offered) else f"a name, a date or a number out of document {count}"
@@ -99,10 +104,11 @@ class MixedWriter:
         return await writer.write(brief, candidates)
 
 
-def schema(passages: int, two_turns: bool, offered: Sequence[str] = ()) -> dict[str, Any]:
+def schema(passages: int, two_turns: bool, offered: Sequence[str] = (), *, several: bool = False) -> dict[str, Any]:
     """The JSON schema of what a model writes about so many passages.
 
-    With answers to choose among (`offered`) it does not say which documents they are of: that is known.
+    With answers to choose among (`offered`) it does not say which documents they are of: that is known. A question for `several`
+    things has a list of answers.
     """
     properties: dict[str, Any] = {}
     if not offered:
@@ -113,6 +119,13 @@ def schema(passages: int, two_turns: bool, offered: Sequence[str] = ()) -> dict[
             properties[name] = {"type": "string", "minLength": 1, "maxLength": longest}
     if offered:
         properties["answer"] = {"type": "string", "enum": list(offered)}
+    elif several:
+        properties["answer"] = {
+            "type": "array",
+            "items": properties["answer"],
+            "minItems": 1,
+            "maxItems": MOST_PARTS,
+        }
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
@@ -135,8 +148,13 @@ def _read(completion: Completion, brief: Brief, offered: Sequence[str] = ()) -> 
         return Rejected("not parsed", f"longer than {TOKENS} tokens: {completion.text[:80]}")
     try:
         row = json.loads(completion.text)
-        question, answer, reply = (_text(row, name) for name in ("question", "answer", "reply"))
-        opening = _text(row, "first_turn") if brief.categories.get("interaction_type") == "two-turn" else ""
+        question, reply = (_text(name, row[name]) for name in ("question", "reply"))
+        listed = row["answer"] if isinstance(row["answer"], list) and _asks_for_several(brief) else [row["answer"]]
+        said = tuple(dict.fromkeys(_text("answer", one) for one in listed[:MOST_PARTS]))
+        answer = _text("answer", " and ".join(said))
+        opening = (
+            _text("first_turn", row["first_turn"]) if brief.categories.get("interaction_type") == "two-turn" else ""
+        )
         numbers = range(1, len(brief.passages) + 1) if offered else sorted(set(row["documents"]))
         ids = tuple(brief.passages[n - 1].id for n in numbers if _in_range(n, len(brief.passages)))
         if not ids or len(ids) < len(numbers):
@@ -152,8 +170,9 @@ def _read(completion: Completion, brief: Brief, offered: Sequence[str] = ()) -> 
         question=whole,
         answers=(answer,),
         reference=reply,
-        # an answer names one thing: of a question about several, the judge takes the reference apart (mRAG, algorithm 3)
-        nuggets=() if _about_several(brief) else (answer,),
+        # where one answer is all there is to several things, the judge takes the reference apart (mRAG, algorithm 3)
+        nuggets=() if _about_several(brief) and len(said) < 2 else said,
+        parts=tuple((one,) for one in said) if len(said) > 1 else (),
         supporting_ids=ids,
         turns=(opening, question) if opening else (),
         evidence=tuple(mentions(whole)) if answer.lower() == "yes" else (),  # what a no denies, no passage has to say
@@ -166,14 +185,17 @@ def _about_several(brief: Brief) -> bool:
     return len(brief.passages) > 1 or wanted.get("aspect_granularity") == "multiple aspects"
 
 
+def _asks_for_several(brief: Brief) -> bool:
+    return _about_several(brief) and brief.categories.get("question_intent") != "yes-no"
+
+
 def _named(question: str, passage: Passage) -> bool:
     """Whether a question names what a passage is about, or a name, a date or a number that it says."""
     title = re.sub(r"\s*\(.*\)$", "", passage.title)  # "Mercury (planet)"
     return any(has(question, name) for name in (title, *spans(passage)) if name)
 
 
-def _text(row: dict[str, Any], name: str) -> str:
-    value = row[name]
+def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{name} {value!r}")
     value.encode("utf-8")  # JSON can spell half of a surrogate pair, which no file can hold
