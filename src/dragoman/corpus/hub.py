@@ -37,7 +37,7 @@ def dataset_rows(address: str, name: str, config: str | None, split: str | None)
         ValueError,
         RuntimeError,
         DatasetsError,
-    ) as e:  # a wrong name or config, no network, a broken folder or file, a script
+    ) as e:  # no such name or config, no network, broken, a script
         raise UserError(f"{address}: this data set could not be loaded ({e})") from e
     data = _split_of(address, loaded, split) if isinstance(loaded, datasets.DatasetDict) else loaded
     columns = {

@@ -247,6 +247,7 @@ def read_qrels(lines: Iterable[bytes], relevant: dict[str, list[str]], faults: F
 # --- folders of text files -------------------------------------------------------------------------------------------
 
 
+_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)(?:[ \t]+#*)?[ \t]*$", re.MULTILINE)
 _TITLE_LINE = re.compile(r"(\S+(?:[ \t]+\S+){0,11})[ \t]*\r?\n[ \t]*\r?\n\s*(?=\S)")
 """Up to a dozen words, alone on the first line."""
 
@@ -279,11 +280,7 @@ def _text_passages(folder: Path, limit: int | None) -> list[Passage]:
         if not text:
             faults.add("the file is empty", 1, path=file)
             continue
-        heading = (
-            re.search(r"^#{1,6}[ \t]+(.+?)(?:[ \t]+#*)?[ \t]*$", text, flags=re.MULTILINE)
-            if file.suffix == ".md"
-            else None
-        )
+        heading = _HEADING.search(text) if file.suffix == ".md" else None
         title = heading[1] if heading else file.stem
         if heading is None and (first := _TITLE_LINE.match(text)):
             title, text = first[1], text[first.end() :]

@@ -47,10 +47,8 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         raise UserError(f"corpus: no dataset {name!r} there in params.yaml; there are: {', '.join(known)}")
     out = options.folder(project)
     if settings.source != "atlas":
-        cut = settings.chunk
-        return _import(
-            settings, out, _tokenizer(Path(project.params.proxy.model)) if cut and cut.by == "tokens" else None
-        )
+        by_tokens = settings.chunk is not None and settings.chunk.by == "tokens"
+        return _import(settings, out, _tokenizer(Path(project.params.proxy.model)) if by_tokens else None)
     build_atlas(
         out,
         seed=project.params.seed,

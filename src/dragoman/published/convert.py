@@ -149,10 +149,8 @@ class _Content:
         elif self.most is None:
             self.questions[split].append(entry.question)
         else:
-            held = (
-                min(self.hold_out, self.most // 9) if split == "train" else 0
-            )  # `split` holds out a tenth of all, at most
-            wanted = self.most + held
+            # `split` holds out a tenth of all at most, which is a ninth of what is left
+            wanted = self.most + (min(self.hold_out, self.most // 9) if split == "train" else 0)
             sample, self.met = self.samples[split], self.met + 1
             ranked = (-_rank(entry.question), self.met, entry)
             if len(sample) < wanted:
