@@ -60,8 +60,9 @@ SEEDS: dict[str, dict[str, Any]] = {
     "marks": {},  # the profile's
 }
 """Of the warm-up: what earned an F1 of 1, with the oracle in the place of few-shot sampling."""
-RL: dict[str, Any] = {"shaping": None, "price": 0, "dev_every": 1}
-"""Of every row alike: MyGO learns without shaping, and the paper's reward has none. The rest is the profile's."""
+RL: dict[str, Any] = {"shaping": None, "price": 0, "dev_every": 1, "exploration": {"breadth": [2], "forks": 0.5}}
+"""Of every row alike: MyGO learns without shaping, and the paper's reward has none. Trees have siblings at any depth, where those of
+profile `cpu` have them where C-3PO's decisions are. The rest is the profile's."""
 
 
 def write_params(folder: Path, decide: str, environment: str, dataset: str, seed: int, **evaluate: Any) -> Path:
