@@ -10,6 +10,8 @@ from command import run
 from benchmarks import algorithms, mujica
 from dragoman.core import files
 from dragoman.core.errors import UserError
+from dragoman.evaluation.evaluate import merge
+from dragoman.evaluation.report import markdown
 
 ROOT = Path(__file__).parents[2]
 
@@ -106,7 +108,14 @@ def test_rows_are_called_by_their_stage_so_that_another_seed_can_be_pooled(tmp_p
     ).compare_policies()
     metrics = json.loads((tmp_path / "one/metrics.json").read_text())
     assert list(metrics["systems"]) == ["standard", "few-shot", "warm-up", "mygo"] and metrics["runs"] == 2
-    assert metrics["paired"]["mygo - warm-up"]["f1"]["mean"] == 0.5
+    assert metrics["paired"]["mygo - warm-up"]["f1"]["mean"] == 0.5 and metrics["of_fewer"] == {}
+
+
+def test_a_system_that_only_some_of_the_pooled_runs_have_is_named(tmp_path):
+    evaluation(tmp_path / "one" / "evaluate", standard=0.0, ircot=1.0)
+    evaluation(tmp_path / "two" / "evaluate", standard=0.0)
+    metrics = merge([[tmp_path / run / "evaluate"] for run in ("one", "two")], dataset="d", seed=0, resamples=50)
+    assert metrics["of_fewer"] == {"ircot": 1} and "Not in all runs: ircot (1)." in markdown(metrics)
 
 
 def test_a_row_that_there_is_not_is_refused(capsys):

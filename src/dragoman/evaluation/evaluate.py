@@ -200,7 +200,8 @@ def merge(
         named: what a system of a folder is called here, for those that share a name, or have another one in each run.
 
     Returns:
-        As `summarize`, with the number of `runs` where there are several.
+        As `summarize`, with the number of `runs` where there are several, and `of_fewer`: how many of them have a system, where
+            that is not all.
     """
     predictions = [
         row
@@ -215,4 +216,7 @@ def merge(
         for _, row in files.read(folder / "predictions.jsonl")
     ]
     metrics = summarize(predictions, dataset=dataset, seed=seed, resamples=resamples)
-    return metrics | ({"runs": len(runs)} if len(runs) > 1 else {})
+    if len(runs) > 1:
+        have = {name: len({row["run"] for row in predictions if row["system"] == name}) for name in metrics["systems"]}
+        metrics |= {"runs": len(runs), "of_fewer": {name: n for name, n in have.items() if n < len(runs)}}
+    return metrics

@@ -38,6 +38,8 @@ def markdown(metrics: dict[str, Any]) -> str:
     ]
     if note := without_llm(systems):
         lines += ["", note]
+    if fewer := metrics.get("of_fewer"):
+        lines += ["", f"Not in all runs: {', '.join(f'{name} ({count})' for name, count in fewer.items())}."]
     if metrics["paired"]:
         rows = []
         for pair, differences in metrics["paired"].items():

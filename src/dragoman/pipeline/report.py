@@ -121,7 +121,8 @@ def _joined(project: Project, folders: Sequence[Path]) -> dict[str, Any]:
             raise UserError(f"{folder}: has {min(more)}, which another one lacks; evaluate the same systems on each")
     together, seed = " + ".join(metrics), project.params.seed
     pooled = merge([[f] for f in folders], dataset=together, seed=seed, resamples=project.params.evaluate.bootstrap)
-    pooled.pop("runs", None)  # one run, of several data sets
+    for of_runs in ("runs", "of_fewer"):  # one run, of several data sets
+        pooled.pop(of_runs, None)
     return metrics | {together: pooled}
 
 
