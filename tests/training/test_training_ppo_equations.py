@@ -125,6 +125,7 @@ def test_where_actions_were_left_out_each_counts_by_its_probability_in_what_it_i
         drawn("a", credit=0.0, probability=0.2, inclusion=0.5),  # and of 0.4
     ]
     assert tree_values(batch).tolist() == pytest.approx([1 - (1 - 0.6) / 0.7, (0.6 - 0) / 0.8])
+    assert tree_values([drawn("a", credit=1.0, probability=1e-60)]).tolist() == [1.0]  # an only one is what it is worth
     forced = [dataclasses.replace(x, forced=True) for x in batch]
     assert tree_values(forced).tolist() == pytest.approx([0.6, 0.6])
 

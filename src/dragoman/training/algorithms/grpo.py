@@ -59,9 +59,8 @@ async def collect(loop: Loop, questions: Sequence[Question]) -> Collected:
     # 2.
     batch = with_contrast(fitting)
     kept = len(siblings(batch))
-    groups = sum(
-        sum(found[i].draws for i in group) > 1 for group in siblings(found)
-    )  # a single draw has nothing beside it
+    drawn = [sum(found[i].draws for i in group) for group in siblings(found)]
+    groups = sum(count > 1 for count in drawn)  # a single draw has nothing beside it
     figures = {"too_long": len(found) - len(fitting), "groups": groups, "dropped_groups": groups - kept}
     return Collected(episodes, batch, figures)
 

@@ -170,10 +170,12 @@ def tree_values(batch: Sequence[Sample]) -> Tensor:
     for group in siblings(batch):
         actions = [batch[i] for i in group]
         share, credits = torch.tensor(shares(actions)), torch.tensor([x.credit for x in actions])
-        own = torch.tensor(
-            [s if x.forced or x.probability is None else x.probability for s, x in zip(share, actions, strict=True)]
-        )
-        values[group] = credits - (credits - (share * credits).sum()) / (1 - share + own)
+        own = share.clone()
+        for i, x in enumerate(actions):
+            if x.probability is not None and not x.forced:
+                own[i] = x.probability
+        others = (1 - share + own).clamp(min=1e-6)  # 0 of an only action whose probability is too small for a number
+        values[group] = credits - (credits - (share * credits).sum()) / others
     return values
 
 
