@@ -72,7 +72,7 @@ types: setup
 drill: setup  ## kill, hang, swap and attack the parts of the system, in a folder of their own; a verdict for each
 	$(BIN)/python -m tools.drill all
 
-bench: pipeline  ## measure, after the pipeline: engines, retrievers, scheduler
+bench: pipeline  ## measure, after the pipeline: engines, retrievers, scheduler, endpoint, capacity, harvest, drift
 	$(BIN)/python -m benchmarks | tee results/bench.txt
 
 PREFECT_PORT ?= 4200

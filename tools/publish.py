@@ -60,11 +60,10 @@ def small_table(figures: dict[str, Any]) -> str:
     """The systems of one dataset with what matters most, as Markdown."""
     rows = [f"| {' | '.join(SHOWN)} |", f"|{'---|' * len(SHOWN)}"]
     for system, values in figures["systems"].items():
-        cover, recall = values["cover_em"], values["recall"]
-        rows.append(
-            f"| {system} | {cover['mean']:.2f} [{cover['low']:.2f}, {cover['high']:.2f}] | {recall['mean']:.2f} "
-            f"| {values['calls']:.1f} | {values['tokens']:.0f} |"
-        )
+        cover, recall = values.get("cover_em"), values.get("recall")  # no recall where no gold passages are known
+        answered = f"{cover['mean']:.2f} [{cover['low']:.2f}, {cover['high']:.2f}]" if cover else "–"
+        found = f"{recall['mean']:.2f}" if recall else "–"
+        rows.append(f"| {system} | {answered} | {found} | {values['calls']:.1f} | {values['tokens']:.0f} |")
     return "\n".join((*rows, "", f"{figures['dataset']}, {figures['n']} test questions; calls and tokens a question."))
 
 

@@ -69,7 +69,7 @@ class Params(RuntimeParams):
     """The whole of `params.yaml`."""
 
     profile: str = "cpu"
-    seed: int = 0
+    seed: int = Field(0, ge=0, lt=2**32)  # what NumPy and torch take
     datasets: tuple[str, ...] = ("atlas",)
     evaluated: tuple[str, ...] = ("direct", "standard", "c3po")
     """The systems of the evaluation matrix, untrained."""

@@ -1,7 +1,9 @@
 """The commands as a user meets them: exit codes, sentences, and what a server's faults leave behind."""
 
 import asyncio
+import errno
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import pytest
 from command import run
 
 from dragoman.core import files
+from dragoman.pipeline import evaluate as evaluation
 from dragoman.pipeline import pair, warm_up
 from dragoman.pipeline.doctor import fault_table
 from dragoman.pipeline.project import Project
@@ -174,6 +177,32 @@ def test_a_file_on_the_way_to_where_results_go_is_named(project, capsys):
     assert code == 2 and "notes.txt" in err and "a file lies where a folder is needed" in err
 
 
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
+def test_a_place_that_cannot_be_written_is_named(project, capsys, monkeypatch, number):
+    def refused(*args, **kwargs):
+        raise OSError(number, os.strerror(number), "out")
+
+    monkeypatch.setattr("dragoman.core.files.write_text", refused)
+    code, _, err = run(capsys, *EVALUATE, "--systems", "direct", "--out", "out")
+    assert code == 2 and err.splitlines()[-1] == f"error: out: {os.strerror(number)}; what is finished is kept"
+
+
+@pytest.mark.parametrize("seed", ["-1", "4294967296"])
+def test_a_seed_that_no_generator_takes_is_refused_before_anything_is_asked(project, capsys, seed):
+    code, _, err = run(capsys, *EVALUATE, "--systems", "direct", f"--seed={seed}", "--out", "out")
+    assert code == 2 and "seed" in err and not Path("out").exists()
+
+
+def test_an_evaluation_of_a_file_of_questions_has_a_name_of_its_own(project):
+    named = evaluation.Options(questions=Path("data/hard.jsonl"))
+    assert named.name(Project()) == "atlas-hard" and evaluation.Options().name(Project()) == "atlas"
+
+
+def test_a_score_to_clear_without_a_difference_is_refused(project, capsys):
+    code, _, err = run(capsys, *EVALUATE, "--systems", "direct", "--clear-by", "f1")
+    assert code == 2 and "--clear-by f1: of the difference that --until-clear names" in err
+
+
 def test_a_graph_is_queried(project, capsys):
     (project / "triples.tsv").write_text("Chad\tcapital\tN'Djamena\n")
     code, out, _ = run(capsys, "sparql", "SELECT ?city { :Chad :capital ?city }", "--graph", "triples.tsv")
@@ -294,6 +323,14 @@ def test_a_servers_fault_is_recorded_for_each_question_and_tried_again(project, 
 def test_a_server_that_is_not_there(project, capsys):
     code, _, err = evaluate(capsys, "http://127.0.0.1:9/v1")
     assert code == 1 and err.startswith("error: http://127.0.0.1:9/v1/models: ConnectError")
+
+
+def test_a_tracking_server_that_is_not_there_is_named(project, capsys, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    code, _, err = run(capsys, "lineage", "v1")
+    assert code == 1 and err.startswith("error: MLflow at http://127.0.0.1:9: ") and "start the server" in err
+    assert "Traceback" not in err
 
 
 def test_a_429_that_passes_costs_nothing(project, capsys):

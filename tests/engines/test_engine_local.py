@@ -45,6 +45,33 @@ def test_the_fingerprint_of_weights_that_were_replaced_is_new_whatever_their_man
     assert fingerprint(folder, "float32") != fingerprint(tiny, "float32")
 
 
+def test_the_fingerprint_follows_the_config_but_for_what_changes_no_distribution(tiny: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny, tmp_path / "copy")
+    own, path = fingerprint(tiny, "float32"), folder / "config.json"
+    config = json.loads(path.read_text())
+
+    def written(**changes: Any) -> str:
+        path.write_text(json.dumps(dict(reversed([*(config | changes).items()]))))
+        return fingerprint(folder, "float32")
+
+    idle = {"transformers_version": "0", "_name_or_path": "elsewhere", "dtype": "float16", "torch_dtype": "float16"}
+    assert written() == written(**idle, use_cache=False) == own, "nor does the order of the fields change anything"
+    assert written(rope_scaling={"rope_type": "linear", "factor": 2.0}) != own
+    assert written(text_config={"dtype": "float16"}) == written(text_config={"dtype": "float32"}) != own
+
+
+def test_the_fingerprint_of_a_folder_without_a_config_is_that_of_the_rest(tiny: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny, tmp_path / "copy", ignore=shutil.ignore_patterns("config.json"))
+    assert fingerprint(folder, "float32") == fingerprint(folder, "float32") != fingerprint(tiny, "float32")
+
+
+def test_a_config_that_is_no_json_is_the_users(tiny: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny, tmp_path / "copy")
+    (folder / "config.json").write_text("{oops")
+    with pytest.raises(UserError, match=r"config\.json: not valid JSON .*fetch the model again"):
+        fingerprint(folder, "float32")
+
+
 def test_a_message_of_the_assistant_that_has_begun_is_gone_on_with(tiny: Path) -> None:
     vocabulary = Vocabulary(tiny, None)
     asked = Request(prompt=(("user", "Hello?"),), max_tokens=5)

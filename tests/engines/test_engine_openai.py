@@ -185,6 +185,61 @@ async def test_the_key_is_sent_and_never_told(
     assert "authorization" not in plain.headers[0]
 
 
+def test_a_key_that_no_header_can_hold_is_refused_by_the_name_of_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "hush\nhush")
+    with pytest.raises(UserError, match="MY_KEY") as refused:
+        OpenAIEngine(["http://localhost:8000/v1"], "m", api_key_env="MY_KEY")
+    assert "hush" not in str(refused.value)
+
+
+async def test_a_key_with_a_line_break_behind_it_is_sent_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "hush-hush\n")
+    app = Scripted(answer())
+    await ask(app, api_key_env="MY_KEY")
+    assert app.headers[0]["authorization"] == "Bearer hush-hush"
+
+
+@pytest.mark.parametrize("status", [429, 302, 401, 200])
+@pytest.mark.parametrize("before", [110, 490])
+async def test_a_key_where_a_quotation_ends_is_hidden_before_the_cut(
+    status: int, before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", "hush-" * 8)
+    text = "x" * before + "hush-" * 8
+    replies = [Response(text, status), JSONResponse({"error": {"message": text}}, status)]
+    for reply in replies:
+        with pytest.raises(EngineFault) as caught:
+            await ask(Scripted(reply), api_key_env="MY_KEY", retries=0)
+        assert "xxx" in str(caught.value) and "hush" not in str(caught.value)
+
+
+async def test_a_failure_whose_text_repeats_the_key_is_told_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "hush-hush")
+
+    async def repeat(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nhush-hush\r\n\r\n")  # no header: the message of httpx quotes it
+        await writer.drain()
+        await reader.read()  # until the client has gone
+        writer.close()
+
+    server = await asyncio.start_server(repeat, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    engine = OpenAIEngine([url], "m", api_key_env="MY_KEY", retries=0)
+    with pytest.raises(EngineFault, match=r"RemoteProtocolError .*\*\*\*.*after 1 tries") as caught:
+        await engine.generate([ASK])
+    assert "hush" not in str(caught.value)
+    await engine.close()
+    server.close()
+
+
+async def test_an_answer_that_cannot_be_decoded_is_a_fault_of_the_engine() -> None:
+    app = Scripted(Response(b"no gzip", headers={"content-encoding": "gzip"}))
+    with pytest.raises(EngineFault, match=r"http://127.0.0.1:\d+/v1/chat/completions: DecodingError"):
+        await ask(app)
+    assert len(app.bodies) == 1, "the same server would answer the same"
+
+
 CHOICE = {"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}
 
 
@@ -314,3 +369,12 @@ def test_settings_are_checked() -> None:
 def test_the_fingerprint_names_servers_and_model_and_what_they_run() -> None:
     engine = OpenAIEngine(["http://b/v1", "http://a/v1"], "m", identity="r1")
     assert engine.fingerprint == "m@http://a/v1,http://b/v1#r1"
+
+
+def test_the_fingerprint_names_how_a_grammar_is_sent_but_for_the_default() -> None:
+    def named(**settings: Any) -> str:
+        return OpenAIEngine(["http://a/v1"], "m", identity="r1", **settings).fingerprint
+
+    assert named() == named(structured="vllm") == "m@http://a/v1#r1"  # as it was: answers of before stay
+    assert named(structured="none") == "m@http://a/v1#r1/none"
+    assert named(structured="response_format") == "m@http://a/v1#r1/response_format"

@@ -9,8 +9,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse
 from openai_stub import serving
 
@@ -184,3 +185,30 @@ def test_a_server_that_is_not_there_is_a_fault_with_its_url() -> None:
     settings = EngineParams(engine="openai", model="llm", urls=("http://127.0.0.1:9/v1",), retries=1)
     with pytest.raises(EngineFault, match=r"http://127.0.0.1:9/v1/models.*start the server"):
         Served(settings)
+
+
+def test_a_list_of_models_that_cannot_be_decoded_is_a_fault_with_its_url() -> None:
+    app = FastAPI()
+    app.get("/v1/models")(lambda: Response(b"no gzip", headers={"content-encoding": "gzip"}))
+    with serving(app) as url:
+        settings = EngineParams(engine="openai", model="llm", urls=(url,), retries=1)
+        with pytest.raises(EngineFault, match=f"{url}/models: DecodingError"):
+            Served(settings)
+
+
+def test_a_key_that_no_header_can_hold_is_refused_before_a_server_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "hush\u00a0hush")
+    server = Server("", root="/models/a")
+    with served_by(server, api_key_env="MY_KEY") as settings, pytest.raises(UserError, match="MY_KEY") as refused:
+        Served(settings)
+    assert "hush" not in str(refused.value) and server.listed == 0
+
+
+def test_a_failure_whose_text_repeats_the_key_is_told_without_it() -> None:
+    def fail(request: httpx.Request) -> httpx.Response:
+        raise httpx.RemoteProtocolError("illegal header line: hush-hush")
+
+    settings = EngineParams(engine="openai", model="llm", urls=("http://a/v1",))
+    told = r"illegal header line: \*\*\*; start the server"
+    with httpx.Client(transport=httpx.MockTransport(fail)) as client, pytest.raises(EngineFault, match=told):
+        served._said(client, "http://a/v1", settings, "hush-hush")

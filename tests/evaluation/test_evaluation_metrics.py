@@ -71,6 +71,14 @@ def test_pairs_compare_the_same_questions_and_leave_out_the_unscored():
     assert metrics["systems"]["c3po"]["strategies"] == {"Plan": 10}
 
 
+def test_questions_that_share_a_number_and_no_words_are_no_pair():
+    """Questions that are made have numbers for ids, and another seed makes others under the same ones."""
+    before, after = row("q1", "sft", 1.0), row("q1", "ablated", 0.0)
+    same = summarize([before | {"question": "Who?"}, after | {"question": "Who?"}], dataset="d", seed=0, resamples=9)
+    other = summarize([before | {"question": "Who?"}, after | {"question": "Where?"}], dataset="d", seed=0, resamples=9)
+    assert same["paired"]["ablated - sft"]["cover_em"]["mean"] == -1.0 and other["paired"]["ablated - sft"] == {}
+
+
 def test_seconds_are_the_wall_clock_without_pauses():
     # two overlapping questions, a pause of 100 s in which the run was down, then a third
     rows = [

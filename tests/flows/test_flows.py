@@ -18,6 +18,7 @@ from flows.chain import chain
 from flows.drift import DRIFTED, drift
 from flows.evaluate_and_promote import evaluate_and_promote
 from flows.in_shards import in_shards
+from flows.pair import pair
 from flows.retrain import retrain
 from flows.side_by_side import beside_others
 from flows.train_proxy import train_proxy
@@ -117,6 +118,19 @@ async def test_a_chain_on_a_dataset_that_is_not_turned_on_ends_at_its_first_step
     state = await chain(return_state=True)
     assert state.is_failed() and set(chained.commands) == {f"{REPRO} chain-debate@atlas"}
     assert "Stage 'chain-debate@atlas' not found" in str(await state.aresult(raise_on_failure=False))
+
+
+async def test_a_pair_shows_its_training_and_its_scores(project):
+    folder, command = "results/pairs/mrag-selftrain", f"{REPRO} pairs@mrag-selftrain"
+    left = {
+        f"{folder}/rl/metrics.json": json.dumps({"stopped": "kl is 2.000, beyond its guard", "dev_reward": 0.5}),
+        f"{folder}/evaluate/table.md": "| mrag |",
+    }
+    project.tell({command: [{"writes": left}]})
+    state = await pair(return_state=True)
+    assert project.commands == [command]
+    assert state.is_completed() and state.name == "Collapsed" and "kl is 2.000" in state.message
+    assert "| dev_reward | 0.5 |" in await artifact("pair") and await artifact("pair-scores") == "| mrag |"
 
 
 async def test_retrain_ends_in_what_the_gate_decided(project):
@@ -287,7 +301,7 @@ def test_every_flow_belongs_to_a_deployment():
 def test_deployments_name_flows_and_refuse_overlap():
     prefect = yaml.safe_load((ROOT / "prefect.yaml").read_text())
     deployments = {d["name"]: d for d in prefect["deployments"]}
-    on_demand = {"train", "chain", "synthesize", "rollout", "seeds", "evaluate", "bench", "sweep"}
+    on_demand = {"train", "chain", "pair", "synthesize", "rollout", "seeds", "evaluate", "bench", "sweep"}
     assert set(deployments) == {"nightly", "drift", "alarm", "weekly"} | on_demand
     for deployment in deployments.values():
         file, _, name = deployment["entrypoint"].partition(":")

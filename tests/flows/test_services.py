@@ -132,7 +132,7 @@ def test_from_up_to_a_finished_run_to_down(project, services, proxy):
         services.up()
         assert api.get(limit).json()["active_slots"] == 0
         deployments = {d["name"]: d for d in api.post("/deployments/filter", json={}).json()}
-        on_demand = {"train", "chain", "synthesize", "rollout", "seeds", "evaluate", "bench", "sweep"}
+        on_demand = {"train", "chain", "pair", "synthesize", "rollout", "seeds", "evaluate", "bench", "sweep"}
         assert set(deployments) == {"nightly", "drift", "alarm", "weekly"} | on_demand
         nightly = deployments["nightly"]
         assert nightly["schedules"][0]["schedule"] == {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from command import run as command
-from gate import ScriptedRuntime, aliases, gate, prepare, registry
+from gate import EVALUATION, ScriptedRuntime, aliases, gate, prepare, registry
 from tiny import make_tiny
 
 from dragoman import tracking
@@ -55,6 +55,31 @@ async def test_a_better_challenger_becomes_champion_and_leaves_a_record(project)
     assert runs[0].data.metrics["gain.cover_em.mean"] == 0.3 and runs[0].data.params["promote.margin"] == "0.0"
     client = mlflow.MlflowClient()
     assert {"decision.json", "table.md", "plots"} <= {a.path for a in client.list_artifacts(runs[0].info.run_id)}
+
+
+async def test_each_decision_measures_both_and_one_that_is_made_again_keeps_what_was_measured(project):
+    """Seconds are compared, and those of another day say nothing of these."""
+    champion = Path("results/promote/episodes/c3po@v1/episodes.jsonl")
+    registry.promote(registry.find("v1"), None)
+    await gate(2, ScriptedRuntime({"c3po@v1": 20, "c3po@v2": 10}))
+    first = champion.read_text()
+    await gate(2, ScriptedRuntime({"c3po@v1": 20, "c3po@v2": 10}))
+    assert champion.read_text() == first
+    await gate(3, ScriptedRuntime({"c3po@v1": 20, "c3po@v3": 10}))
+    assert {path.name for path in champion.parents[1].iterdir() if path.is_dir()} == {"c3po@v1", "c3po@v3"}
+    assert champion.read_text() != first
+
+
+async def test_a_score_that_is_an_expression_is_recorded_with_the_decision(project):
+    import mlflow
+
+    by_expression = EVALUATION.model_copy(update={"scores": ("0.8 * em + 0.2 * f1",)})
+    decision = await gate(1, ScriptedRuntime({"standard": 10, "c3po@v1": 20}), evaluation=by_expression)
+    assert decision.promoted and not Path("mlruns/promotion.json").exists()
+    (run,) = mlflow.search_runs(
+        experiment_names=["dragoman"], filter_string="tags.stage = 'promote'", output_format="list"
+    )
+    assert run.data.metrics["gain.0.8 _ em _ 0.2 _ f1.mean"] > 0
 
 
 @pytest.mark.parametrize("taken_back", ["", "latency"])
@@ -221,12 +246,16 @@ async def test_versions_that_were_trained_with_other_settings_are_compared_as_th
     opened = []
 
     async def evaluated(project, options):
-        opened.append((project.params.allow_mismatch, options.systems))
+        opened.append((project.params.allow_mismatch, options.systems, options.limit))
         return {}
 
     monkeypatch.setattr(compare.evaluate, "run", evaluated)
-    await compare.run(Project(), compare.Options(a="v1", b="v2", evaluate=True))
-    assert opened == [(True, ("c3po@v1", "c3po@v2"))]
+    limited = Project().changed({"promote.limit": 7})
+    await compare.run(limited, compare.Options(a="v1", b="v2", evaluate=True))
+    assert opened == [(True, ("c3po@v1", "c3po@v2"), 7)]
+    registry.promote(registry.find("v1"), None)
+    with pytest.raises(UserError, match="champion and v1 are one version, v1"):
+        await compare.run(Project(), compare.Options(a="champion", b="v1", evaluate=True))
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,7 @@ def ablated(results: Path, **scores: float) -> None:
         evaluated(results / folder, cover_em=score)
         row = json.loads((results / folder / "evaluate/atlas-direct/predictions.jsonl").read_text()) | {"system": name}
         (results / folder / "predictions.jsonl").write_text(json.dumps(row) + "\n")
+        (results / folder / "metrics.json").write_text(json.dumps({"dataset": "atlas", "systems": {}}))
 
 
 async def test_a_variant_that_is_named_twice_stands_once(project, tmp_path):
@@ -170,10 +171,35 @@ async def test_each_ablation_stands_against_what_it_was_made_from_under_its_own_
     assert pooled["atlas"]["paired"]["text - c3po@sft"]["cover_em"]["mean"] == -0.5
 
 
+async def test_an_ablation_of_other_questions_is_refused(project, tmp_path):
+    ablated(tmp_path / "results", **{"evaluate/atlas-c3po@sft": 1.0, "ablations/text": 0.0})
+    folder = tmp_path / "results/ablations/text"
+    row = json.loads((folder / "predictions.jsonl").read_text())
+    (folder / "predictions.jsonl").write_text(json.dumps(row | {"question": "Of another seed?"}) + "\n")
+    with pytest.raises(UserError, match="text - c3po@sft: not one question in common"):
+        await report.run(project, report.Options(ablations=("text",)))
+    (folder / "metrics.json").write_text(json.dumps({"dataset": "hotpotqa", "systems": {}}))
+    with pytest.raises(UserError, match=r"text/metrics\.json: of hotpotqa, and train\.dataset is atlas"):
+        await report.run(project, report.Options(ablations=("text",)))
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"joined": (Path("a"),), "pool": (Path("b"),)}, "--pool has no effect beside --joined"),
+        ({"joined": (Path("a"),), "ablations": ("text",)}, "--ablations has no effect beside --joined"),
+        ({"ablations": ("text",), "so_far": True}, "--so-far has no effect beside --ablations"),
+    ],
+)
+async def test_flags_that_exclude_one_another_are_refused(project, flags, message):
+    with pytest.raises(UserError, match=message):
+        await report.run(project, report.Options(**flags))
+
+
 @pytest.mark.parametrize(
     ("variant", "message"),
     [
-        ("text", "ablations/text/predictions.jsonl: no such file; `dragoman ablate text` makes it"),
+        ("text", "ablations/text/metrics.json: no such file; `dragoman ablate text` makes it"),
         ("no-cake", "unknown ablation 'no-cake' of c3po"),
     ],
 )

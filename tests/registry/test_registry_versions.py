@@ -94,6 +94,7 @@ def test_aliases_and_versions_stand_after_the_at(project):
     registry.promote(second, first)
     assert registry.policy("champion").version == second.policy
     assert registry.policy("previous").version == registry.policy("v1").version == first.policy
+    assert registry.policy(first.policy).version == registry.policy(first.policy[:8]).version == first.policy
     assert registry.policy("sft").folder == Path("results/sft/policies") / first.policy
     with pytest.raises(UserError, match=r"'challenger': no such version; there are: v2 \(champion, [0-9a-f]{12}\), v1"):
         registry.policy("challenger")

@@ -12,9 +12,11 @@ from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import httpx
 import pytest
 
 from dragoman.core.errors import RetrieverFault, UserError
+from dragoman.retrieval.http.calls import Calls, Patience
 from dragoman.retrieval.http.client import HttpRetriever
 
 HEALTH = {"status": "ok", "fingerprint": "stub", "passages": 3}
@@ -155,6 +157,34 @@ def test_refused_connection_names_the_url() -> None:
 def test_refuses_what_is_no_address(url: str) -> None:
     with pytest.raises(UserError, match="not the address of a retriever"):
         HttpRetriever(url)
+
+
+def test_a_key_that_no_header_can_hold_is_refused_by_the_name_of_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "hush\nhush")
+    with pytest.raises(UserError, match="MY_KEY") as refused:
+        HttpRetriever("http://localhost:8000", key_env="MY_KEY")
+    assert "hush" not in str(refused.value)
+
+
+async def test_a_key_in_what_fails_or_is_answered_is_hidden_before_the_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    key, headers = "hush-" * 8, list[str]()
+    monkeypatch.setenv("MY_KEY", f"{key}\n")
+
+    def reply(request: httpx.Request) -> httpx.Response:
+        headers.append(request.headers["authorization"])
+        if request.url.path == "/fails":
+            raise httpx.RemoteProtocolError(f"illegal header line: {key}")
+        return httpx.Response(401, text="x" * 110 + key)
+
+    calls = Calls("http://a", "a stub", Patience(retries=0), "MY_KEY")
+    line = calls._line()
+    line.client = httpx.AsyncClient(transport=httpx.MockTransport(reply), headers=line.client.headers)
+    for path, told in (("/fails", r"illegal header line: \*\*\*"), ("/refuses", r"401: 'x{110}\*\*\*'")):
+        with pytest.raises(RetrieverFault, match=told) as caught:
+            await calls.get(path, dict)
+        assert "hush" not in str(caught.value)
+    assert headers == [f"Bearer {key}"] * 2
+    await calls.close()
 
 
 async def test_large_searches_are_split(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from test_rollout_tree import Fan
 from test_rollout_tree import backends as fan_backends
 
+from dragoman.core.errors import PromptTooLong
 from dragoman.core.types import Passage, Question
 from dragoman.rewards import Reward
 from dragoman.rollout.backends import Backends
@@ -285,3 +286,29 @@ async def test_a_cut_tree_is_finished_and_not_rolled_out_again(tmp_path):
         # other limits are another configuration
         (other,) = await roll_out([QUESTION], "c3po", C3PO, w, store, exploration=tree_of(max_nodes=13), seed=5)
     assert other.key != first[0].key and w.proxy.requests
+
+
+async def test_a_tree_in_which_a_prompt_was_too_long_is_grown_again_as_it_was_until_the_context_is_longer(tmp_path):
+    """Only what was too long is asked for again: an iteration of training that goes on learns from the same tree."""
+
+    def short_sighted(prompt, rng):
+        return PromptTooLong("exceeds the context") if "List the facts" in prompt else llm(prompt, rng)
+
+    async def rolled_out(w: Backends) -> Episode:
+        with EpisodeStore(tmp_path) as store:
+            (episode,) = await roll_out([QUESTION], "c3po", C3PO, w, store, exploration=tree_of(), seed=5)
+        return episode
+
+    def limited() -> Backends:
+        return Backends(
+            llm=ScriptedEngine(short_sighted), proxy=ScriptedEngine(proxy), retriever=ListRetriever(PASSAGES)
+        )
+
+    first, w = await rolled_out(limited()), limited()
+    assert {StopReason.PROMPT_TOO_LONG, StopReason.ANSWERED} <= {t.stop for t in first.trajectories}
+    again = await rolled_out(w)
+    assert (again.nodes, again.calls, again.trajectories) == (first.nodes, first.calls, first.trajectories)
+    assert w.proxy.requests == w.retriever.queries == []
+    assert len(w.llm.requests) == 1, "the roadmap is the same for each trajectory"
+    whole = await rolled_out(backends())
+    assert not whole.too_long and shape(whole) == shape(await grow(tree_of(), seed=5))

@@ -14,7 +14,7 @@ import pytest
 from fakes import ListRetriever, ScriptedEngine
 
 from dragoman.core import files
-from dragoman.core.errors import EngineFault, UserError
+from dragoman.core.errors import EngineFault, PromptTooLong, UserError
 from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Request
 from dragoman.engines.coalesce import CoalescingEngine
@@ -96,6 +96,39 @@ async def test_of_a_question_that_met_a_fault_no_finished_call_is_made_again(tmp
     again = await run(tmp_path, w)
     assert not w.retriever.queries and len(w.llm.requests) == 1 and not any(e.faulty for e in again)
     assert not (tmp_path / "calls.jsonl").exists()
+
+
+def short_sighted(prompt, rng):
+    return PromptTooLong("exceeds the context") if "number 3?" in prompt else "fine"
+
+
+async def test_a_question_that_was_too_long_is_asked_again_by_the_next_run_without_its_finished_calls(tmp_path):
+    first = await run(tmp_path, backends(short_sighted))
+    assert [e.too_long for e in first] == [q.id == "q3" for q in QUESTIONS]
+    w = backends()
+    again = await run(tmp_path, w)
+    assert not w.retriever.queries and len(w.llm.requests) == 1
+    assert again[3].trajectories[0].answer and not any(e.too_long for e in again)
+    assert again == await run(tmp_path, backends()) and not (tmp_path / "calls.jsonl").exists()
+    assert len(read_episodes(tmp_path / "episodes.jsonl")) == len(QUESTIONS)  # the last record of a key counts
+
+
+async def test_a_question_that_stays_too_long_leaves_the_records_as_they_are(tmp_path):
+    await run(tmp_path, backends(short_sighted))
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert before.keys() == {"episodes.jsonl", "calls.jsonl"}
+    again = await run(tmp_path, backends(short_sighted))
+    assert [e.too_long for e in again] == [q.id == "q3" for q in QUESTIONS]
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+async def test_a_question_that_is_too_long_is_asked_once_in_a_run(tmp_path):
+    w = backends(lambda prompt, rng: PromptTooLong("exceeds the context"))
+    for asked in (1, 2):
+        with EpisodeStore(tmp_path) as store:
+            for _ in range(3):
+                await roll_out(QUESTIONS[:1], "direct", build("direct"), w, store)
+        assert len(w.llm.requests) == asked
 
 
 async def test_a_question_that_the_judge_could_not_score_is_scored_by_the_next_run_and_answered_by_none(tmp_path):

@@ -227,6 +227,16 @@ async def test_a_kill_at_any_call_then_a_resume_gives_the_same_tree_and_repeats_
         assert len(w.proxy.requests) == total - sent
 
 
+async def test_the_seconds_of_a_resumed_tree_are_those_of_both_runs():
+    calls: dict[str, dict] = {}
+    await Tree(QUESTION, Walk(3), backends(), exploration=TREE, remember=calls.__setitem__).grow()
+    first, *others = calls
+    recorded = {first: calls[first] | {"started": 10.0, "seconds": 60.0}}
+    recorded |= {id: calls[id] | {"started": 50.0, "seconds": 50.0} for id in others}  # 20 s of them at the same time
+    resumed = await Tree(QUESTION, Walk(3), backends(), exploration=TREE, recorded=recorded).grow()
+    assert 90 <= resumed.seconds < 100
+
+
 async def test_a_text_that_is_no_action_ends_its_trajectory_and_no_other():
     def script(prompt, rng):
         return "sideways" if prompt.endswith("so far: L") else turns(prompt, rng)

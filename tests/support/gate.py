@@ -51,10 +51,10 @@ def prepare(folder: Path, empty_store: Path) -> None:
     files.write_json("results/validate/metrics.json", {"files": 1, "rows": 9, "expectations": 20, "failed": 0})
 
 
-async def gate(number: int, runtime, data=(), **settings) -> Decision:
+async def gate(number: int, runtime, data=(), evaluation=EVALUATION, **settings) -> Decision:
     limits = {"max_cost_ratio": 1000.0} | settings  # of seconds that are real, and nothing on a busy machine
     return await promotion.promote(
-        registry.find(f"v{number}"), QUESTIONS, runtime, PromoteParams(**limits), EVALUATION,
+        registry.find(f"v{number}"), QUESTIONS, runtime, PromoteParams(**limits), evaluation,
         dataset="d", seed=0, out=Path("results/promote"), validation=Path("results/validate"), data=data, registry=registry,
     )  # fmt: skip
 

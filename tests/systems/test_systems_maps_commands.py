@@ -68,12 +68,14 @@ def test_each_role_gets_a_policy_of_its_own_stage_by_stage(project, capsys, tiny
     dragoman("seeds", *agent, "--out", "results/seeds")
     dragoman("sft", *agent, "--out", "results/shared")  # what is scored and what is written, in one model
     assert set(find_policy("results/shared").weights) == {"*"}
-    judged = ("--set", "sft.roles=[judge]", "--samples", "results/seeds/samples.parquet", "--policy", start)
-    dragoman("sft", *agent, *judged, "--out", "results/judge")
-    policy = find_policy("results/judge")
-    assert set(policy.weights) == {"*", "answer", "query", "judge"}
-    dragoman("evaluate", *agent, "--dataset", "towns", "--systems", "maps@results/judge", "--out", "results/chain")
-    scores = json.loads((project / "results/chain/metrics.json").read_text())["systems"]["maps@results/judge"]
+    for role in ("answer", "query", "judge"):
+        alone = ("--set", f"sft.roles=[{role}]", "--samples", "results/seeds/samples.parquet", "--policy", start)
+        dragoman("sft", *agent, *alone, "--out", f"results/{role}-warm-up")
+        assert set(json.loads(Path(f"results/{role}-warm-up/metrics.json").read_text())["roles"]) == {role}
+        start = f"results/{role}-warm-up"
+    assert set(find_policy(start).weights) == {"*", "answer", "query", "judge"}
+    dragoman("evaluate", *agent, "--dataset", "towns", "--systems", f"maps@{start}", "--out", "results/chain")
+    scores = json.loads((project / "results/chain/metrics.json").read_text())["systems"][f"maps@{start}"]
     assert scores["failed"] == 0
 
 

@@ -2,7 +2,7 @@
 
 import json
 
-from tools.publish import embedded, publish
+from tools.publish import embedded, publish, small_table
 
 
 def test_publish_copies_the_report_and_the_hashes_and_leaves_out_what_was_not_run(tmp_path):
@@ -40,3 +40,10 @@ def test_embedding_puts_a_small_table_of_the_published_figures_between_the_marke
     readme = embedded("a\n<!-- table -->\nold\n<!-- /table -->\nb\n", tmp_path)
     assert "| standard | 0.50 [0.25, 0.75] | 0.62 | 2.0 | 583 |" in readme and "old" not in readme
     assert embedded(readme, tmp_path) == readme
+
+
+def test_a_system_without_known_passages_is_embedded_without_recall():
+    system = {"cover_em": {"mean": 0.5, "low": 0.25, "high": 0.75}, "calls": 2.0, "tokens": 583.4}
+    failed = {"calls": 0.0, "tokens": 0.0}
+    table = small_table({"dataset": "ours", "n": 8, "systems": {"standard": system, "direct": failed}})
+    assert "| standard | 0.50 [0.25, 0.75] | – | 2.0 | 583 |" in table and "| direct | – | – | 0.0 | 0 |" in table

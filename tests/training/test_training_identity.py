@@ -48,6 +48,8 @@ def identity(**changes) -> dict:
         {"exploration": Exploration(temperature=2)},
         {"learnt_from": ["q3", "q2"]},
         {"dev": []},
+        {"dev": [Question("q1", "Who?", ("Ada", "Lovelace"))]},
+        {"dev": [Question("q1", "Who?", ("Ada",), supporting_ids=("p1",))]},
     ],
     ids=lambda change: next(iter(change)),
 )

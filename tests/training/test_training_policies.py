@@ -9,7 +9,7 @@ from dragoman.core.errors import UserError
 from dragoman.engines.fetch import weights_sha256
 from dragoman.registry.policy import PolicySet, find_policy
 from dragoman.training import loop
-from dragoman.training.policies import trained_entries
+from dragoman.training.policies import TrainedPolicy, trained_entries
 from dragoman.training.settings import RlParams
 
 
@@ -41,6 +41,14 @@ def test_roles_may_get_weights_of_their_own(tmp_path):
         trained_entries(several, ["router", "filter"], own=True)
     with pytest.raises(ValueError, match=r"own_weights: for which roles\? Name them in rl\.roles"):
         RlParams(own_weights=True)
+
+
+@pytest.mark.parametrize("start", ["policies/abc", "."])
+def test_a_policy_in_the_folder_that_would_be_emptied_for_the_new_one_is_refused(tmp_path, start):
+    out = tmp_path / "rl"
+    with pytest.raises(UserError, match=r"rl: holds the policy to start from .*give another folder by --out"):
+        TrainedPolicy(policy_set(shared=out / start), (), out)
+    TrainedPolicy(policy_set(shared=tmp_path / "rl-before" / start), (), out)
 
 
 async def test_a_role_with_weights_of_its_own_leaves_the_others_what_they_shared(

@@ -6,16 +6,21 @@ sentence and exit code 2.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
 
+from dragoman import tracking
 from dragoman.cli import data, datasets, evaluation, registry, serving, training
 from dragoman.cli.command import Interrupted, app
 from dragoman.core.errors import Fault, UserError
 from dragoman.core.memory import keep_freed
 
 __all__ = ["app", "data", "datasets", "evaluation", "main", "registry", "serving", "training"]
+
+UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+"""Errors of a place to read or write that a person has to mend."""
 
 
 def main() -> None:
@@ -33,9 +38,19 @@ def main() -> None:
     except (NotADirectoryError, FileExistsError) as e:
         print(f"error: {e.filename}: a file lies where a folder is needed; name another place", file=sys.stderr)
         sys.exit(2)
+    except OSError as e:
+        if e.errno not in UNWRITABLE:
+            raise
+        print(f"error: {e.filename or 'a file'}: {e.strerror}; what is finished is kept", file=sys.stderr)
+        sys.exit(2)
     except Fault as e:  # nothing is wrong with the input, and a later try may pass
         print(f"error: {e}", file=sys.stderr)
         sys.exit(1)
     except Interrupted:
         print("interrupted; what is finished is kept, run the same command to go on", file=sys.stderr)
         sys.exit(130)
+    except Exception as e:
+        if (said := tracking.unreachable(e)) is None:
+            raise
+        print(f"error: {said}", file=sys.stderr)
+        sys.exit(1)

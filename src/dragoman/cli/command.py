@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
-import yaml
 from annotated_types import Ge
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 from typing_extensions import Doc
 
 from dragoman.core.errors import UserError
@@ -86,6 +87,9 @@ LLM = (
         also={"llm.engine": "openai"},
     ),
     Alias("--llm-model", "llm.model", "The model's name at that server."),
+    Alias(
+        "--llm-revision", "llm.revision", "Your name for what runs there, where the server's `/models` does not tell."
+    ),
 )
 
 
@@ -157,7 +161,7 @@ def run(coroutine: Awaitable[None]) -> None:
 
 
 def parse_change(text: str) -> tuple[str, Any]:
-    """`a.b=value` as a key and a value, which is read as YAML.
+    """`a.b=value` as a key and a value, which is read as YAML, by the parser of `params.yaml`.
 
     Raises:
         UserError: it is not that.
@@ -165,8 +169,8 @@ def parse_change(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     try:
         if equals and key:
-            return key, yaml.safe_load(value)
-    except yaml.YAMLError:
+            return key, YAML(typ="safe").load(value)
+    except YAMLError:
         raise UserError(f"--set {text}: the value is not valid YAML") from None
     raise UserError(f"--set {text}: expected KEY=VALUE, for example rl.iterations=2")
 

@@ -90,7 +90,7 @@ async def synthesize(
 
     Example: dragoman synthesize
     Example: dragoman synthesize --corpus my_docs/ --n 200 --backend grounded --out data/mine
-    Example: dragoman synthesize --corpus c.jsonl --out data/c --backend engine --llm-url http://localhost:8000/v1 --llm-model m
+    Example: dragoman synthesize --corpus c.jsonl --out data/c --backend engine --llm-url http://localhost:8000/v1 --llm-model m --llm-revision a
     """
     settings = project.params.synthesize
     if show_plan:

@@ -93,15 +93,17 @@ def only_writer(folder: Path) -> Iterator[None]:
         UserError: another process has it. One that is dead has nothing.
     """
     folder = folder.resolve()
-    folder.parent.mkdir(parents=True, exist_ok=True)
     path = folder.with_name(f".{folder.name}.lock")
     lock = FileLock(path, timeout=0)
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
         raise UserError(
             f"{folder}: process {_text(path) or 'unknown'} is writing there; wait until it is done, or name another folder"
         ) from None
+    except (NotADirectoryError, FileExistsError):  # of which the command line tells
+        raise
     except OSError as e:  # the folder around it may be read-only, as in a container
         raise UserError(
             f"{path}: cannot write ({e.strerror}); name a folder whose parent can be written to, too"

@@ -1,11 +1,17 @@
-"""How a call to a server is repeated, for every client of this project."""
+"""How a call to a server is repeated, and how its key is read and kept secret, for every client of this project."""
 
 from __future__ import annotations
+
+import os
+import re
 
 import httpx
 from httpx_retries import Retry, RetryTransport
 
+from dragoman.core.errors import UserError
+
 PASSING_STATUS = (408, 429, *range(500, 600))
+_KEY = re.compile(r"[!-~]*")
 
 
 def retrying(
@@ -45,3 +51,23 @@ def url_fault(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.host:
         return f"{url!r} is not an http(s) URL; give one such as http://localhost:8000/v1"
     return ""
+
+
+def key_in(variable: str) -> str:
+    """The key of a server in an environment variable, without blanks around it; empty where there is none.
+
+    Raises:
+        UserError: no header can hold it. The message names the variable and repeats nothing of the key.
+    """
+    key = os.environ.get(variable, "").strip()  # a key out of a file often ends in a line break
+    if not _KEY.fullmatch(key):
+        raise UserError(
+            f"the key in the environment variable {variable} cannot be sent: it has a blank, a line break or a character "
+            "beyond ASCII within it; set the variable to the key alone"
+        )
+    return key
+
+
+def hidden(text: str, key: str) -> str:
+    """A text without the key that it may repeat. It is to be cut afterwards: a part of the key would not be found."""
+    return text.replace(key, "***") if key else text

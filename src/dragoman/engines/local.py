@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import hashlib
+import json
 import logging
 import math
 import queue
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
+_CONFIG = "config.json"
+_NOT_COMPUTED = frozenset({"_name_or_path", "dtype", "torch_dtype", "transformers_version", "use_cache"})
+"""Fields of a model's configuration that its distribution does not depend on: what it is loaded in is named besides."""
 
 
 def seed_of(request: Request, index: int = 0) -> int:
@@ -40,13 +44,13 @@ def seed_of(request: Request, index: int = 0) -> int:
 
 
 def fingerprint(folder: Path, dtype: str) -> str:
-    """Names the distribution that a model folder stands for: weights, tokenizer with chat template, precision.
+    """Names the distribution that a model folder stands for: weights, tokenizer with chat template, config, precision.
 
     Raises:
-        UserError: the folder has no weights.
+        UserError: the folder has no weights, or its config is no JSON.
     """
     digest = hashlib.sha256(f"{weights_sha256(folder)}/{dtype}".encode())
-    for part in _tokenizer_files(folder):
+    for part in (*_tokenizer_files(folder), _config(folder)):
         digest.update(part)
     return f"sha256:{digest.hexdigest()[:32]}"
 
@@ -54,6 +58,25 @@ def fingerprint(folder: Path, dtype: str) -> str:
 def _tokenizer_files(folder: Path) -> list[bytes]:
     paths = [folder / name for name in _TOKENIZER_FILES]
     return [path.read_bytes() if path.is_file() else b"\0" for path in paths]
+
+
+def _config(folder: Path) -> bytes:
+    """What a model computes with its weights, such as the scaling of its positions, however it is written down."""
+    path = folder / _CONFIG
+    if not path.is_file():
+        return b""
+    try:
+        config = json.loads(path.read_bytes())
+    except ValueError as e:  # UnicodeDecodeError, too
+        raise UserError(f"{path}: not valid JSON ({e}); fetch the model again") from None
+    return json.dumps(_computed(config), sort_keys=True).encode()
+
+
+def _computed(value: Any) -> Any:
+    """A configuration, or a part of it, without what changes nothing."""
+    if isinstance(value, dict):
+        return {key: _computed(inner) for key, inner in value.items() if key not in _NOT_COMPUTED}
+    return [_computed(inner) for inner in value] if isinstance(value, list) else value
 
 
 class Vocabulary:
@@ -73,7 +96,7 @@ class Vocabulary:
         import xgrammar
         from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
-        if not (folder / "config.json").is_file():
+        if not (folder / _CONFIG).is_file():
             raise UserError(f"{folder}: not a model folder (no config.json); run `dragoman model` to fetch one")
         config = AutoConfig.from_pretrained(folder).get_text_config()
         context = int(config.max_position_embeddings)

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import json
 import math
-import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Any, Literal
 import httpx
 
 from dragoman.core.errors import CannotExpress, EngineFault, PromptTooLong, UserError
-from dragoman.core.http import PASSING_STATUS, retrying, url_fault
+from dragoman.core.http import PASSING_STATUS, hidden, key_in, retrying, url_fault
 from dragoman.engines.base import CannotAverage, CannotScore, Completion, Request, Result
 from dragoman.engines.local import seed_of
 
@@ -110,7 +109,7 @@ class OpenAIEngine:
             Token ids and log-probabilities come with "vllm" alone: without the ids a log-probability cannot be placed.
 
     Raises:
-        UserError: no URL, or one that is not http(s) or holds a secret, or no model.
+        UserError: no URL, or one that is not http(s) or holds a secret, or no model, or a key that no header can hold.
     """
 
     def __init__(
@@ -135,12 +134,14 @@ class OpenAIEngine:
         if not model:
             raise UserError(f"engine openai: no model; give the name that {urls[0]} serves it by")
         self.fingerprint = f"{model}@{','.join(sorted(urls))}#{identity}"
+        if structured != "vllm":  # what ignores a grammar answers otherwise; under the default no name changes
+            self.fingerprint += f"/{structured}"
         self._urls = [url.rstrip("/") for url in urls]
         self._next_url = itertools.cycle(self._urls)
         self._model = model
         self._check = check
         self._api_key_env = api_key_env
-        self._key = os.environ.get(api_key_env, "")
+        self._key = key_in(api_key_env)
         self._concurrency = concurrency
         self._timeout = httpx.Timeout(read_timeout_s, connect=connect_timeout_s)
         self._patience = connect_timeout_s + read_timeout_s
@@ -255,7 +256,9 @@ class OpenAIEngine:
         try:
             response = await self._client.post(self._urls[0] + path, json=body, extensions={"path": path})
         except httpx.TransportError as e:
-            raise EngineFault(f"{e.request.url}: {type(e).__name__} {e}".rstrip() + f", {tries}") from e
+            raise EngineFault(f"{self._failure(e)}, {tries}") from None  # its own text may repeat the key
+        except httpx.DecodingError as e:  # which is not asked for again
+            raise EngineFault(self._failure(e)) from None
         url, status = response.url, response.status_code
         if status in PASSING_STATUS:
             raise EngineFault(f"{url}: HTTP {status} {self._excerpt(response)}, {tries}")
@@ -265,6 +268,9 @@ class OpenAIEngine:
         if status != 200:
             raise EngineFault(f"{url}: HTTP {status} is no answer; it began with {self._excerpt(response)}")
         return response
+
+    def _failure(self, error: httpx.RequestError) -> str:
+        return f"{error.request.url}: {type(error).__name__} {hidden(str(error), self._key)}".rstrip()
 
     def _refusal(self, response: httpx.Response) -> str:
         """The server's own words, and what to do where we know it."""
@@ -281,13 +287,10 @@ class OpenAIEngine:
         }.get(response.status_code, "")
         if response.status_code in (400, 422) and self._structured == "vllm":
             hint = " (does the server refuse a field that only vLLM knows? Set `structured` to response_format, or to none)"
-        return self._hidden(text[:500]) + hint
+        return hidden(text, self._key)[:500] + hint
 
     def _excerpt(self, response: httpx.Response) -> str:
-        return repr(self._hidden(response.text[:_EXCERPT]))
-
-    def _hidden(self, text: str) -> str:
-        return text.replace(self._key, "[key]") if self._key else text
+        return repr(hidden(response.text, self._key)[:_EXCERPT])
 
     def _result(self, request: Request, response: httpx.Response) -> Result:
         try:
@@ -302,9 +305,9 @@ class OpenAIEngine:
             return self._counted(request, row, choices, completions)
         except (KeyError, TypeError, AttributeError, ValueError) as e:  # ValueError: not JSON, too
             raise EngineFault(
-                f"{response.url}: HTTP {response.status_code}, but not a usable completion ({e!r}); "
-                f"it began with {self._excerpt(response)}"
-            ) from e
+                f"{response.url}: HTTP {response.status_code}, but not a usable completion "
+                f"({hidden(repr(e), self._key)}); it began with {self._excerpt(response)}"
+            ) from None
 
     def _counted(
         self, request: Request, row: Mapping[str, Any], choices: Sequence[Any], completions: tuple[Completion, ...]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import httpx
 
 from dragoman.core.errors import EngineFault, UserError
-from dragoman.core.http import PASSING_STATUS, retrying
+from dragoman.core.http import PASSING_STATUS, hidden, key_in, retrying
 from dragoman.engines.settings import EngineParams
 
 _TELLING = ("root", "parent", "meta")
@@ -29,7 +28,7 @@ class Served:
 
     Raises:
         EngineFault: a server does not answer.
-        UserError: one does not say what it runs, or runs something else than the first one.
+        UserError: one does not say what it runs, or runs something else than the first one, or no header can hold the key.
     """
 
     def __init__(self, settings: EngineParams) -> None:
@@ -71,7 +70,7 @@ class Served:
 
     def _ask(self, urls: Sequence[str]) -> dict[str, dict[str, Any]]:
         settings = self._settings
-        key = os.environ.get(settings.api_key_env)
+        key = key_in(settings.api_key_env)
         transport = retrying(
             httpx.HTTPTransport(), retries=settings.retries, first_wait=_FIRST_WAIT_S, longest_wait=_LONGEST_WAIT_S
         )
@@ -80,29 +79,33 @@ class Served:
             timeout=settings.connect_timeout_s,
             headers={"Authorization": f"Bearer {key}"} if key else {},
         ) as client:
-            return {url: _said(client, url, settings.model, settings.api_key_env) for url in urls}
+            return {url: _said(client, url, settings, key) for url in urls}
 
 
-def _said(client: httpx.Client, url: str, model: str, api_key_env: str) -> dict[str, Any]:
+def _said(client: httpx.Client, url: str, settings: EngineParams, key: str) -> dict[str, Any]:
     """What the card of a model says of what is loaded, by field.
+
+    Args:
+        key: which no message repeats.
 
     Raises:
         EngineFault: the server does not answer.
         UserError: it says nothing that would change with the model.
     """
-    url = url.rstrip("/")
+    url, model = url.rstrip("/"), settings.model
     try:
         response = client.get(f"{url}/models")
-    except httpx.TransportError as e:
-        raise EngineFault(f"{url}/models: {type(e).__name__} {e}; start the server, or check the URL") from None
+    except (httpx.TransportError, httpx.DecodingError) as e:
+        problem = hidden(f"{type(e).__name__} {e}", key)
+        raise EngineFault(f"{url}/models: {problem}; start the server, or check the URL") from None
     if response.status_code in PASSING_STATUS:
         raise EngineFault(f"{url}/models: HTTP {response.status_code}; wait until the server is up")
     try:
         cards = {card["id"]: card for card in response.raise_for_status().json()["data"]}
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as e:
         raise UserError(
-            f"engine openai: {url}/models does not list what runs there ({e}); check the URL, which ends in /v1, and the "
-            f"key in {api_key_env}, or set the engine's `revision` to a name for what it runs"
+            f"engine openai: {url}/models does not list what runs there ({hidden(str(e), key)}); check the URL, which ends "
+            f"in /v1, and the key in {settings.api_key_env}, or set the engine's `revision` to a name for what it runs"
         ) from None
     if model not in cards:
         raise UserError(f"engine openai: {url} serves no {model!r}, but {', '.join(cards) or 'nothing'}; set `model`")
@@ -113,7 +116,7 @@ def _said(client: httpx.Client, url: str, model: str, api_key_env: str) -> dict[
     if not said:
         raise UserError(
             f"engine openai: {url} does not say which model it runs as {model!r}, so answers of another one could not "
-            "be told apart; set the engine's `revision` to a name for it, and change that with the model"
+            "be told apart; set the engine's `revision` to a name for it (`--llm-revision` for the LLM), and change that with the model"
         )
     return said
 

@@ -118,7 +118,9 @@ def differences_of(
         earlier: those of the other.
     """
     both = (
-        (row, row["scores"].get(score), earlier[id]["scores"].get(score)) for id, row in later.items() if id in earlier
+        (row, row["scores"].get(score), earlier[id]["scores"].get(score))
+        for id, row in later.items()
+        if id in earlier and row.get("question") == earlier[id].get("question")  # ids of made questions are numbers
     )
     return of_each_question((row, a - b) for row, a, b in both if a is not None and b is not None)
 

@@ -32,7 +32,7 @@ def losses(home: Predictions, away: Predictions, *, paired: bool, resamples: int
         scored = _scored(home, score)
         if paired:
             differences = differences_of(home, away, score)
-            samples = [differences]
+            samples, scored = [differences], _scored(home, score, beside=away)
             loss = bootstrap_interval(differences, **settings) if differences else None
         else:
             there = _scored(away, score)
@@ -78,5 +78,9 @@ def points(value: Mapping[str, float]) -> str:
     return "{:+.1f} [{:+.1f}, {:+.1f}]".format(*(100 * value[key] for key in ("mean", "low", "high")))
 
 
-def _scored(rows: Predictions, score: str) -> list[float]:
-    return [value for row in rows.values() if (value := row["scores"].get(score)) is not None]
+def _scored(rows: Predictions, score: str, *, beside: Predictions | None = None) -> list[float]:
+    """The scores of those that have one, also `beside` them where that is given."""
+    found = {id: value for id, row in rows.items() if (value := row["scores"].get(score)) is not None}
+    if beside is None:
+        return list(found.values())
+    return [value for id, value in found.items() if id in beside and beside[id]["scores"].get(score) is not None]

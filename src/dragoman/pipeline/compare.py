@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from typing_extensions import Doc
 
+from dragoman.core.errors import UserError
 from dragoman.pipeline import evaluate
 from dragoman.pipeline.decisions import settle
 from dragoman.pipeline.project import Project
@@ -28,16 +29,19 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         `evaluation` (its metrics) and `out` (its folder).
 
     Raises:
-        UserError: no such version.
+        UserError: no such version, or one twice where both are to be asked.
     """
     settle(project.registry)
     first, second = (project.registry.find(name) for name in (options.a, options.b))
+    if options.evaluate and first.name == second.name:
+        raise UserError(f"{options.a} and {options.b} are one version, {first.name}: name two to put questions to")
     found = {"versions": (first.name, second.name), "differences": differences(first, second)}
     if not options.evaluate:
         return found
     settings = evaluate.Options(
         dataset=project.params.promote.dataset,
         questions=project.held_out,
+        limit=project.params.promote.limit,
         systems=(f"{first.system}@{first.name}", f"{second.system}@{second.name}"),
         out=project.results("compare") / f"{first.name}-{second.name}",
     )

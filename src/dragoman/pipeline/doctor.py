@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dragoman.core.errors import UserError
+from dragoman.core.http import hidden, key_in
 from dragoman.core.settings import read_yaml
 from dragoman.engines.settings import EngineParams
 from dragoman.pipeline.project import PARAMS, Project
@@ -160,13 +161,20 @@ def _models(project: Project) -> Iterator[Finding]:
 def _server(name: str, url: str, settings: EngineParams) -> Finding:
     import httpx
 
-    key = os.environ.get(settings.api_key_env)
+    try:
+        key = key_in(settings.api_key_env)
+    except UserError as e:
+        return _bad("FAIL", "server", f"{name}: {e}")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
         reply = httpx.get(f"{url.rstrip('/')}/models", headers=headers, timeout=settings.connect_timeout_s)
         models = [m["id"] for m in reply.raise_for_status().json()["data"]]
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as e:
-        return _bad("FAIL", "server", f"{name}: {url} cannot be reached or is no OpenAI-compatible server ({e})")
+        return _bad(
+            "FAIL",
+            "server",
+            f"{name}: {url} cannot be reached or is no OpenAI-compatible server ({hidden(str(e), key)})",
+        )
     if settings.model not in models:
         return _bad("FAIL", "server", f"{name}: {url} does not serve {settings.model!r} but {', '.join(models)}")
     return _ok("server", f"{name}: {url} serves {settings.model}")

@@ -35,10 +35,11 @@ class Options(ShardInputOptions):
 
     def name(self, project: Project) -> str:
         """What the results call the dataset."""
-        if self.corpus is None:
-            return self.dataset or project.params.train.dataset
-        corpus = self.corpus.resolve()
-        return (corpus.parent.name if corpus.name == CORPUS else corpus.stem) or "corpus"
+        name = self.dataset or project.params.train.dataset
+        if self.corpus is not None:
+            corpus = self.corpus.resolve()
+            return (corpus.parent.name if corpus.name == CORPUS else corpus.stem) or "corpus"
+        return f"{name}-{self.questions.stem}" if self.questions else name
 
     def folder(self, project: Project) -> Path:
         return self.out or project.results("evaluate") / self.name(project)
@@ -55,6 +56,10 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     dataset = "" if options.questions else options.dataset or params.train.dataset
     systems = options.systems or options.until_clear or params.compared(dataset)
     project.check_systems(*systems)
+    if options.clear_by != REWARD and not options.until_clear:
+        raise UserError(
+            f"--clear-by {options.clear_by}: of the difference that --until-clear names; give both, or neither"
+        )
     if options.until_clear and (len({*options.until_clear}) != 2 or not {*options.until_clear} <= {*systems}):
         raise UserError(f"--until-clear {','.join(options.until_clear)}: name two of the systems: {', '.join(systems)}")
     part = options.part()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -23,6 +24,7 @@ from dragoman import tracking
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.hashing import sha256_of
+from dragoman.core.text import folder_name
 from dragoman.core.types import Question
 from dragoman.corpus import load_corpus, load_questions
 from dragoman.evaluation.evaluate import evaluate
@@ -201,6 +203,7 @@ async def promote(
             raise UserError(f"{challenger.name} is the champion already")
         registry.challenge(challenger)
         name, against = f"{challenger.system}@{challenger.name}", opponent(champion, settings)
+        _forget_others(out / "episodes", {folder_name(name), folder_name(against)})
         metrics = await evaluate(
             [against, name],
             questions,
@@ -239,6 +242,12 @@ async def promote(
             at=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         )
         return carry_out(decision, metrics, out, registry)
+
+
+def _forget_others(episodes: Path, pair: set[str]) -> None:
+    """Remove what was answered for another decision: seconds are compared, and the LLM's server was another day's then."""
+    if episodes.is_dir() and not {path.name for path in episodes.iterdir() if path.is_dir()} <= pair:
+        shutil.rmtree(episodes)
 
 
 def _hash(questions: Sequence[Question]) -> str:

@@ -40,9 +40,17 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     """The metrics of each dataset, by its name.
 
     Raises:
-        UserError: a system or a variant has not been evaluated yet, or none at all.
+        UserError: a system or a variant has not been evaluated yet, or none at all. Or flags that exclude one another.
     """
-    if options.joined or options.ablations:
+    instead = [f"--{flag}" for flag in ("joined", "ablations") if getattr(options, flag)]
+    ignored = [
+        *instead[1:],
+        *(["--so-far"] if options.so_far else []),
+        *(["--pool"] if options.pool and options.joined else []),
+    ]
+    if instead and ignored:
+        raise UserError(f"report: {ignored[0]} has no effect beside {instead[0]}; leave one of them out")
+    if instead:
         metrics = _joined(project, options.joined) if options.joined else _ablated(project, options)
         if options.out is not None:
             write_joint_report(metrics, options.out)
@@ -87,8 +95,12 @@ def _ablated(project: Project, options: Options) -> dict[str, Any]:
         for variant in made_from:
             folders.append(folder := results / "ablations" / variant)
             names[folder] = variant
-            if not (path := folder / "predictions.jsonl").is_file():
+            if not (path := folder / "metrics.json").is_file():
                 raise UserError(f"{path}: no such file; `dragoman ablate {variant}` makes it")
+            if (of := _evaluated(path)["dataset"]) != dataset:
+                raise UserError(
+                    f"{path}: of {of}, and train.dataset is {dataset}; give `dragoman ablate {variant}` again"
+                )
         runs.append(folders)
     metrics = merge(
         runs,
@@ -99,6 +111,8 @@ def _ablated(project: Project, options: Options) -> dict[str, Any]:
     )
     told = [f"{variant} - {trained}" for variant, trained in made_from.items()]
     told += [f"{later} - {earlier}" for earlier, later in combinations(warmed, 2)]
+    if alone := next((pair for pair in told if not metrics["paired"][pair]), None):
+        raise UserError(f"{alone}: not one question in common; give `dragoman ablate` again, since others were made")
     return {dataset: metrics | {"paired": {pair: metrics["paired"][pair] for pair in told}}}
 
 

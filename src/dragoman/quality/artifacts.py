@@ -242,7 +242,7 @@ class Reader:
         lines = Lines({n: e for n, e in lines.rows.items() if n not in faults}, lines.faults | faults)
         last = {e.key: n for n, e in lines.rows.items()}
         # What failed is tried again under the same key, and the last line counts.
-        rows = {n: e for n, e in lines.rows.items() if last[e.key] == n or not e.faulty}
+        rows = {n: e for n, e in lines.rows.items() if last[e.key] == n or not (e.faulty or e.too_long)}
         episodes = frame(
             rows, key=[e.key for e in rows.values()], trajectories=[len(e.trajectories) for e in rows.values()]
         )

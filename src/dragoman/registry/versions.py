@@ -63,7 +63,12 @@ class Registry:
         """
         if name in ALIASES or re.fullmatch(r"v\d+", name):
             return self.open(self.find(name))
-        return find_policy(name, self.results)
+        try:
+            return find_policy(name, self.results)
+        except UserError:
+            if re.fullmatch(r"[0-9a-f]{6,64}", name) and (version := self.get(name)):  # a policy's id, or its beginning
+                return self.open(version)
+            raise
 
     def register(self, policy: PolicySet) -> Version:
         """The version of a trained policy, which is made unless it is a version already. Its files are kept.

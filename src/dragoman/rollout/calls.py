@@ -43,6 +43,8 @@ class Calls:
         self.made: dict[str, Call] = {}
         self.passages: dict[str, Passage] = {}
         """All that were found, by id."""
+        self.replayed: dict[str, tuple[float, float]] = {}
+        """When calls of an interrupted run started, and how long they took, for those that were not made again."""
         self._recorded, self._remember = recorded, remember
         self._asks = SingleFlight[str, Call](keep=True)
         self._searches = SingleFlight[str, tuple[Call, list[Passage]]](keep=True)
@@ -51,6 +53,7 @@ class Calls:
         """The value of a call: as an earlier run recorded it, or computed, timed and recorded now."""
         if id in self._recorded:
             recorded: dict[str, Any] = self._recorded[id]
+            self.replayed[id] = (recorded["started"], recorded["seconds"])
             return recorded
         started, clock = time.time(), time.monotonic()
         value = await compute() | {"started": started, "seconds": time.monotonic() - clock}

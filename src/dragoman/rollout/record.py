@@ -173,6 +173,11 @@ class Episode(Record):
         return any(t.stop is StopReason.SYSTEM_FAULT for t in self.trajectories)
 
     @property
+    def too_long(self) -> bool:
+        """A model could not read a prompt in it, so an answer is missing that one with a longer context may give."""
+        return any(t.stop is StopReason.PROMPT_TOO_LONG for t in self.trajectories)
+
+    @property
     def tokens(self) -> int:
         """Tokens that engines have read and written for it. A prompt of several draws counts once."""
         prompts = {n.point: n.prompt_tokens for n in self.nodes}

@@ -143,12 +143,11 @@ def merge(
 
 
 def keep(episodes: Sequence[Episode], folder: Path) -> None:
-    """Add those to a store that it has not, or only as faulty ones."""
+    """Add those to a store that it has not, or only as such that are tried again."""
     with EpisodeStore(folder) as store:
-        known = store.episodes
+        known, done = store.episodes, store.done
         for episode in episodes:
-            before = known.get(episode.key)
-            if before is None or (before.faulty and before != episode):
+            if episode.key not in done and known.get(episode.key) != episode:
                 store.add(episode)
 
 

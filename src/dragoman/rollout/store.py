@@ -1,8 +1,8 @@
 """Episodes on disk: append-only, safe against `kill -9`, and resumable at the level of single calls.
 
 `episodes.jsonl` gets a line when a question is done. `calls.jsonl` gets one for each finished call of a question that is
-not, so that a run that is killed and started again repeats no call. So it is with a question that met a fault. The file is
-removed when all questions are done.
+not, so that a run that is killed and started again repeats no call. So it is with a question that met a fault, or a prompt
+that was too long. The file is removed when all questions are done.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class EpisodeStore:
     """The episodes of one folder. Open it with `with`; a second process that opens it is refused.
 
     When an episode is appended again under the same key, the last one counts. Faulty episodes are kept as records, but
-    `done` leaves them out, so that the next run tries them again.
+    `done` leaves them out, so that the next run tries them again. So it is with those that met a prompt that was too long:
+    no key names how long one may be, and the next run may allow more. One run tries such an episode once.
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -34,6 +35,7 @@ class EpisodeStore:
         self._calls: dict[str, dict[str, Any]] = defaultdict(dict)
         self._episodes: dict[str, Episode] = {}
         self._asked: set[str] = set()  # by this run: those of other settings are nobody's to go on with
+        self._too_long: set[str] = set()  # for an earlier run, and not asked again by this one yet
         self._lock = ExitStack()
 
     def __enter__(self) -> EpisodeStore:
@@ -53,6 +55,7 @@ class EpisodeStore:
                 )
             episode = validated(Episode, row, f"{self.path}:{number}", "an episode")
             self._episodes[episode.key] = episode
+        self._too_long = {key for key, episode in self._episodes.items() if episode.too_long}
         for row in files.repaired(self._calls_path):
             self._calls[row["episode"]][row["call"]] = row["value"]
         self._episodes_file, self._calls_file = files.Appended(self.path), files.Appended(self._calls_path)
@@ -68,7 +71,8 @@ class EpisodeStore:
 
     def _forget_calls(self) -> None:
         """Drop those of episodes that the next run does not go on with."""
-        unfinished = {key for key in self._asked if (e := self._episodes.get(key)) and e.faulty and not e.broken}
+        asked = {key: episode for key in self._asked if (episode := self._episodes.get(key))}
+        unfinished = {key for key, e in asked.items() if (e.faulty or e.too_long) and not e.broken}
         left = [row for row in files.repaired(self._calls_path) if row["episode"] in unfinished] if unfinished else []
         if left:
             files.write(self._calls_path, left)
@@ -77,8 +81,8 @@ class EpisodeStore:
 
     @property
     def done(self) -> dict[str, Episode]:
-        """Episodes that need no further work, by key."""
-        return {key: e for key, e in self._episodes.items() if not e.faulty}
+        """Episodes that need no further work in this run, by key."""
+        return {key: e for key, e in self._episodes.items() if not e.faulty and key not in self._too_long}
 
     @property
     def episodes(self) -> dict[str, Episode]:
@@ -94,6 +98,11 @@ class EpisodeStore:
         self._calls_file.add({"episode": key, "call": call, "value": value})
 
     def add(self, episode: Episode) -> None:
+        """Keep an episode. One that came out as it is kept already, at other times, is not written again."""
+        self._too_long.discard(episode.key)
+        before = self._episodes.get(episode.key)
+        if before and before.model_copy(update={"started": episode.started, "seconds": episode.seconds}) == episode:
+            return
         self._episodes_file.add(episode.model_dump(mode="json"))
         self._episodes[episode.key] = episode
 

@@ -26,6 +26,7 @@ from dragoman.rollout.calls import Calls, Observe, digest
 from dragoman.rollout.context import Choices, RunContext, TrajectoryEnded
 from dragoman.rollout.decisions import Decisions
 from dragoman.rollout.exploration import GREEDY, Exploration
+from dragoman.rollout.figures import busy_seconds
 from dragoman.rollout.record import Episode, Trajectory
 from dragoman.systems.base import Outcome, StopReason, System
 
@@ -85,7 +86,7 @@ class Tree:
         finally:  # calls are shielded from the runs that wait for them, so an interrupted tree has some under way
             await self.decisions.cancel()
             await self.calls.cancel()
-        seconds = time.monotonic() - clock
+        seconds = time.monotonic() - clock + busy_seconds(self.calls.replayed.values())
         await asyncio.gather(*map(self._score, self.trajectories))
         return Episode(
             key=key,

@@ -10,7 +10,7 @@ from dragoman.tracking.runs import (
     log_training,
     log_validation,
 )
-from dragoman.tracking.store import EXPERIMENT, follow_folder, server, start, store_uri
+from dragoman.tracking.store import EXPERIMENT, follow_folder, server, start, store_uri, unreachable
 from dragoman.tracking.traces import finish, log_trace, show_feedback
 from dragoman.tracking.versions import (
     StoredVersion,
@@ -46,4 +46,5 @@ __all__ = [
     "start",
     "store_uri",
     "tag_version",
+    "unreachable",
 ]

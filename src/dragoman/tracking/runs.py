@@ -126,7 +126,7 @@ def log_training(
         client = mlflow.MlflowClient()
         for first in range(0, len(points), 1000):  # the most that one call may hold
             client.log_batch(run.info.run_id, metrics=points[first : first + 1000])
-        mlflow.log_metrics({f"final.{k}": float(v) for k, v in flatten(metrics).items() if _is_number(v)})
+        mlflow.log_metrics({metric_name(f"final.{k}"): float(v) for k, v in flatten(metrics).items() if _is_number(v)})
         for view in sorted(out.glob("trees/*.html")):
             mlflow.log_artifact(str(view), "trees")
         run_id: str = run.info.run_id
@@ -185,7 +185,7 @@ def log_decision(
     with mlflow.start_run(known[0].info.run_id) if known else _run(name, {"decision.key": key}) as run:
         mlflow.set_tags({**tags, "git.revision": git_revision()})
         mlflow.log_params(_as_text(parameters))
-        mlflow.log_metrics(dict(metrics))
+        mlflow.log_metrics({metric_name(name): value for name, value in metrics.items()})
         mlflow.log_dict(dict(decision), "decision.json")
         for file in files:
             mlflow.log_artifact(str(file), "plots" if file.suffix == ".png" else None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +34,15 @@ def server() -> str | None:
 def store_uri(folder: Path | str = "mlruns") -> str:
     """The server, or the SQLite store inside `folder`: MLflow 3 refuses plain file stores (`./mlruns`)."""
     return server() or f"sqlite:///{Path(folder).resolve() / 'mlflow.db'}"
+
+
+def unreachable(error: Exception) -> str | None:
+    """What to tell of an error that MLflow met with a tracking server; None for any other one."""
+    exceptions = sys.modules.get("mlflow.exceptions")  # without that module no error is its
+    if server() is None or exceptions is None or not isinstance(error, exceptions.MlflowException):
+        return None
+    said = str(error).splitlines()[0][:300]
+    return f"MLflow at {server()}: {said}; start the server and give the command again: what is finished is kept"
 
 
 def is_there(folder: Path | str = "mlruns") -> bool:

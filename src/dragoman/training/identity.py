@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dragoman.core.identity import code_hash
+from dragoman.core.journal import digest
 from dragoman.core.types import Question
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import Exploration
@@ -44,7 +45,7 @@ def run_identity(
         name: of the system.
         backends: with the policy that training starts from as its proxy.
         manifest: of the policy to be: its parameters and the hashes of its data.
-        learnt_from: ids of questions or samples, in their order.
+        learnt_from: questions or samples, in their order: ids where `manifest` has the hash of their file.
         shaping: of the reward, where there is one: its code and its judge decide what is learnt, too.
     """
     return {
@@ -52,5 +53,5 @@ def run_identity(
         **describe(name, system, backends, exploration, seed, backends.reward(reward, shaping=shaping)),
         **{key: value for key, value in manifest.items() if key not in ("system", "trained_with")},
         "learnt_from": list(learnt_from),
-        "dev": [question.id for question in dev],
+        "dev": [digest(question.to_json()) for question in dev],  # a corrected answer chooses another policy
     }

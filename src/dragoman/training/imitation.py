@@ -215,7 +215,7 @@ class Student:
                 for group in optimizer.param_groups:
                     group["lr"] = lr * share
                 loss = self._step(batch, optimizer)
-                self.losses.append({"round": number, "step": place, "loss": round(loss, 5)})
+                self.losses.append({"step": len(self.losses), "round": number, "loss": round(loss, 5)})
                 self.done = (number, place + 1)
                 if self.done[1] % CHECKPOINT_EVERY == 0:
                     self._save(optimizer)

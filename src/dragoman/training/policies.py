@@ -45,12 +45,16 @@ class TrainedPolicy:
         staleness: of how many iterations before the latest the weights are kept.
 
     Raises:
-        UserError: see `trained_entries`.
+        UserError: see `trained_entries`. Or `out` holds the policy to start from.
     """
 
     def __init__(
         self, start: PolicySet, roles: Sequence[str], out: Path, *, own: bool = False, staleness: int = 0
     ) -> None:
+        if inside := next((w for w in start.weights.values() if w.resolve().is_relative_to(out.resolve())), None):
+            raise UserError(
+                f"{out}: holds the policy to start from ({inside}), and is emptied for the new one; give another folder by --out"
+            )
         self.start, self.out, self.staleness = start, out, staleness
         self.entries = trained_entries(start, roles, own=own)
         self.carried = {role: folder for role, folder in start.weights.items() if role not in self.entries}

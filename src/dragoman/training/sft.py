@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dragoman.core.progress import bar
 from dragoman.core.types import Question
 from dragoman.engines.precision import resolved
 from dragoman.registry.policy import PolicySet
@@ -96,7 +97,7 @@ def _fine_tune(base: Path, batch: Sequence[Sample], settings: SftParams, seed: i
     import torch
     from datasets import Dataset
     from torch.nn.functional import cross_entropy
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
     from trl import SFTConfig, SFTTrainer
 
     class ActionTrainer(SFTTrainer):
@@ -117,6 +118,16 @@ def _fine_tune(base: Path, batch: Sequence[Sample], settings: SftParams, seed: i
             if num_items_in_batch is not None:  # in all processes, over which the mean of the gradients is taken
                 loss = loss * self.accelerator.num_processes
             return (loss, outputs) if return_outputs else loss
+
+    class Shown(TrainerCallback):
+        """Progress as everywhere here: a bar on a terminal, and silence elsewhere."""
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            advance(steps=state.global_step)  # of a run that goes on
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+            if "loss" in logs:
+                advance(f"loss {logs['loss']:.3f}")
 
     rows = Dataset.from_list(
         [
@@ -155,7 +166,7 @@ def _fine_tune(base: Path, batch: Sequence[Sample], settings: SftParams, seed: i
             save_strategy="epoch",
             logging_steps=1,
             report_to=[],
-            disable_tqdm=None,
+            disable_tqdm=True,
             seed=seed,
             data_seed=seed,
         ),
@@ -163,7 +174,10 @@ def _fine_tune(base: Path, batch: Sequence[Sample], settings: SftParams, seed: i
         processing_class=AutoTokenizer.from_pretrained(base),
         peft_config=None if adapter is None else lora_config(adapter, model),
     )
-    trainer.train(resume_from_checkpoint=bool(_checkpoints(work)) or None)
+    trainer.remove_callback(PrinterCallback)  # it prints a line for each step
+    trainer.add_callback(Shown())
+    with bar("imitate", steps) as advance:
+        trainer.train(resume_from_checkpoint=bool(_checkpoints(work)) or None)
     return [
         {"step": row["step"], "epoch": round(row["epoch"], 3), "loss": row["loss"]}
         for row in trainer.state.log_history

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dragoman.core import files
+from dragoman.core.journal import digest
 from dragoman.core.types import Question
 from dragoman.registry.policy import METRICS, PolicySet, lineage, resume
 from dragoman.registry.trained_with import trained_with
@@ -109,7 +110,7 @@ async def begin(
         exploration=GREEDY,
         reward=reward,
         seed=seed,
-        learnt_from=[*(sample.node for sample in samples), *(question.id for question in visited)],
+        learnt_from=[*(sample.node for sample in samples), *(digest(question.to_json()) for question in visited)],
         dev=dev,
     )
     await runtime.release(system, start)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from dragoman.core.errors import RetrieverFault, UserError
-from dragoman.core.http import PASSING_STATUS, retrying, url_fault
+from dragoman.core.http import PASSING_STATUS, hidden, key_in, retrying, url_fault
 
 Answer = TypeVar("Answer")
 
@@ -59,7 +58,7 @@ class Calls:
         hints: what to do about a status, by status.
 
     Raises:
-        UserError: `url` is not an http(s) address, or holds a secret.
+        UserError: `url` is not an http(s) address or holds a secret, or no header can hold the key.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class Calls:
         if fault := url_fault(url):
             raise UserError(f"not the address of a retriever: {fault}")
         self.url, self._who, self._patience = url.rstrip("/"), who, patience
-        self._key = os.environ.get(key_env, "") if key_env else ""
+        self._key = key_in(key_env) if key_env else ""
         self._hints = ({401: f"is the key in {key_env} right?"} if key_env else {}) | dict(hints or {})
         self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, _Line] = WeakKeyDictionary()
 
@@ -124,7 +123,7 @@ class Calls:
         except httpx.InvalidURL as e:
             raise UserError(f"{self.url}: not the address of a retriever ({e})") from None
         except (httpx.TransportError, httpx.DecodingError) as e:
-            problem = f"{type(e).__name__} {e}".strip()
+            problem = hidden(f"{type(e).__name__} {e}".strip(), self._key)
         else:
             if response.status_code == 404 and unknown is not None:
                 return unknown
@@ -154,11 +153,9 @@ class Calls:
             reason = f"{where}: {e.errors()[0]['msg']}" if where else e.errors()[0]["msg"]
             kind = response.headers.get("content-type", "no content type")
             raise RetrieverFault(
-                f"{url}: not an answer of {self._who} ({reason}); {kind} came: {self._excerpt(response)}"
+                f"{url}: not an answer of {self._who} ({hidden(reason, self._key)}); {kind} came: {self._excerpt(response)}"
             ) from None
 
     def _excerpt(self, response: httpx.Response) -> str:
-        text = " ".join(response.text.split())
-        if self._key:
-            text = text.replace(self._key, "***")  # some servers repeat what they refuse
+        text = hidden(" ".join(response.text.split()), self._key)  # some servers repeat what they refuse
         return repr(text if len(text) <= 120 else text[:120] + "...")

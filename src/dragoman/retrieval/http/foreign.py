@@ -7,7 +7,6 @@ the address, and `index.server.revision`: where that is not set, the index chang
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel, FiniteFloat
 
 from dragoman.core.errors import RetrieverFault, UserError
+from dragoman.core.http import key_in
 from dragoman.core.types import Passage
 from dragoman.retrieval.base import Hit, Retriever, span, well_formed
 from dragoman.retrieval.http.calls import Calls, Patience
@@ -60,7 +60,7 @@ class ForeignRetriever:
     def __init__(self, dialect: str, url: str, server: ServerParams = ServerParams(), *, backoff: float = 0.5) -> None:
         self._dialect = spoken = DIALECTS[dialect]
         key_env = server.key_env or spoken.key_env
-        if spoken.key_env and not os.environ.get(key_env):
+        if spoken.key_env and not key_in(key_env):
             raise UserError(f"{spoken.who} needs a key: put it into the environment variable {key_env}")
         patience = Patience(
             timeout=server.timeout,
