@@ -142,6 +142,13 @@ class Params(RuntimeParams):
             raise ValueError(f"baselines: {misplaced[0]!r} is none; choose from {', '.join(sorted(of_files))}")
         if self.train.curriculum and not ("synthetic" in self.train.questions and self.synthesize.draws):
             raise ValueError("train.curriculum: needs train.questions with synthetic, and synthesize.draws above 0")
+        asks = {
+            "train.questions": "synthetic" in self.train.questions,
+            "evaluate.questions": self.evaluate.questions == "synthetic",
+            "promote.questions": self.promote.questions == "synthetic",
+        }
+        if self.synthesize.backend == "none" and (key := next((key for key, does in asks.items() if does), None)):
+            raise ValueError(f"{key}: synthetic needs questions, and synthesize.backend: none makes none")
         if self.promote.score == "judge" and not self.evaluate.judge:
             raise ValueError("promote.score: judge needs evaluate.judge: true")
         try:

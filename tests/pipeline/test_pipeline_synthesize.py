@@ -6,11 +6,12 @@ import pytest
 import yaml
 from lands import lands
 
-from dragoman.config import Params
+from dragoman.config import Params, parse_params
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
 from dragoman.corpus.loaders import is_texts, load_corpus, load_questions
 from dragoman.pipeline.synthesize import make_questions
+from dragoman.quality import validate
 from dragoman.synthesis.plan import BUILT_IN
 
 MARKDOWN = [
@@ -52,6 +53,31 @@ async def test_what_a_run_leaves(tmp_path):
     kept = {split: len(load_questions(tmp_path / f"{split}.jsonl")) for split in ("train", "dev", "test")}
     assert kept == values["kept"] == json.loads((tmp_path / "metrics.json").read_text(encoding="utf-8"))["kept"]
     assert sum(kept.values()) == 30 and values["source"] == "lands" and values["settings"]["seed"] == 0
+
+
+async def test_without_a_backend_there_are_no_questions_and_nothing_to_find_fault_with(tmp_path):
+    triples = [Passage("t1", "Arno", "Arno | mouth | Sea"), Passage("t2", "Po", "Po | mouth | Adriatic Sea")]
+    with pytest.raises(UserError, match="nothing was found in it to ask for without a model"):
+        await ran(tmp_path / "grounded", triples)
+    params = Params.model_validate({"synthesize": {"backend": "none"}})
+    out = tmp_path / "none"
+    values = await make_questions(params, triples, [], index="none", out=out, source="s", seed=0, track=None)
+    assert values["kept"] == {"train": 0, "dev": 0, "test": 0}
+    assert [(out / f"{split}.jsonl").read_text() for split in values["kept"]] == [""] * 3
+    assert load_corpus(out) == triples and (out / "card.html").is_file()
+    report = validate([out], tmp_path / "validate", Params().validation, track=None)
+    assert report["metrics"]["failed"] == 0
+    (out / "metrics.json").write_text("{}")
+    with pytest.raises(UserError, match="the file is not empty"):
+        validate([out], tmp_path / "validate", Params().validation, track=None)
+
+
+@pytest.mark.parametrize("key", ["train.questions", "evaluate.questions", "promote.questions"])
+def test_questions_that_nothing_makes_are_not_asked_for(key):
+    section, name = key.split(".")
+    asked = {section: {name: ["synthetic"] if section == "train" else "synthetic"}, "synthesize": {"backend": "none"}}
+    with pytest.raises(UserError, match=rf"{key}: synthetic needs questions, and synthesize\.backend: none makes none"):
+        parse_params(asked, origin="params.yaml")
 
 
 async def test_a_run_again_gives_the_same_and_costs_nothing(tmp_path):

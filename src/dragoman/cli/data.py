@@ -70,7 +70,9 @@ async def index(project: Project, options: index_stage.Options) -> None:
 @command(
     Alias("--n", "synthesize.n", "How many questions, of all splits together.", int),
     Alias(
-        "--backend", "synthesize.backend", "grounded (no model), engine (the LLM), or mixed (the one, then the other)."
+        "--backend",
+        "synthesize.backend",
+        "grounded (no model), engine (the LLM), mixed (the one, then the other), or none.",
     ),
     PLAN,
     Alias("--draws", "synthesize.draws", "Judge difficulty by so many answers of each kind.", int),
@@ -99,6 +101,9 @@ async def synthesize(
         print(plan.read_text(encoding="utf-8"), end="")
         return
     values = await synthesize_stage.run(project, options)
+    if settings.backend == "none":
+        print(f"no questions, as synthesize.backend says: those of the dataset are asked; {options.folder(project)}")
+        return
     kept = sum(values["kept"].values())
     print(f"{kept} questions ({', '.join(f'{count} {split}' for split, count in values['kept'].items())})")
     reasons = ", ".join(f"{count} {reason}" for reason, count in values["rejected"].items())

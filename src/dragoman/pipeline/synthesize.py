@@ -35,7 +35,7 @@ from dragoman.synthesis.grounded import GroundedWriter
 from dragoman.synthesis.plan import Plan, load_plan
 from dragoman.synthesis.reader import Reader
 from dragoman.synthesis.settings import SynthesizeParams
-from dragoman.synthesis.synthesize import synthesize
+from dragoman.synthesis.synthesize import Filled, synthesize
 from dragoman.synthesis.written import EngineWriter, MixedWriter
 
 WORDS = 100
@@ -123,6 +123,8 @@ async def make_questions(
         UserError: no question passed the filters, a plan or a model cannot be read, or there are too few passages.
     """
     settings, clock = params.synthesize, time.monotonic()
+    if settings.backend == "none":
+        return _unasked(passages, settings, out, source)
     plan = load_plan(Path(settings.plan) if settings.plan else None)
     plan.require("number_of_documents", {"single-doc", "multi-doc"})
     plan.require("interaction_type", {"single-turn", "two-turn"})
@@ -175,6 +177,17 @@ async def make_questions(
     if track is not None:
         tracking.start(track)
         tracking.log_synthesis(out, parameters=chosen)
+    return values
+
+
+def _unasked(passages: Sequence[Passage], settings: SynthesizeParams, out: Path, source: str) -> dict[str, Any]:
+    """What other stages wait for, without a question: that of a dataset which has its own."""
+    nothing = Filled({split: [] for split in settings.shares}, rejected=[], open=0)
+    for split, rows in nothing.questions.items():
+        files.write(out / f"{split}.jsonl", rows)
+    files.write(out / CORPUS, (asdict(p) for p in passages))
+    values = card(nothing, load_plan(None), settings=settings.model_dump(mode="json"), source=source, seconds=0)
+    write_card(values, out)
     return values
 
 

@@ -92,6 +92,7 @@ def find(paths: Iterable[Path]) -> list[Path]:
                 and file.is_file()
                 and not any(part.startswith(".") for part in file.relative_to(path).parts)
                 and (file.name != MANIFEST or _is_of_an_index(file))
+                and not _is_unasked(file)
             ]
         else:
             raise UserError(f"{path}: no such file or folder")
@@ -100,6 +101,15 @@ def find(paths: Iterable[Path]) -> list[Path]:
             f"{', '.join(map(str, paths)) or 'no path given'}: nothing to validate; expected {', '.join(KINDS)}"
         )
     return list(dict.fromkeys(found))
+
+
+def _is_unasked(file: Path) -> bool:
+    """A split without a question of a synthetic set for which none were wanted: `synthesize.backend: none`."""
+    beside = file.with_name("metrics.json")
+    if file.name not in QUESTIONS or file.stat().st_size or not beside.is_file():
+        return False
+    made = json.loads(beside.read_text(encoding="utf-8"))
+    return isinstance(made, dict) and made.get("backend") == "none"
 
 
 class Reader:

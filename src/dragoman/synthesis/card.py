@@ -29,7 +29,7 @@ def card(filled: Filled, plan: Plan, *, settings: dict[str, Any], source: str, s
         "kept": {split: len(questions) for split, questions in filled.questions.items()},
         "open": filled.open,
         "candidates": candidates,
-        "acceptance": filled.kept / candidates,
+        "acceptance": filled.kept / candidates if candidates else 0.0,
         "writers": dict(Counter(row["writer"] for row in rows)),
         "rejected": filled.reasons,
         "categories": _categories(rows, plan),
@@ -86,7 +86,8 @@ def write_card(values: dict[str, Any], out: Path) -> None:
     # everything is escaped: questions and passages are data
     page = Environment(autoescape=True, undefined=StrictUndefined).from_string(PAGE.read_text(encoding="utf-8"))
     files.write_text(out / "card.html", page.render(values))
-    figures = {name: values[name] for name in ("kept", "open", "candidates", "acceptance", "writers", "rejected")}
+    figures = {"backend": values["settings"]["backend"]}
+    figures |= {name: values[name] for name in ("kept", "open", "candidates", "acceptance", "writers", "rejected")}
     success = values["difficulty"].get("success", {})
     p_values = {entry["name"]: entry["p"] for entry in values["categories"]}
     files.write_json(out / "metrics.json", figures | {"categories_p": p_values, "difficulty": success})

@@ -45,8 +45,9 @@ class SynthesizeParams(Section):
 
     n: int = Field(200, ge=1)
     """How many, of all splits together."""
-    backend: Literal["grounded", "engine", "mixed"] = "grounded"
-    """Write without a model, with one, or with one and then without for what is still wanted."""
+    backend: Literal["grounded", "engine", "mixed", "none"] = "grounded"
+    """Write without a model, with one, or with one and then without for what is still wanted. `none` writes no question: for a
+    pipeline whose dataset has its own."""
     plan: str | None = None
     """A YAML file that says what the questions are to be like; None takes the built-in one (`dragoman synthesize --help`)."""
     shares: dict[str, Annotated[float, Field(gt=0, lt=1)]] = Field({"train": 0.7, "dev": 0.08, "test": 0.22})
