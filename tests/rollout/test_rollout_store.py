@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.core.errors import UserError
+from dragoman.rollout.record import Episode
 from dragoman.rollout.store import EpisodeStore, read_episodes
 
 
@@ -32,3 +33,24 @@ def test_a_store_that_cannot_be_read_is_left_open_to_others(tmp_path: Path) -> N
     for _ in range(2):
         with pytest.raises(UserError, match="written with schema 0"), EpisodeStore(tmp_path):
             pass
+
+
+def test_a_store_keeps_the_episodes_of_the_latest_configs_and_those_of_the_one_that_is_asked(tmp_path: Path) -> None:
+    """A folder that each night evaluates another policy does not grow for ever."""
+
+    def episode(night: int, question: str) -> Episode:
+        config = {"policy": night}
+        return Episode(
+            key=f"{night}/{question}", question={"id": question}, system="s", config=config, nodes=[], calls=[],
+            trajectories=[], started=0, seconds=1,
+        )  # fmt: skip
+
+    with EpisodeStore(tmp_path) as store:
+        for night in range(5):
+            for question in ("a", "b"):
+                store.add(episode(night, question))
+            store.trim({"policy": night}, others=2)
+        assert [*store.episodes] == ["2/a", "2/b", "3/a", "3/b", "4/a", "4/b"]
+        store.trim({"policy": 2}, others=1)
+        store.add(episode(2, "c"))
+    assert [e.key for e in read_episodes(tmp_path / "episodes.jsonl")] == ["2/a", "2/b", "4/a", "4/b", "2/c"]

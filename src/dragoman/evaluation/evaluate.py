@@ -123,6 +123,7 @@ async def ask(
                 reward=Reward.of(REWARD),
                 progress=progress,
             )
+            store.trim(episodes[name][0].config)
         rows = [prediction(episode, name) for episode in episodes[name]]
         if settings.judge:
             await judge_predictions(judges[name], rows)

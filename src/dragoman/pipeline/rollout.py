@@ -31,7 +31,9 @@ from dragoman.systems.base import System
 class Options(ShardInputOptions):
     system: Annotated[str | None, Doc("A system, or system@policy; train.system by default.")] = None
     tree: Annotated[bool, Doc("Grow trees: every first decision, then several draws each.")] = False
-    samples: Annotated[int | None, Ge(1), Doc("Instead of trees: so many single trajectories each.")] = None
+    samples: Annotated[
+        int | None, Ge(1), Doc("Instead of trees: so many single trajectories each, by as many seeds from `--seed` on.")
+    ] = None
     limit: Annotated[int | None, Ge(1), Doc("Only the first so many questions.")] = None
     views: Annotated[int, Doc("Write so many trees as HTML.")] = 10
     out: Annotated[Path | None, Doc("Where the episodes go; results/rollout by default.")] = None

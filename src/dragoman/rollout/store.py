@@ -8,6 +8,7 @@ that was too long. The file is removed when all questions are done.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -105,6 +106,19 @@ class EpisodeStore:
             return
         self._episodes_file.add(episode.model_dump(mode="json"))
         self._episodes[episode.key] = episode
+
+    def trim(self, config: Mapping[str, Any], others: int = 7) -> None:
+        """Keep the episodes of one config, and those of the latest others: each night's policy has a config of its own."""
+        configs: list[Mapping[str, Any]] = [config]
+        for episode in reversed(self._episodes.values()):
+            if episode.config not in configs:
+                configs.append(episode.config)
+        if len(configs) <= others + 1:
+            return
+        self._episodes = {key: e for key, e in self._episodes.items() if e.config in configs[: others + 1]}
+        self._episodes_file.close()
+        files.write(self.path, (episode.model_dump(mode="json") for episode in self._episodes.values()))
+        self._episodes_file = files.Appended(self.path)
 
 
 def read_episodes(path: Path | str) -> list[Episode]:
