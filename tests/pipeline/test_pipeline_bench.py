@@ -77,7 +77,7 @@ def cells() -> dict[tuple[str, str], dict]:
     return {(cell["dataset"], cell["system"]): cell for cell in found}
 
 
-def test_all_cells_stand_in_one_table_and_what_cannot_run_says_why(project, capsys):
+def test_all_cells_stand_in_one_table_and_what_cannot_run_says_why(project, capsys, pictures):
     code, out, err = run(capsys, *BENCH, "--no-track")
     assert code == 0, err
     metrics = json.loads((OUT / "metrics.json").read_text())["datasets"]
@@ -304,7 +304,6 @@ def matrix() -> dict:
 
 
 def test_shards_give_the_cells_and_figures_of_the_whole(project, capsys, llm, monkeypatch):
-    monkeypatch.setattr("dragoman.evaluation.report.write_plots", lambda *_: None)  # half a second each
     run(capsys, *BENCH, "--no-track")
     whole = matrix()
     assert len(whole["cells"]) == 10

@@ -160,6 +160,14 @@ def test_the_same_traffic_gives_the_same_files_also_while_a_line_is_being_writte
     assert metrics(project)["episodes"] == 9
 
 
+def test_an_episode_of_another_schema_is_refused_by_its_line(project, unchecked, capsys):
+    keep(project / "kept", episode("1", "What comes after 1?", "2"))
+    path = project / "kept" / "episodes.jsonl"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": 0}) + "\n")
+    code, _, err = run(capsys, "harvest", "--no-track")
+    assert code == 2 and "episodes.jsonl:1: written with schema 0" in err
+
+
 def test_without_gold_there_are_only_harvested_questions_and_a_split_may_be_gone_again(project, unchecked, capsys):
     keep(project / "kept", *(episode(f"{n}", f"What comes after {n}?", "x") for n in range(60)))
     ratings = [{"id": str(n), "rating": "up", "at": 1} for n in range(60)]

@@ -200,7 +200,7 @@ def test_nothing_that_a_question_says_is_run(tmp_path):
         difficulty={"label": "hard", "direct": 0, "standard": 0, "gold": 0},
     )
     values = made(filled(train=[hostile], rejected=[SCRIPT]))
-    values |= {"source": SCRIPT, "settings": {SCRIPT: SCRIPT}}
+    values |= {"source": SCRIPT, "settings": {"backend": SCRIPT, SCRIPT: SCRIPT}}
     plain = Page(page(made(filled(train=[row("a", difficulty=hostile["difficulty"])], rejected=["leaked"])), tmp_path))
     shown = page(values, tmp_path)
     assert "<script" not in shown and "&lt;script&gt;" in shown
@@ -215,6 +215,7 @@ def test_the_figures_to_compare(tmp_path):
     write_card(made(found), tmp_path)
     figures = json.loads((tmp_path / "metrics.json").read_text(encoding="utf-8"))
     assert figures == {
+        "backend": "grounded",
         "kept": {"train": 20, "dev": 0, "test": 0},
         "open": 0,
         "candidates": 20,

@@ -12,6 +12,6 @@ from dragoman.engines.base import Engine
 async def tiny_engine(tiny_model: Path) -> AsyncIterator[Engine]:
     from dragoman.engines.transformers import TransformersEngine
 
-    engine = TransformersEngine(tiny_model, dtype="float32", threads=2)
+    engine = TransformersEngine(tiny_model, dtype="float32", threads=1)
     yield engine
     await engine.close()

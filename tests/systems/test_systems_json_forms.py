@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import jsonschema
 import pytest
 import xgrammar
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
@@ -47,6 +48,7 @@ plans = st.builds(
 keeps = st.builds(Keep, st.lists(st.integers(1, 3), max_size=4).map(tuple), texts)
 
 
+@examples()
 @given(plans | keeps)
 def test_a_rendered_action_is_parsed_back_and_fits_the_schema(action):
     form = PLAN if isinstance(action, Plan) else KEEP

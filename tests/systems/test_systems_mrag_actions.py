@@ -5,7 +5,8 @@ import json
 import jsonschema
 import pytest
 import xgrammar
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from xgrammar.testing import _is_grammar_accept_string
 
@@ -63,7 +64,7 @@ SAID = st.one_of(
 
 
 @given(SAID)
-@settings(max_examples=40)
+@examples()
 def test_every_action_is_read_back_from_its_text_and_fits_its_schema(said):
     grammar, action = said
     text = grammar.render(action)

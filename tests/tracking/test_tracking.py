@@ -36,9 +36,10 @@ async def episodes(tmp_path):
         return await roll_out(QUESTIONS, "c3po", build("c3po"), backends, store)
 
 
-def test_a_run_with_its_traces(tmp_path, episodes):
+def test_a_run_with_its_traces(tmp_path, episodes, empty_store):
     import mlflow
 
+    shutil.copytree(empty_store, tmp_path / "mlruns")
     tracking.start(tmp_path / "mlruns")
     rows = [
         {"id": q.id, "type": "", "question": q.question, "answers": ["x"], "answer": "x", "stop": "answered"}
@@ -103,9 +104,10 @@ def test_flatten():
     assert tracking.flatten({"a": {"b": 1, "c": {"d": 2}}, "e": 3}) == {"a.b": 1, "a.c.d": 2, "e": 3}
 
 
-def test_a_training_run_with_its_curves_and_trees(tmp_path):
+def test_a_training_run_with_its_curves_and_trees(tmp_path, empty_store):
     import mlflow
 
+    shutil.copytree(empty_store, tmp_path / "mlruns")
     out = tmp_path / "rl"
     (out / "trees").mkdir(parents=True)
     (out / "trees" / "q1.html").write_text("<p>a tree</p>")

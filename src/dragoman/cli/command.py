@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
+import yaml
 from annotated_types import Ge
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 from typing_extensions import Doc
 
 from dragoman.core.errors import UserError
@@ -161,7 +160,7 @@ def run(coroutine: Awaitable[None]) -> None:
 
 
 def parse_change(text: str) -> tuple[str, Any]:
-    """`a.b=value` as a key and a value, which is read as YAML, by the parser of `params.yaml`.
+    """`a.b=value` as a key and a value, which is read as YAML; a URL within brackets needs no quotes, as in `params.yaml` it does.
 
     Raises:
         UserError: it is not that.
@@ -169,8 +168,8 @@ def parse_change(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     try:
         if equals and key:
-            return key, YAML(typ="safe").load(value)
-    except YAMLError:
+            return key, yaml.safe_load(value)
+    except yaml.YAMLError:
         raise UserError(f"--set {text}: the value is not valid YAML") from None
     raise UserError(f"--set {text}: expected KEY=VALUE, for example rl.iterations=2")
 

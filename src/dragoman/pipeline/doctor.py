@@ -15,7 +15,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
-from dragoman.core.errors import UserError
+from dragoman.core.errors import EngineFault, UserError
 from dragoman.core.http import hidden, key_in
 from dragoman.core.settings import read_yaml
 from dragoman.engines.settings import EngineParams
@@ -161,6 +161,8 @@ def _models(project: Project) -> Iterator[Finding]:
 def _server(name: str, url: str, settings: EngineParams) -> Finding:
     import httpx
 
+    from dragoman.engines.served import Served
+
     try:
         key = key_in(settings.api_key_env)
     except UserError as e:
@@ -177,6 +179,11 @@ def _server(name: str, url: str, settings: EngineParams) -> Finding:
         )
     if settings.model not in models:
         return _bad("FAIL", "server", f"{name}: {url} does not serve {settings.model!r} but {', '.join(models)}")
+    if not settings.revision:
+        try:
+            Served(settings.model_copy(update={"urls": (url,), "retries": 0}))
+        except (UserError, EngineFault) as e:  # the engine would be refused for it
+            return _bad("FAIL", "server", f"{name}: {e}")
     return _ok("server", f"{name}: {url} serves {settings.model}")
 
 

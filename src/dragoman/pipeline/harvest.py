@@ -23,7 +23,7 @@ from dragoman.quality import validate
 from dragoman.quality.artifacts import read_corpus
 from dragoman.rewards.answer import normalize
 from dragoman.rollout.feedback import Feedback, aside, read_feedback, served_rows
-from dragoman.rollout.record import Episode, validated
+from dragoman.rollout.record import SCHEMA, Episode, validated
 from dragoman.rollout.store import EPISODES
 from dragoman.synthesis.harvest import Harvest, harvest, split_of
 from dragoman.tracking.review import reviewed
@@ -123,6 +123,10 @@ def kept_episodes(folders: Sequence[Path]) -> Iterator[Episode]:
     with bar("harvest", sum(_lines(path) for path in parts)) as advance:
         for folder in folders:
             for path, number, row in served_rows(folder / EPISODES):
+                if (schema := row.get("schema_version", SCHEMA)) != SCHEMA:
+                    raise UserError(
+                        f"{path}:{number}: written with schema {schema}, this version reads {SCHEMA}; move the file away"
+                    )
                 yield validated(Episode, row, f"{path}:{number}", "an episode")
                 advance()
 

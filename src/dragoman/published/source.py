@@ -208,7 +208,9 @@ def pairs(*names: str, delimiter: str = "\t") -> Reader:
                         yield lines.line_num, dict(zip(names, cells, strict=True))
                     elif cells:
                         yield lines.line_num, f"expected {len(names)} cells ({', '.join(names)}), found {len(cells)}"
-            except (UnicodeDecodeError, csv.Error) as e:
-                yield lines.line_num + 1, f"not a table ({e})"
+            except UnicodeDecodeError as e:
+                yield lines.line_num + 1, f"not valid UTF-8 ({e.reason} at byte {e.start})"
+            except csv.Error as e:
+                yield lines.line_num, f"not a table ({e})"
 
     return read

@@ -12,21 +12,21 @@ import functools
 import hashlib
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.stats import chi_square
+from dragoman.corpus.chunking import with_wholes
 from dragoman.corpus.names import CORPUS, SPLITS
 from dragoman.quality.lines import Lines, PassageRow, QuestionRow, read_lines
 from dragoman.quality.snapshots import snapshot_columns
 from dragoman.quality.tables import Table, file_table, frame, listed, words
 from dragoman.retrieval.manifest import MANIFEST, Manifest
+from dragoman.retrieval.store import passage_line
 from dragoman.rewards import Reward
 from dragoman.rewards.answer import normalize
 from dragoman.rollout.record import SCHEMA, Episode
@@ -327,12 +327,11 @@ def _choices(marks: str) -> int:
 def read_corpus(path: Path) -> Corpus:
     """What there is to know of a corpus; lines that cannot be read are left out."""
     ids = []
-    digest = hashlib.sha256()  # as retrieval.store.write_passages computes it
+    digest = hashlib.sha256()
     for row in read_lines(path, PassageRow).rows.values():
         ids.append(row.id or "")
-        digest.update((files.dumps({"id": row.id, "title": row.title or "", "text": row.text}) + "\n").encode())
-    whole = {re.sub(r"#\d+$", "", i) for i in ids}  # a question names the passage that chunks were cut from
-    return Corpus(len(ids), frozenset(ids) | whole, digest.hexdigest())
+        digest.update(passage_line(row.id or "", row.title or "", row.text or ""))
+    return Corpus(len(ids), frozenset(with_wholes(ids)), digest.hexdigest())
 
 
 def _of_lines(path: Path, lines: Lines[Any], *tables: Table, unchecked: tuple[str, ...] = ()) -> Artifact:

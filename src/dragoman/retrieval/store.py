@@ -25,6 +25,11 @@ PASSAGES = "passages.jsonl"
 OFFSETS = "offsets.npy"
 
 
+def passage_line(id: str, title: str, text: str) -> bytes:
+    """A passage as `passages.jsonl` has it; the hash of a corpus is that of these lines."""
+    return (files.dumps({"id": id, "title": title, "text": text}) + "\n").encode()
+
+
 def write_passages(passages: Iterable[Passage], folder: Path) -> str:
     """Write the passages into `folder`, streaming. Returns the SHA-256 of the file: equal corpora, equal hashes.
 
@@ -44,7 +49,7 @@ def write_passages(passages: Iterable[Passage], folder: Path) -> str:
                 raise UserError(f"passage {passage.id!r} has no text: leave it out of the corpus")
             seen.add(passage.id)
             try:
-                line = (files.dumps({"id": passage.id, "title": passage.title, "text": passage.text}) + "\n").encode()
+                line = passage_line(passage.id, passage.title, passage.text)
             except UnicodeEncodeError:
                 raise UserError(f"passage {passage.id!r} holds half a surrogate pair, which is not text") from None
             lines.write(line)

@@ -171,10 +171,12 @@ async function follow(question, run, signal) {
 function brief({ action, text }) {
   if (!action) return text?.trim() || "(nothing)";
   const { type, thought, ...fields } = action;
-  return [type, ...Object.values(fields).map(words)].join(" ");
+  return [type, ...Object.entries(fields).map(([name, value]) =>
+    typeof value === "boolean" ? `${name}: ${words(value)}` : words(value))].filter(Boolean).join(" ");
 }
 function words(value) {
   if (Array.isArray(value)) return value.map(words).join(", ") || "none";
+  if (typeof value === "boolean") return value ? "yes" : "no";
   return value && typeof value === "object" ? Object.values(value).map(words).join(" ") : String(value);
 }
 

@@ -10,11 +10,9 @@ from typing import Any
 from dragoman.rollout.feedback import Feedback
 from dragoman.rollout.record import Episode
 from dragoman.tracking.store import client_of, experiment_of, is_there, start
-from dragoman.tracking.traces import EPISODE, finish, log_trace
+from dragoman.tracking.traces import ANSWER, EPISODE, RATING, finish, log_trace
 
 QUEUE = "dragoman"
-RATING, ANSWER = "rating", "expected_response"
-"""What a reviewer is asked, by the names under which feedback of users is shown too."""
 WHY = "review"
 """The tag of a trace that says why somebody should look at it."""
 _MOST = 1000

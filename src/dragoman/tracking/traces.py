@@ -11,7 +11,8 @@ from dragoman.tracking.store import client_of, experiment_of
 
 EPISODE = "episode"
 """The tag by which the trace of an episode is found."""
-_ASSESSMENTS = frozenset({"rating", "comment", "expected_response", "expected_passages"})
+RATING, COMMENT, ANSWER, PASSAGES = "rating", "comment", "expected_response", "expected_passages"
+_ASSESSMENTS = frozenset({RATING, COMMENT, ANSWER, PASSAGES})
 """What `show_feedback` makes; those of other names and of other people stay."""
 SPAN_TYPES = {"ask": "CHAT_MODEL", "search": "RETRIEVER"}
 
@@ -88,13 +89,13 @@ def show_feedback(feedback: Feedback, folder: Path | str = "mlruns") -> int:
                 mlflow.delete_assessment(trace_id=id, assessment_id=old.assessment_id)
         common: dict[str, Any] = {"trace_id": id, "source": source}
         if feedback.rating:
-            mlflow.log_feedback(name="rating", value=feedback.rating == "up", rationale=feedback.comment, **common)
+            mlflow.log_feedback(name=RATING, value=feedback.rating == "up", rationale=feedback.comment, **common)
         elif feedback.comment:
-            mlflow.log_feedback(name="comment", value=feedback.comment, **common)
+            mlflow.log_feedback(name=COMMENT, value=feedback.comment, **common)
         if feedback.answer:
-            mlflow.log_expectation(name="expected_response", value=feedback.answer, **common)
+            mlflow.log_expectation(name=ANSWER, value=feedback.answer, **common)
         if feedback.passages:
-            mlflow.log_expectation(name="expected_passages", value=feedback.passages, **common)
+            mlflow.log_expectation(name=PASSAGES, value=feedback.passages, **common)
     return len(found)
 
 
