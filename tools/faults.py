@@ -46,9 +46,10 @@ from pathlib import Path
 from sys import argv
 from dragoman.engines.fetch import fetch_model
 from tiny import make_tiny
-words = Path(argv[1])
-if not (words / "tokenizer.json").is_file():
-    words = Path("data/words")
+own, words = Path(argv[1]), Path("data/words")
+if (own / "tokenizer.json").is_file():
+    words = own
+elif not (words / "tokenizer.json").is_file():
     fetch_model("smollm2", words)
 make_tiny(Path("data/model"), seed=0, tokenizer=words)
 """

@@ -2,7 +2,7 @@ import itertools
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -67,7 +67,6 @@ def test_words(text, size, overlap):
     assert all(len(c) > overlap for c in cut)  # no chunk says only what the one before it said
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.sampled_from(SENTENCES), min_size=1, max_size=6).map(" ".join) | texts,
     st.integers(8, 40),

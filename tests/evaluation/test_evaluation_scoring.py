@@ -13,7 +13,7 @@ from dragoman.core.settings import parse_section
 from dragoman.core.types import Passage, Question
 from dragoman.corpus import load_questions
 from dragoman.evaluation import evaluate as evaluation
-from dragoman.evaluation.evaluate import identity
+from dragoman.evaluation.evaluate import evaluate, identity
 from dragoman.evaluation.metrics import prediction, summarize
 from dragoman.evaluation.report import markdown
 from dragoman.evaluation.scoring import add_scores, kept_passages
@@ -47,6 +47,61 @@ async def scored(opened: Backends, names, question: Question = QUESTION) -> dict
     row = prediction(episode, "standard")
     await add_scores({name: opened.reward(name) for name in names}, [episode], [row], opened)
     return row
+
+
+SAID = ("[Planning]", "Action: [Retrieval] the capital of Bhutan", "Action: [1]", "Action: [LLM]")
+
+
+def planning() -> Backends:
+    """For a C-3PO that plans, searches once and keeps what it finds: four decisions, a roadmap, a search and an answer."""
+    said = iter(SAID)
+    proxy = ScriptedEngine(lambda prompt, rng: next(said))
+    return Backends(llm=ScriptedEngine(lambda prompt, rng: "Thimphu"), proxy=proxy, retriever=ListRetriever(PASSAGES))
+
+
+async def test_the_costs_of_a_trajectory_with_decisions_are_those_of_its_decisions_searches_and_asks():
+    episode = await Tree(QUESTION, build("c3po", {"k": 2}), planning()).grow(system_name="c3po")
+    row = prediction(episode, "c3po")
+    assert (row["answer"], row["passages"], row["stop"], row["error"]) == ("Thimphu", ["bt"], "answered", None)
+    assert (row["strategy"], row["depth"]) == ("Plan", 4)
+    assert (row["calls"], row["searches"], row["llm_calls"], row["llm_hits"]) == (6, 1, 2, 0)
+    # a prompt of 3 tokens for each of six calls, and a token for each letter: of four actions, the roadmap and the answer
+    assert row["tokens"] == 6 * 3 + sum(map(len, SAID)) + 2 * len("Thimphu") == episode.tokens
+
+
+async def test_the_files_of_an_evaluation_have_the_keys_of_the_contract_and_no_others(tmp_path):
+    class Opened:
+        def open(self, name: str):
+            return (build(name), planning()) if name == "c3po" else (build(name, {"k": 2}), planning())
+
+    settings = EvaluateParams(bootstrap=100, traces=0)
+    await evaluate(
+        ["standard", "c3po"], [QUESTION], Opened(), dataset="d", settings=settings, seed=3, out=tmp_path, track=None
+    )
+    rows = [row for _, row in files.read(tmp_path / "predictions.jsonl")]
+    assert [(row["id"], row["system"]) for row in rows] == [("q", "standard"), ("q", "c3po")]
+    scores, recalled = {"cover_em", "em", "f1", "precision"}, {"recall", "all_gold_recall"}
+    for row in rows:
+        assert row.keys() == {
+            "id", "system", "type", "question", "answer", "answers", "scores", "passages", "strategy", "depth", "calls",
+            "searches", "llm_calls", "llm_hits", "tokens", "started", "seconds", "stop", "error",
+        }  # fmt: skip
+        assert row["scores"].keys() == scores | recalled
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert metrics.keys() == {"dataset", "n", "seed", "systems", "paired"}
+    assert (metrics["dataset"], metrics["n"], metrics["seed"]) == ("d", 1, 3)
+    assert list(metrics["systems"]) == ["standard", "c3po"]
+    for system in metrics["systems"].values():
+        assert system.keys() == scores | recalled | {
+            "calls", "searches", "tokens", "seconds", "latency", "llm_hits", "failed", "unjudged", "judge_faults", "stops",
+            "strategies", "depths",
+        }  # fmt: skip
+        assert all(system[score].keys() == {"mean", "low", "high"} for score in scores | recalled)
+    assert (metrics["systems"]["standard"]["calls"], metrics["systems"]["c3po"]["calls"]) == (1, 6)
+    assert metrics["systems"]["c3po"]["strategies"] == {"Plan": 1} and metrics["systems"]["c3po"]["depths"] == {"4": 1}
+    assert metrics["paired"].keys() == {"c3po - standard"}
+    assert metrics["paired"]["c3po - standard"].keys() == scores | recalled
+    assert all(found.keys() == {"mean", "low", "high"} for found in metrics["paired"]["c3po - standard"].values())
 
 
 async def test_each_answer_is_scored_by_the_rewards_that_are_named():

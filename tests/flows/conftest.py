@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,8 @@ sys.stdout.flush()
 for path, text in step.get("writes", {{}}).items():
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text(text)
+while not os.path.exists(step.get("awaits", ".")) and time.time() < started + 60:
+    time.sleep(0.05)
 if "sleep" in step:
     time.sleep(step["sleep"])
 if "say" in step:
@@ -90,11 +93,25 @@ def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands.run, "retry_delay_seconds", [0, 0])
 
 
+@contextmanager
+def services_in(folder: Path) -> Iterator[ProjectServices]:
+    shutil.copytree(ROOT / "flows", folder / "flows", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "prefect.yaml", folder)
+    made = ProjectServices(folder)
+    yield made
+    made.run("down")
+
+
 @pytest.fixture
 def services(stub: Stub) -> Iterator[ProjectServices]:
     """What `make up` starts in the project, which ends with the test."""
-    shutil.copytree(ROOT / "flows", stub.folder / "flows", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "prefect.yaml", stub.folder)
-    made = ProjectServices(stub.folder)
-    yield made
-    made.run("down")
+    with services_in(stub.folder) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def services_of_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProjectServices]:
+    """The same in a project that has no commands, for all tests of a module: to start and end them takes a minute."""
+    with services_in(tmp_path_factory.mktemp("project")) as made:
+        made.up()
+        yield made

@@ -8,15 +8,20 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted import make_project, predictions, without_times
+from command import run
+from scripted import make_project, open_checked, open_runtime, predictions, without_times
 
+from dragoman import runtime
+from dragoman.pipeline import bench
+from dragoman.pipeline import project as pipeline_project
 from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import read_samples
+from flows.commands import flags
 from flows.in_shards import in_shards
 from flows.sweep import sweep
 from tools.ray_machines import Machines, until
@@ -45,6 +50,20 @@ def project(tmp_path, monkeypatch) -> Path:
         monkeypatch.delenv(address, raising=False)
     monkeypatch.chdir(folder)
     return folder
+
+
+@pytest.fixture
+def alone(project, monkeypatch, capsys) -> Callable[..., Awaitable[None]]:
+    """Runs a command whole, in this process: what shards are to leave."""
+    monkeypatch.setattr(pipeline_project, "open_runtime", open_runtime)
+    for module in (runtime, bench):
+        monkeypatch.setattr(module, "open_checked", open_checked)
+
+    async def whole(command: str, out: str, options: dict[str, Any]) -> None:
+        code, _, err = await asyncio.to_thread(run, capsys, command, *flags(options), f"--out={out}")
+        assert code == 0, err
+
+    return whole
 
 
 @pytest.fixture
@@ -80,26 +99,40 @@ def machines(project, ray, monkeypatch) -> Iterator[Machines]:
         shutil.rmtree(folder)
 
 
+ROLLOUT = {"system": "c3po", "tree": True, "limit": 5}
+
+
 async def roll_out(out: str, **sharding) -> list[Episode]:
-    await in_shards("rollout", out, {"system": "c3po", "tree": True, "limit": 5}, **sharding)
+    await in_shards("rollout", out, ROLLOUT, **sharding)
     return without_times(Path(out))
 
 
-async def test_ray_gives_the_same_episodes(project, one_machine):
-    whole = await roll_out("whole")
-    assert len(whole) == 5
-    assert await roll_out("ray", shards=3, runner="ray") == sorted(whole, key=lambda e: e.question["id"])
+async def roll_out_alone(alone) -> list[Episode]:
+    """What `roll_out` is to leave, in the order in which shards are merged."""
+    await alone("rollout", "whole", ROLLOUT)
+    episodes = without_times(Path("whole"))
+    assert len(episodes) == 5
+    return sorted(episodes, key=lambda e: e.question["id"])
+
+
+async def test_ray_gives_the_same_episodes(project, one_machine, alone):
+    whole = await roll_out_alone(alone)
+    assert await roll_out("ray", shards=3, runner="ray") == whole
     assert len(list(Path("ray", "shards").glob("*-of-3/shard.json"))) == 3
 
 
 @pytest.mark.timeout(1800)  # three commands, each once whole and once in shards: minutes, and more where others compute
-async def test_a_head_and_two_workers_leave_what_one_process_leaves(project, machines):
+async def test_a_head_and_two_workers_leave_what_one_process_leaves(project, machines, alone):
     asked = {"limit": 5, "track": False}
     Path("suite.yaml").write_text(SUITE)
-    for out, sharding in (("whole", {}), ("ray", {"shards": 2, "runner": "ray"})):
-        await in_shards("seeds", f"{out}/seeds", asked, **sharding)
-        await in_shards("evaluate", f"{out}/evaluate", {"systems": "direct,c3po", **asked}, **sharding)
-        await in_shards("bench", f"{out}/bench", {"suite": "suite.yaml", **asked}, **sharding)
+    commands = {
+        "seeds": asked,
+        "evaluate": {"systems": "direct,c3po", **asked},
+        "bench": {"suite": "suite.yaml", **asked},
+    }
+    for command, options in commands.items():
+        await alone(command, f"whole/{command}", options)
+        await in_shards(command, f"ray/{command}", options, shards=2, runner="ray")
     whole, merged = (read_samples(Path(out, "seeds/samples.parquet")) for out in ("whole", "ray"))
     assert merged == whole and len({sample.question for sample in whole}) > 1
     whole, merged = (predictions(Path(out, "evaluate")) for out in ("whole", "ray"))
@@ -109,7 +142,7 @@ async def test_a_head_and_two_workers_leave_what_one_process_leaves(project, mac
 
 
 @pytest.mark.parametrize("runner", ["ray", "dask"])
-async def test_a_sweep_leaves_what_its_commands_leave_and_names_the_point_that_fails(project, runner):
+async def test_a_sweep_leaves_what_its_commands_leave_and_names_the_point_that_fails(project, runner, alone):
     pytest.importorskip({"ray": "ray", "dask": "distributed"}[runner])
     options = {"system": "c3po", "tree": True, "limit": 3}
     seeds = {"seed": [0, "none", 1]}
@@ -119,7 +152,7 @@ async def test_a_sweep_leaves_what_its_commands_leave_and_names_the_point_that_f
     assert failed.startswith("| none | – | error: ") and "seed" in failed.partition("error: ")[2]
     left = []
     for seed, row in ((0, first), (1, last)):
-        await in_shards("rollout", f"alone-{seed}", {**options, "seed": seed})
+        await alone("rollout", f"alone-{seed}", {**options, "seed": seed})
         left.append(without_times(Path("swept", f"seed-{seed}")))
         assert left[-1] == without_times(Path(f"alone-{seed}")) and len(left[-1]) == 3
         reward = json.loads(Path(f"alone-{seed}", "metrics.json").read_text())["reward"]
@@ -127,18 +160,17 @@ async def test_a_sweep_leaves_what_its_commands_leave_and_names_the_point_that_f
     assert left[0] != left[1]
 
 
-async def test_dask_gives_the_same_episodes(project):
+async def test_dask_gives_the_same_episodes(project, alone):
     pytest.importorskip("distributed", reason="dask is not installed")
-    whole = await roll_out("whole")
-    assert len(whole) == 5
-    assert await roll_out("dask", shards=3, runner="dask") == sorted(whole, key=lambda e: e.question["id"])
+    whole = await roll_out_alone(alone)
+    assert await roll_out("dask", shards=3, runner="dask") == whole
     assert len(list(Path("dask", "shards").glob("*-of-3/shard.json"))) == 3
 
 
-async def test_a_machine_that_dies_costs_its_unfinished_questions_alone(project, machines):
+async def test_a_machine_that_dies_costs_its_unfinished_questions_alone(project, machines, alone):
     params = Path("params.yaml")
     params.write_text(params.read_text().replace("rl: {", "rl: {concurrency: 1, "))  # one after the other
-    whole = await roll_out("whole")
+    whole = await roll_out_alone(alone)
     shards = [Path("merged", "shards", f"{number}-of-2") for number in (1, 2)]
     finished: list[bytes] = []
 
@@ -149,7 +181,7 @@ async def test_a_machine_that_dies_costs_its_unfinished_questions_alone(project,
         finished.extend(map(lines, shards))
 
     merged, _ = await asyncio.gather(roll_out("merged", shards=2, runner="ray"), asyncio.to_thread(die))
-    assert merged == sorted(whole, key=lambda e: e.question["id"])
+    assert merged == whole
     for shard, before in zip(shards, finished, strict=True):
         assert lines(shard).startswith(before), "with their times: what was finished is not done again"
 

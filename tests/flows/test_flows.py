@@ -185,7 +185,7 @@ async def test_bad_input_is_not_tried_again(project, no_waits):
 
 
 async def test_only_one_command_runs_at_a_time(project):
-    project.tell({"dvc one": [{"sleep": 4}], "dvc two": [{"sleep": 4}]})
+    project.tell({"dvc one": [{"sleep": 2}], "dvc two": [{"sleep": 2}]})
 
     @flow
     async def both() -> None:
@@ -248,7 +248,7 @@ async def test_an_option_with_blanks_is_no_further_argument(project, monkeypatch
 
 async def test_shards_run_beside_each_other_and_are_merged(project):
     project.tell({
-        **{f"{ROLLOUT} --shard={number}/2": [{"sleep": 4}] for number in (1, 2)},
+        **{f"{ROLLOUT} --shard={own}/2": [{"writes": {f"began-{own}": ""}, "awaits": f"began-{other}"}] for own, other in ((1, 2), (2, 1))},
         f"{ROLLOUT} --merge=2": [leaves("results/rollout/metrics.json", {"reward": 0.25})],
     })  # fmt: skip
     await roll_out(shards=2)

@@ -93,7 +93,10 @@ async def test_a_grid_that_cannot_be_one_is_refused_before_anything_runs(stub, s
 
 @pytest.mark.parametrize("at_once", [1, 2])
 async def test_no_more_points_than_that_run_at_once(stub, at_once):
-    stub.tell({FREE: [{"sleep": 4, **trained(0, 0.5)}], DEAR: [{"sleep": 4, **trained(0.1, 0.5)}]})
+    free, dear = trained(0, 0.5), trained(0.1, 0.5)
+    for own, other in ((free, dear), (dear, free)):
+        own |= {"sleep": 2} if at_once == 1 else {"awaits": next(iter(other["writes"]))}
+    stub.tell({FREE: [free], DEAR: [dear]})
     await sweep("rl", OUT, PRICES, at_once=at_once)
     first, second = sorted(stub.calls, key=lambda call: call["started"])
     assert (second["started"] < first["ended"]) == (at_once == 2)

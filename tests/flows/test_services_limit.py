@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
@@ -15,8 +15,9 @@ import yaml
 from project_services import ROOT, ProjectServices
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(1200)]
-LEASE = 60
-"""Seconds: the shortest that Prefect grants. A flow's is 300."""
+LEASE = 300
+"""Seconds, as a flow's. None ends by itself in a test, however long that takes."""
+EXPIRATIONS = ".prefect/concurrency_leases/expirations.json"
 HOLD = """
 import sys, time
 from prefect.concurrency.sync import concurrency
@@ -27,26 +28,42 @@ with concurrency("dvc", strict=True, lease_duration=float(sys.argv[1])):
 
 
 @pytest.fixture
-def up(services: ProjectServices) -> ProjectServices:
-    services.up()
-    return services
+def up(services_of_module: ProjectServices) -> ProjectServices:
+    if services_of_module.taken():  # a test has failed
+        services_of_module.up()
+    return services_of_module
 
 
 @contextmanager
-def holding(services: ProjectServices, lease: int = LEASE) -> Iterator[subprocess.Popen[str]]:
-    """A process that has taken the slot, and renews its lease for as long as it lives."""
-    command = [sys.executable, "-c", HOLD, str(lease)]
+def holding(services: ProjectServices) -> Iterator[subprocess.Popen[str]]:
+    """A process that has taken the slot, and renews its lease until it is killed, or gives it back."""
+    command = [sys.executable, "-c", HOLD, str(LEASE)]
     with subprocess.Popen(command, env=services.as_client, stdout=subprocess.PIPE, text=True) as holder:
         try:
             assert holder.stdout is not None and holder.stdout.readline() == "held\n"
             assert services.taken() == 1
             yield holder
+            holder.send_signal(signal.SIGINT)
+            holder.wait(60)
         finally:
             holder.kill()
 
 
 def kill_the_server(services: ProjectServices) -> None:
     os.killpg(services.records["prefect"], signal.SIGKILL)
+
+
+def leases(services: ProjectServices) -> dict[str, str]:
+    """When each ends, as Prefect has it."""
+    noted: dict[str, str] = json.loads((services.folder / EXPIRATIONS).read_text())
+    return noted
+
+
+def end(services: ProjectServices, ended: Iterable[str]) -> None:
+    past = (datetime.now(UTC) - timedelta(seconds=1)).isoformat()
+    changed = services.folder / "changed.json"
+    changed.write_text(json.dumps(leases(services) | dict.fromkeys(ended, past)))
+    changed.replace(services.folder / EXPIRATIONS)
 
 
 def wait(condition: Callable[[], bool], seconds: float) -> None:
@@ -66,28 +83,25 @@ def test_a_slot_whose_holder_died_with_the_server_is_free_when_its_lease_has_end
     with subprocess.Popen(running, cwd=up.folder) as other:
         try:
             up.up()
-            wait(lambda: up.taken() == 0, LEASE + 60)
+            assert up.taken() == 1
+            end(up, leases(up))
+            wait(lambda: up.taken() == 0, 60)
             assert up.limit()["id"] == before  # it is not `make up` that has freed it
         finally:
             other.kill()
 
 
 def test_a_slot_whose_holder_died_with_the_server_is_free_after_make_up_and_stays_with_whom_takes_it_next(up):
-    with holding(up, lease=300) as dead:
+    with holding(up) as dead:
         kill_the_server(up)
         dead.kill()
     up.up()
     assert up.taken() == 0
-    # Where Prefect notes when leases end. That of the dead is to end while somebody else has the slot, however long all this takes.
-    ends = up.folder / ".prefect/concurrency_leases/expirations.json"
-    old = json.loads(ends.read_text())
+    old = leases(up)
     assert old
-    with holding(up, lease=300):
-        past = (datetime.now(UTC) - timedelta(seconds=1)).isoformat()
-        changed = ends.with_suffix(".changed")
-        changed.write_text(json.dumps(json.loads(ends.read_text()) | dict.fromkeys(old, past)))
-        changed.replace(ends)
-        wait(lambda: not old.keys() & json.loads(ends.read_text()).keys(), 60)
+    with holding(up):  # the lease of the dead ends while somebody else has the slot
+        end(up, old)
+        wait(lambda: not old.keys() & leases(up).keys(), 60)
         assert up.taken() == 1
 
 
@@ -95,7 +109,7 @@ def test_a_slot_whose_holder_died_is_free_once_the_worker_of_compose_starts(up):
     script = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]["worker"]["command"][0]
     before, _, start = script.strip().rpartition("\n")
     assert "worker start" in start
-    with holding(up, lease=300) as dead:
+    with holding(up) as dead:
         dead.kill()
     assert up.taken() == 1
     for _ in range(2):

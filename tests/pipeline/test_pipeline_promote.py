@@ -3,11 +3,13 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from command import run as command
-from gate import EVALUATION, ScriptedRuntime, aliases, gate, prepare, registry
+from fakes import ScriptedEngine
+from gate import EVALUATION, QUESTIONS, ScriptedRuntime, aliases, gate, prepare, registry
 from tiny import make_tiny
 
 from dragoman import tracking
@@ -30,7 +32,7 @@ def project(tmp_path, monkeypatch, empty_store):
     return tmp_path
 
 
-async def test_a_better_challenger_becomes_champion_and_leaves_a_record(project):
+async def test_a_better_challenger_becomes_champion_and_leaves_a_record(project, pictures):
     import mlflow
 
     first = await gate(1, ScriptedRuntime({"standard": 10, "c3po@v1": 20}))
@@ -55,6 +57,36 @@ async def test_a_better_challenger_becomes_champion_and_leaves_a_record(project)
     assert runs[0].data.metrics["gain.cover_em.mean"] == 0.3 and runs[0].data.params["promote.margin"] == "0.0"
     client = mlflow.MlflowClient()
     assert {"decision.json", "table.md", "plots"} <= {a.path for a in client.list_artifacts(runs[0].info.run_id)}
+
+
+class JudgedRuntime(ScriptedRuntime):
+    """With a judge that is not the LLM."""
+
+    def open(self, name):
+        system, backends = super().open(name)
+        judge = ScriptedEngine(lambda prompt, rng: "True")
+        judge.fingerprint = "a judge"
+        return system, replace(backends, open_judge=lambda: judge)
+
+
+async def test_a_decision_says_of_which_questions_parts_and_settings_it_is(project):
+    runtime, settings = JudgedRuntime({"standard": 10, "c3po@v1": 10}), PromoteParams(max_cost_ratio=7, margin=0.1)
+
+    async def decided(questions, evaluation) -> dict:
+        await promote.promote(
+            registry.find("v1"), questions, runtime, settings, evaluation,
+            dataset="d", seed=7, out=Path("results/promote"), validation=Path("results/validate"), registry=registry,
+        )  # fmt: skip
+        return json.loads(Path("results/promote/decision.json").read_text())
+
+    judged = await decided(QUESTIONS, EVALUATION.model_copy(update={"judge": True}))
+    assert (judged["llm"], judged["retriever"], judged["judge"]) == ("scripted c3po@v1", "list", "a judge")
+    assert (judged["dataset"], judged["seed"], judged["settings"]) == ("d", 7, settings.model_dump())
+    assert re.fullmatch("[0-9a-f]{16}", judged["questions"])
+    others = [replace(question, answers=("another",)) for question in QUESTIONS]
+    again, other = await decided(QUESTIONS, EVALUATION), await decided(others, EVALUATION)
+    assert (again["judge"], other["judge"]) == ("", "")  # nothing was judged
+    assert again["questions"] == judged["questions"] != other["questions"]
 
 
 async def test_each_decision_measures_both_and_one_that_is_made_again_keeps_what_was_measured(project):

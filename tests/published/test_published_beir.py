@@ -5,6 +5,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 import small_sets
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -103,6 +104,7 @@ def folders(draw) -> dict[str, list[dict]]:
     return content
 
 
+@examples()
 @given(folders())
 def test_import_of_an_export_gives_the_same(content):
     with TemporaryDirectory() as scratch:

@@ -4,8 +4,9 @@ import random
 from collections import Counter
 
 import pytest
+from examples import examples
 from fakes import ListRetriever, ScriptedEngine
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_rollout_tree import Fan
 from test_rollout_tree import backends as fan_backends
@@ -113,14 +114,14 @@ async def test_states_fork_by_chance_at_any_depth_and_the_same_ones_again():
 
 
 @given(seed=seeds, limit=st.integers(3, 40), breadth=breadths, force=st.integers(1, 3))
-@settings(max_examples=60, deadline=None)
+@examples()
 async def test_a_tree_never_has_more_nodes_than_allowed(seed, limit, breadth, force):
     episode = await grow(tree_of(breadth, force=force, max_nodes=limit), seed=seed)
     assert 3 <= len(episode.nodes) <= limit
 
 
 @given(seed=seeds, limit=st.integers(1, 20), breadth=breadths)
-@settings(max_examples=40, deadline=None)
+@examples()
 async def test_nor_when_the_first_decision_is_not_forced(seed, limit, breadth):
     episode = await grow(tree_of(breadth, force=0, max_nodes=limit), seed=seed)
     assert 1 <= len(episode.nodes) <= limit
@@ -145,7 +146,7 @@ async def test_a_tree_whose_parallel_branches_fork_never_has_more_nodes_than_all
     breadth=breadths,
     force=st.integers(0, 1),
 )
-@settings(max_examples=60, deadline=None)
+@examples()
 async def test_a_limited_tree_is_a_part_of_the_whole_one_and_a_cut_says_so(seed, nodes, tokens, breadth, force):
     whole = await grow(tree_of([1, *breadth], force=force), seed=seed)
     limited = tree_of([1, *breadth], force=force, max_nodes=nodes, max_tokens=tokens)
@@ -242,7 +243,7 @@ async def test_a_killed_tree_is_cut_in_the_same_places_when_it_goes_on():
 
 
 @given(seed=seeds)
-@settings(max_examples=20, deadline=None)
+@examples(10, 40)
 async def test_limits_that_nothing_comes_near_change_nothing(seed):
     unlimited = await grow(tree_of(), seed=seed)
     assert not {t.stop for t in unlimited.trajectories} & CUTS

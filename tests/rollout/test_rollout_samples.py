@@ -6,7 +6,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.core.errors import UserError
@@ -129,7 +130,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 @given(st.lists(any_sample, max_size=4))
-@settings(max_examples=60, deadline=None)
+@examples()
 def test_samples_come_back_from_a_file_as_they_were(folder, rows):
     path = folder / "samples.parquet"
     write_samples(path, rows)

@@ -4,8 +4,9 @@ import random
 from dataclasses import dataclass, replace
 
 import pytest
+from examples import examples
 from fakes import ListRetriever, ScriptedEngine
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.core.errors import EngineFault, RetrieverFault, UserError
@@ -112,7 +113,7 @@ async def test_the_first_decision_is_forced_over_all_kinds():
 
 
 @given(seed=st.integers(0, 10_000), steps=st.integers(1, 5))
-@settings(max_examples=40, deadline=None)
+@examples()
 async def test_a_tree_is_sound_whatever_is_drawn(seed, steps):
     episode = await Tree(QUESTION, Walk(steps), backends(), exploration=TREE, seed=seed).grow()
     nodes = {n.id: n for n in episode.nodes}

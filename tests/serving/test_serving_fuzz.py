@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import quote
 
+from examples import examples
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from serving_parts import QUESTION, Parts
@@ -57,7 +58,7 @@ def check(responses: list[Any]) -> None:
             assert response.json()["choices"][0]["message"]["content"] is not None
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(examples(40, 150), suppress_health_check=list(HealthCheck))
 @given(st.lists(REQUESTS | ANYTHING, min_size=1, max_size=5))
 @example([{"model": "c3po", "messages": [{"role": "user", "content": QUESTION}], "stream": True}])
 @example([{"model": "c3po", "messages": [{"role": "user", "content": "\x00"}]}])
@@ -75,7 +76,7 @@ def test_any_json(bodies: list[Any]):
     check(asyncio.run(send()))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(examples(), suppress_health_check=list(HealthCheck))
 @given(st.binary(max_size=200), st.sampled_from(["application/json", "text/plain", "multipart/form-data", "", "x"]))
 def test_any_bytes(content: bytes, kind: str):
     async def send() -> list[Any]:
@@ -85,7 +86,7 @@ def test_any_bytes(content: bytes, kind: str):
     check(asyncio.run(send()))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(examples(), suppress_health_check=list(HealthCheck))
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=30))
 def test_any_model_name(name: str):
     async def send() -> Any:
@@ -108,7 +109,7 @@ FEEDBACK = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(examples(), suppress_health_check=list(HealthCheck))
 @given(st.lists(FEEDBACK, min_size=1, max_size=5))
 @example([{"answer": "\ud83d"}, {"comment": "\x00"}, {"passages": ["\ud83d"]}])
 def test_any_feedback_is_kept_or_refused_and_the_file_can_be_read(said: list[Any]):

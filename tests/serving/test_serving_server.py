@@ -12,6 +12,7 @@ from serving_parts import PASSAGES, QUESTION, Failing, Model, Parts, ask, chat
 
 from dragoman.core.errors import EngineFault, RetrieverFault
 from dragoman.core.keys import Keys, make_key
+from dragoman.serving.errors import ApiError
 
 
 async def test_an_answer_has_openais_form_and_our_extension():
@@ -29,8 +30,10 @@ async def test_an_answer_has_openais_form_and_our_extension():
             "logprobs": None,
         }
     ]
-    usage = body["usage"]
-    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"] > 0
+    # 3 tokens read for each decision and the answer, and one written for each letter
+    written = sum(map(len, ("[Retrieval] capital of Brisa", "Action: [1]", "Port Salt")))
+    assert body["usage"] == {"prompt_tokens": 9, "completion_tokens": written, "total_tokens": 9 + written}
+    assert body["usage"]["total_tokens"] == parts.episodes[0].tokens
     extension = body["dragoman"]
     assert extension["citations"] == [{"id": "brisa", "title": "Brisa"}]
     assert (extension["strategy"], extension["decisions"], extension["stop"]) == ("Search", 2, "answered")
@@ -104,10 +107,32 @@ async def test_an_empty_rewriting_leaves_the_question_as_it_was():
     assert body["dragoman"]["question"] == QUESTION
 
 
+KINDS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    413: "invalid_request_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    503: "server_error",
+    504: "server_error",
+}
+"""By its status, the type of an error that OpenAI's clients expect."""
+
+
 def error_of(response) -> tuple[int, str]:
     error = response.json()["error"]
     assert set(error) == {"message", "type", "param", "code"} and error["message"]
+    assert error["type"] == KINDS[response.status_code]
     return response.status_code, error["code"]
+
+
+@pytest.mark.parametrize("status", KINDS)
+def test_an_error_has_the_type_of_its_status(status):
+    error = ApiError(status, "code", "message")
+    assert error.body == {"error": {"message": "message", "type": KINDS[status], "param": None, "code": "code"}}
+    assert ("www-authenticate" in error.response().headers) == (status == 401)
 
 
 @pytest.mark.parametrize(
@@ -198,6 +223,7 @@ async def test_api_keys(tmp_path, caplog):
         for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": f"Bearer {key}x"}, {"Authorization": key}):
             response = await client.post("/v1/chat/completions", content=b"{", headers=headers)
             assert error_of(response) == (401, "invalid_api_key")
+            assert response.headers["www-authenticate"] == "Bearer"
             assert (await client.get("/v1/models", headers=headers)).status_code == 401
         for given in (key, other):
             response = await client.post(
@@ -242,7 +268,8 @@ def sse(text: str) -> list[dict]:
 
 
 async def test_streaming():
-    async with Parts().client() as client:
+    parts = Parts()
+    async with parts.client() as client:
         plain = await ask(client, stream=True)
         traced = await ask(client, stream=True, dragoman={"trace": True}, stream_options={"include_usage": True})
     assert plain.headers["content-type"].startswith("text/event-stream")
@@ -254,7 +281,8 @@ async def test_streaming():
     assert len({c["id"] for c in (role, content, end)}) == 1 and "usage" not in end
     role, *steps, content, end, usage = sse(traced.text)
     assert [s["dragoman"]["step"]["name"] for s in steps] == ["router", "search", "filter", "answer"]
-    assert usage["choices"] == [] and usage["usage"]["total_tokens"] > 0 and content["usage"] is None
+    assert usage["choices"] == [] and content["usage"] is None
+    assert usage["usage"]["total_tokens"] == parts.episodes[1].tokens > 0
 
 
 async def test_what_fails_before_the_first_word_has_its_status_when_streamed():

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict, replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.core.files import write
@@ -38,7 +38,6 @@ def test_chance_depends_on_slot_attempt_seed_and_purpose_alone():
     assert len({first, *(rng.random() for rng in others)}) == 5
 
 
-@settings(deadline=None, derandomize=True, max_examples=30)
 @given(
     st.builds(
         Draft,

@@ -3,7 +3,8 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from lands import lands
 
@@ -23,7 +24,6 @@ def pairs(shelf, seed=0, **wanted):
     return {tuple(p.id for p in shelf.draw(rng, count=2, **wanted)) for _ in range(200)}
 
 
-@settings(deadline=None, derandomize=True, max_examples=50)
 @given(
     ids=st.lists(st.text(min_size=1, max_size=4), min_size=3, max_size=40, unique=True),
     weights=st.tuples(*[st.integers(1, 50)] * 3),
@@ -111,7 +111,7 @@ def test_where_no_unpopular_one_is_related_any_two_are_drawn():
     assert pairs(Shelf(passages), unpopular=True) == {("b", "c"), ("c", "b")}
 
 
-@settings(deadline=None, derandomize=True, max_examples=20)
+@examples(20)
 @given(seed=st.integers(), count=st.integers(3, 60), order=st.randoms(use_true_random=False))
 def test_two_are_different_and_of_the_shelf_and_depend_on_no_order(seed, count, order):
     passages, triples = lands(count)

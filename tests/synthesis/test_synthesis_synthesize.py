@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from lands import CHECKS, Watched, files, grounded, journalled, lands, run
 
@@ -396,7 +397,7 @@ shares = st.tuples(*[st.integers(1, 20)] * 3).map(
 )
 
 
-@settings(deadline=None, derandomize=True, max_examples=10)
+@examples(10, 20)
 @given(seed=st.integers(0, 10_000), count=st.integers(3, 60), n=st.integers(1, 25), shares=shares)
 def test_no_two_splits_ask_about_one_passage(tmp_path_factory, seed, count, n, shares):
     out = tmp_path_factory.mktemp("run")
@@ -420,7 +421,6 @@ def test_sizes_by_hand(n, expected):
     assert tuple(sizes(n, {"train": 0.7, "dev": 0.08, "test": 0.22}).values()) == expected
 
 
-@settings(deadline=None, derandomize=True, max_examples=50)
 @given(n=st.integers(1, 20_000), shares=shares)
 def test_sizes_add_up_and_keep_to_their_shares(n, shares):
     counts = sizes(n, shares)
@@ -428,7 +428,7 @@ def test_sizes_add_up_and_keep_to_their_shares(n, shares):
     assert all(abs(counts[split] - n * share) <= 1 + 1e-9 for split, share in shares.items())
 
 
-@settings(deadline=None, derandomize=True, max_examples=40)
+@examples()
 @given(
     weights=st.lists(st.integers(0, 100), min_size=1, max_size=7).filter(any),
     optional=st.lists(st.integers(1, 100), min_size=2, max_size=3),

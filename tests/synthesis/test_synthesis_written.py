@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from fakes import ScriptedEngine
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from lands import BHUTAN, NEPAL, THIMPHU, lands, run
@@ -80,7 +80,6 @@ def fitting(passages, two_turns):
     return st.fixed_dictionaries({"documents": numbers} | {name: text(20) for name in names})
 
 
-@settings(deadline=None, derandomize=True, max_examples=50)
 @given(st.data(), st.sampled_from([ONE, TWO, TURNS]))
 def test_what_fits_the_schema_is_read(data, brief):
     two_turns = brief is TURNS
@@ -93,7 +92,6 @@ def test_what_fits_the_schema_is_read(data, brief):
         assert isinstance(read, Draft) and read.supporting_ids == tuple(p.id for p in brief.passages)
 
 
-@settings(deadline=None, derandomize=True, max_examples=50)
 @given(st.text() | st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists).map(json.dumps))
 def test_nothing_that_is_written_breaks_the_reading(text):
     assert isinstance(_read(Completion(text, (), (), "stop"), TURNS), Rejected)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -42,11 +43,12 @@ def test_the_guide_names_each_fault_and_make_runs_them_all():
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """A project with its index, which each drill copies."""
+def built(tmp_path_factory, smollm2):
+    """A project with its index, which each drill copies, and the words of the built-in model: to fetch them takes long."""
     folder = tmp_path_factory.mktemp("built")
     with ExitStack() as stack:
         drill.Drill(folder, stack)
+    shutil.copytree(smollm2, folder / "data/words", ignore=shutil.ignore_patterns("*.safetensors"))
     return folder
 
 

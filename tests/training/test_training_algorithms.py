@@ -349,13 +349,18 @@ async def test_three_agents_of_which_one_answers_are_trained_together(tiny_model
     exploration = Exploration(breadth=(2, 2, 4), force=1)
     size = {"iterations": 2, "questions": 4, "exploration": exploration}
     run = make_run(name, tiny_model, runtime, tmp_path / "rl", system="maps", asked=asked, **size)
+    before = run.learner.actor.state()
     try:
         metrics = await run.train()
     finally:
         await runtime.close()
     assert metrics["iterations"] == 2 and not metrics["stopped"]
-    learnt = {column.removeprefix("actions_") for row in run.history for column in row if row.get(column)}
-    assert {"answer"} <= learnt & {"query", "judge", "answer"}
+    counts = [(column, n) for row in run.history for column, n in row.items() if column.startswith("actions_")]
+    learnt = {column.removeprefix("actions_") for column, n in counts if n}
+    wanted = {"answer", "judge"} if decide == "marks" else {"answer"}
+    assert wanted <= learnt <= {"query", "judge", "answer"}
+    after = run.learner.actor.state()
+    assert any(not torch.equal(before[name], after[name]) for name in before)
 
 
 @pytest.mark.parametrize("role", ["judge", "query", "answer"])

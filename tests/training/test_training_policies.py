@@ -79,6 +79,26 @@ async def test_a_trained_entry_is_replaced_and_the_others_are_carried_over(tiny_
     assert untouched[0].read_bytes() == untouched[1].read_bytes()
 
 
+@pytest.mark.parametrize("best", [0, 1], ids=["warm-up", "first iteration"])
+async def test_of_two_iterations_that_change_the_weights_those_that_were_best_before_are_published(
+    tiny_model, runtime, tmp_path, monkeypatch, best
+):
+    out = tmp_path / "rl"
+    run = make_run("mygo", tiny_model, runtime, out, iterations=2, dev_every=1)
+    weights = {0: weights_sha256(tiny_model)}
+
+    def judged(new, old, errors):
+        weights[run.iteration] = weights_sha256(run.policy.folder(run.iteration))
+        return run.iteration == best
+
+    monkeypatch.setattr(loop, "better", judged)
+    metrics = await run.train()
+    assert sorted(weights) == [0, 1, 2] and len(set(weights.values())) == 3  # each iteration has changed them
+    assert weights_sha256(find_policy(str(out)).of("choose")) == weights[best]
+    assert metrics["best_iteration"] == best
+    assert metrics["dev_reward"] == next(row["dev_reward"] for row in run.dev_history if row["iteration"] == best)
+
+
 def other_model(tiny_model, tmp_path):
     """The same weights in a folder of their own, but for one number."""
     import shutil

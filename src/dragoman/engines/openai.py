@@ -119,11 +119,11 @@ class OpenAIEngine:
         *,
         identity: str = "",
         check: Callable[[str], None] | None = None,
-        api_key_env: str = "OPENAI_API_KEY",
+        api_key_env: str = "DRAGOMAN_API_KEY",
         concurrency: int = 32,
         connect_timeout_s: float = 10.0,
         read_timeout_s: float = 300.0,
-        retries: int = 5,
+        retries: int = 4,
         structured: Structured = "vllm",
     ) -> None:
         if not urls:

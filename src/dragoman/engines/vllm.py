@@ -140,7 +140,7 @@ class VllmEngine(LocalEngine):
         dtype: str = "bfloat16",
         max_model_len: int | None = None,
         kv_cache_gib: float = 1.0,
-        max_batch: int = 64,
+        max_batch: int = 32,
         enforce_eager: bool | None = None,
     ) -> None:
         import_vllm()

@@ -1,4 +1,4 @@
-"""Settings of stage `evaluate`."""
+"""Settings of what measures: `evaluate`, `transfer`, `promote` and `drift`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The stages: one file is one stage, one command, one section of `params.yaml` and one folder of `results/`."""
+"""The stages: a file with the name of a command is its stage, with a section of `params.yaml` and a folder of `results/`. Others serve several."""

@@ -1,4 +1,4 @@
-"""Settings of stage `synthesize`."""
+"""Settings of what makes questions: `synthesize` and `harvest`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of the stages `seeds`, `sft` and `rl`."""
+"""Settings of the stages that train, and of what they learn from: `seeds`, `sft`, `rl`, `debate`, `label`, `chain` and `pairs`."""
 
 from __future__ import annotations
 
