@@ -147,8 +147,8 @@ class Params(RuntimeParams):
             "evaluate.questions": self.evaluate.questions == "synthetic",
             "promote.questions": self.promote.questions == "synthetic",
         }
-        if self.synthesize.backend == "none" and (unmade := next((key for key, does in asks.items() if does), None)):
-            raise ValueError(f"{unmade}: synthetic needs questions, and synthesize.backend: none makes none")
+        if self.synthesize.backend == "none" and (wanted := [setting for setting, does in asks.items() if does]):
+            raise ValueError(f"{wanted[0]}: synthetic needs questions, and synthesize.backend: none makes none")
         if self.promote.score == "judge" and not self.evaluate.judge:
             raise ValueError("promote.score: judge needs evaluate.judge: true")
         try:

@@ -19,8 +19,9 @@ LEASE = 300
 """Seconds, as a flow's. None ends by itself in a test, however long that takes."""
 EXPIRATIONS = ".prefect/concurrency_leases/expirations.json"
 HOLD = """
-import sys, time
+import signal, sys, time
 from prefect.concurrency.sync import concurrency
+signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # the slot is given back then; SIGINT is ignored where tests run in the background
 with concurrency("dvc", strict=True, lease_duration=float(sys.argv[1])):
     print("held", flush=True)
     time.sleep(900)
@@ -43,7 +44,7 @@ def holding(services: ProjectServices) -> Iterator[subprocess.Popen[str]]:
             assert holder.stdout is not None and holder.stdout.readline() == "held\n"
             assert services.taken() == 1
             yield holder
-            holder.send_signal(signal.SIGINT)
+            holder.terminate()
             holder.wait(60)
         finally:
             holder.kill()

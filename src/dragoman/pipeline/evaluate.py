@@ -31,7 +31,10 @@ class Options(ShardInputOptions):
         Doc("Two of the systems: ask in batches until the interval of their difference is clear of zero."),
     ] = ()
     clear_by: Annotated[str, Doc("The score of that difference: a usual one, or one of evaluate.scores.")] = REWARD
-    out: Annotated[Path | None, Doc("Where the results go; results/evaluate/DATASET by default.")] = None
+    out: Annotated[
+        Path | None,
+        Doc("Where the results go; results/evaluate/DATASET by default, with -FILE behind it for --questions."),
+    ] = None
 
     def name(self, project: Project) -> str:
         """What the results call the dataset."""
