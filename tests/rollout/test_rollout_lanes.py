@@ -131,7 +131,7 @@ async def test_lanes_are_walked_with_the_arrow_keys_and_opened_with_enter(tmp_pa
     script('document.getElementById("close").focus()')
     assert press("\ue004") == "coordinator: Search none"  # Tab
     assert press("\ue014") == "searcher: Query currency of Bhutan"  # right
-    assert press("\ue014") == "searcher: End true, false"  # past the search, which is no decision
+    assert press("\ue014") == "searcher: End yes, no"  # past the search, which is no decision
     assert press("\ue012") == "searcher: Query currency of Bhutan"  # left
     assert press("\ue007") == "panel"  # Enter: what was open is gone, and the next Tab is in what is open now
     assert script('return document.getElementById("selected").textContent') == "searcher"
