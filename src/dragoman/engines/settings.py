@@ -52,8 +52,8 @@ class EngineParams(Section):
     max_model_len: int | None = Field(4096, ge=256)
     """Tokens of prompt and completion together, for an engine in this process. None: as many as the model was made for."""
     dtype: Dtype = "auto"
-    """What weights are rounded to when they are read, in this process. `auto`: bfloat16 where this machine has instructions for
-    it, and otherwise float32, in which standard RAG took a fifth of the time on a processor without."""
+    """What weights are rounded to when they are read, in this process. `auto`: bfloat16 where this machine is faster by it (a GPU,
+    AMX), and otherwise float32."""
     kv_cache_gib: float = Field(1.0, gt=0)
     """vLLM on a CPU: memory for the key-value cache."""
     max_batch: int = Field(32, ge=1)
