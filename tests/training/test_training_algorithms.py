@@ -9,7 +9,7 @@ import pytest
 import torch
 from fakes import ScriptedEngine
 from seeding import make_seeds
-from toy import SETTINGS, TWO_ARMS, AtMarks, Killed, ToyRuntime, TwoArms, late_reward, make_run
+from toy import QUESTIONS, SETTINGS, TWO_ARMS, AtMarks, Killed, ToyRuntime, TwoArms, late_reward, make_run
 
 from dragoman.core import files
 from dragoman.core.errors import EngineFault, Fault, UserError
@@ -52,19 +52,47 @@ def as_trajectories(found):
     return [replace(sample, episode=f"{sample.episode}/{i}") for i, sample in enumerate(found)]
 
 
+@pytest.mark.parametrize(("well", "count"), [(0, "every question"), (2, "[1-4] of [2-6] questions")])
 @pytest.mark.parametrize("name", ["ppo", *OTHERS])
-async def test_an_iteration_in_which_every_question_met_a_fault_is_left_to_a_later_try(
-    tiny_model, runtime, tmp_path, name
+async def test_an_iteration_that_an_outage_has_hit_is_left_to_a_later_try(
+    tiny_model, runtime, tmp_path, name, well, count
 ):
     class Broken(TwoArms):
         async def run(self, question, ctx):
+            if question in QUESTIONS[:well]:  # the dev questions, where there are two
+                return await super().run(question, ctx)
             raise EngineFault("the server is away")
 
     runtime.system = Broken()
     run = make_run(name, tiny_model, runtime, tmp_path / "rl")
-    with pytest.raises(Fault, match="every question met a fault, the first: the server is away"):
+    with pytest.raises(Fault, match=f"{count} met a fault, the first: the server is away"):
         await run.train()
     assert not run.history
+
+
+async def test_what_dev_chose_is_known_after_an_outage(tiny_model, runtime, tmp_path, monkeypatch):
+    monkeypatch.setattr("dragoman.training.loop.better", lambda *_: True)
+    run = make_run("grpo", tiny_model, runtime, tmp_path / "rl", iterations=3, dev_every=1)
+    iterate = run._iterate
+
+    async def once(ahead):
+        if run.iteration == 1:
+            raise Fault("the server is away")
+        return await iterate(ahead)
+
+    monkeypatch.setattr(run, "_iterate", once)
+    with pytest.raises(Fault):
+        await run.train()
+    again = make_run("grpo", tiny_model, runtime, tmp_path / "rl", iterations=3, dev_every=1)
+    again._load_checkpoint()
+    assert again.best == run.best and again.best["iteration"] == again.iteration == 1
+
+
+async def test_what_a_run_without_hope_has_learnt_is_seen_on_dev(tiny_model, runtime, tmp_path):
+    run = make_run("mygo", tiny_model, runtime, tmp_path / "rl", iterations=9, dev_every=9)
+    run.algorithm = replace(run.algorithm, hopeless=lambda history, settings: "no hope" if len(history) > 1 else "")
+    metrics = await run.train()
+    assert metrics["stopped"] == "no hope" and [row["iteration"] for row in run.dev_history] == [0, 2]
 
 
 @pytest.mark.timeout(60, func_only=True)  # a loaded machine takes as long to set the model up

@@ -137,6 +137,23 @@ async def test_a_question_is_attempted_until_it_passes_and_only_that_trajectory_
     assert not any(s.forced for s in learnt)
 
 
+async def test_equal_rewards_pass_though_their_mean_is_above_each_of_them(tiny_model, runtime, tmp_path, monkeypatch):
+    monkeypatch.setattr("dragoman.training.algorithms.mygo.worth", lambda *_: 0.97)
+    assert sum([0.97] * 3) / 3 > 0.97
+    run = make_run(
+        "mygo",
+        tiny_model,
+        runtime,
+        tmp_path / "rl",
+        asked=QUESTIONS[:3],
+        questions=3,
+        iterations=1,
+        mygo=MygoParams(attempts=2),
+    )
+    await run.train()
+    assert (run.history[0]["passed"], run.history[0]["trees"]) == (3, 3)
+
+
 async def test_what_never_passes_is_counted_and_nothing_is_learnt_from_it(tiny_model, runtime, tmp_path):
     hopeless = [Question(f"h{i}", f"Which arm, number {i}?", ("neither",)) for i in range(2)]
     run = make_run(

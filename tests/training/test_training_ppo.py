@@ -11,6 +11,7 @@ import toy
 from tiny import VOCABULARY
 from toy import QUESTIONS, SETTINGS, TWO_ARMS, late_reward
 
+from dragoman.core.types import Question
 from dragoman.training import algorithms
 from dragoman.training.batch import AllowedTokens, collate, micro_batches, rows, unpack
 from dragoman.training.learner import Learner
@@ -163,3 +164,12 @@ def test_no_question_comes_again_before_a_pass_is_over():
     assert sorted(first) == sorted(second) == sorted(q.id for q in QUESTIONS) and first != second
     assert first != [q.id for i in range(3) for q in questions_of(i, QUESTIONS, 2, seed=2)]
     assert len(questions_of(7, QUESTIONS, 100, seed=1)) == 6
+
+
+def test_a_curriculum_goes_from_easy_to_hard_and_chance_leaves_out_what_fills_no_iteration():
+    ranks = {f"q{i}": i // 3 for i in range(9)}  # three of each
+    questions = [Question(id, id, ("x",)) for id in (*ranks, "unplanned")]
+    asked = [[q.id for i in range(2) for q in questions_of(2 * turn + i, questions, 4, 1, ranks)] for turn in range(12)]
+    for ids in asked:
+        assert len(set(ids)) == 8 and "unplanned" not in ids and ids == sorted(ids, key=ranks.__getitem__)
+    assert {id for ids in asked for id in ranks if id not in ids} >= {"q0", "q8"}  # now an easy one, now a hard one

@@ -1,23 +1,55 @@
 """What greedy episodes on the dev questions are worth, by hand."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from dragoman.core.errors import Fault
+from dragoman.rollout.record import Trajectory
+from dragoman.systems.base import StopReason
 from dragoman.training.rollouts import summary
 
 
-def episode(passages: list[str], gold: list[str]) -> SimpleNamespace:
-    trajectory = SimpleNamespace(rewards={"r": 1.0}, nodes=[], steps=[], passages=passages)
-    return SimpleNamespace(question={"supporting_ids": gold}, trajectories=[trajectory], nodes=[], faulty=False)
+def episode(
+    passages: list[str], gold: list[str], stop: StopReason = StopReason.ANSWERED, **fault: str
+) -> SimpleNamespace:
+    rewards = {"r": None if stop.is_fault or fault else 1.0}
+    own = Trajectory(nodes=[], steps=[], answer="", passages=passages, stop=stop, rewards=rewards, **fault)
+    question = {"id": str(len(ASKED)), "supporting_ids": gold}
+    ASKED.append(question)
+    return SimpleNamespace(question=question, trajectories=[own], nodes=[], faulty=bool(fault))
 
 
-def test_an_outage_on_dev_is_no_score():
-    stop = SimpleNamespace(is_fault=True)
-    away = SimpleNamespace(faulty=True, trajectories=[SimpleNamespace(stop=stop, reward_fault="", error="away")])
-    with pytest.raises(Fault, match="every question met a fault, the first: away"):
-        summary([away, away], "r")  # type: ignore[list-item]
+ASKED: list[dict[str, Any]] = []
+
+
+def well(count: int) -> list[SimpleNamespace]:
+    return [episode([], []) for _ in range(count)]
+
+
+AWAY, AWAY_TOO = (episode([], [], StopReason.ENGINE_FAULT, error="away") for _ in range(2))
+BROKEN, BROKEN_TOO = (episode([], [], StopReason.SYSTEM_FAULT, error="a bug") for _ in range(2))
+UNJUDGED = episode([], [], reward_fault="no verdict")
+
+
+@pytest.mark.parametrize(
+    ("episodes", "message"),
+    [
+        ([AWAY, AWAY_TOO], "every question met a fault, the first: away"),
+        ([BROKEN, BROKEN_TOO], "every question met a fault, the first: a bug"),
+        ([*well(17), UNJUDGED, AWAY], "2 of 19 questions met a fault, the first: no verdict"),
+    ],
+)
+def test_an_outage_on_dev_is_no_score(episodes, message):
+    with pytest.raises(Fault, match=message):
+        summary(episodes, "r")
+
+
+@pytest.mark.parametrize("episodes", [[*well(18), UNJUDGED, AWAY], [*well(2), BROKEN, BROKEN_TOO]])
+def test_few_faults_on_dev_and_those_that_would_come_again_are_counted(episodes):
+    row = summary(episodes, "r")
+    assert (row["dev_reward"], row["dev_unscored"]) == (1.0, 2)
 
 
 def test_recall_and_precision_on_dev_count_a_chunk_for_the_passage_it_was_cut_from():

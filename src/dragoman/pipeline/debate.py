@@ -21,7 +21,7 @@ from dragoman.core.types import Passage, Question
 from dragoman.pipeline.inputs import InputOptions, open_inputs
 from dragoman.pipeline.project import Project
 from dragoman.rollout.exploration import GREEDY
-from dragoman.rollout.record import Call, Episode, check_not_all_faulty
+from dragoman.rollout.record import Call, Episode, check_outage
 from dragoman.rollout.scheduler import roll_out
 from dragoman.rollout.store import EpisodeStore
 from dragoman.systems.maps.debate import Debate
@@ -77,7 +77,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
                     concurrency=settings.concurrency,
                     progress=lambda episode: advance(),
                 )
-    check_not_all_faulty(episodes)
+    check_outage(episodes)
     found = [
         snapshot
         for question, episode in zip(questions, episodes, strict=True)

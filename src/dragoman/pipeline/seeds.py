@@ -19,7 +19,7 @@ from dragoman.pipeline.rollout import roll_out_questions
 from dragoman.rewards import Reward
 from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.figures import figures
-from dragoman.rollout.record import Episode, check_not_all_faulty
+from dragoman.rollout.record import Episode, check_outage
 from dragoman.rollout.results import SAMPLES, write_rollout
 from dragoman.rollout.samples import Sample, write_samples
 from dragoman.rollout.scheduler import describe
@@ -133,7 +133,7 @@ def choose(
     known = {(sample.episode, sample.node) for sample in taught}
     chosen = [sample for sample in chosen if (sample.episode, sample.node) not in known]
     if not chosen and not taught:
-        check_not_all_faulty(episodes)
+        check_outage(episodes)
         raise UserError(
             f"seeds: none of {grown['trajectories']} trajectories was worth keeping (mean {reward} {grown['reward']}); "
             "take more questions, a lower seeds.min_advantage, or, where the proxy writes, a teacher (seeds.teacher)"

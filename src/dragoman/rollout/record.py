@@ -188,15 +188,24 @@ class Episode(Record):
         )
 
 
-def check_not_all_faulty(episodes: Sequence[Episode]) -> None:
-    """For a stage that has come to nothing: whether that says something of its input.
+MOST_FAULTY = 0.1
+"""Share of trajectories that may have met a fault which another try could mend, before what is left says too little."""
+
+
+def check_outage(episodes: Sequence[Episode]) -> None:
+    """Whether what is left beside the faults says something of a policy, or of a stage's input.
 
     Raises:
-        Fault: it does not, since an engine, the retriever, the system or a reward failed in every episode.
+        Fault: it does not. An engine, the retriever, the system or a reward failed in every episode; or any of them but the
+            system, which would fail again, in more than `MOST_FAULTY` of the trajectories. A later try asks those questions again.
     """
-    if episodes and all(episode.faulty for episode in episodes):
-        first = next(t for t in episodes[0].trajectories if t.stop.is_fault or t.reward_fault)
-        raise Fault(f"every question met a fault, the first: {first.error or first.reward_fault}")
+    trajectories = [t for episode in episodes for t in episode.trajectories]
+    met = [t for t in trajectories if t.stop.is_fault or t.reward_fault]
+    outage = sum(t.stop is not StopReason.SYSTEM_FAULT for t in met)
+    if met and (all(episode.faulty for episode in episodes) or outage > MOST_FAULTY * len(trajectories)):
+        asked, faulty = ({e.question["id"] for e in some} for some in (episodes, [e for e in episodes if e.faulty]))
+        count = "every question" if faulty == asked else f"{len(faulty)} of {len(asked)} questions"
+        raise Fault(f"{count} met a fault, the first: {met[0].error or met[0].reward_fault}")
 
 
 def action_to_json(action: Any) -> dict[str, Any] | str:

@@ -81,7 +81,7 @@ def curriculum(paths: Sequence[Path], planned: int, seed: int) -> dict[str, int]
     """The rank of each question by its label (without one it is `medium`), so that what is trained on goes from easy to hard.
 
     A run that takes `planned` questions, fewer than there are, would see the easy ones only: chance chooses those that it
-    sees, as many of each label as there are in proportion, and ranks the others last.
+    sees, as many of each label as there are in proportion. The others have no rank.
 
     Raises:
         UserError: no such file, or a label that is none.
@@ -95,4 +95,4 @@ def curriculum(paths: Sequence[Path], planned: int, seed: int) -> dict[str, int]
             ranks[str(row["id"])] = LABELS.index(name)
     order = sorted(ranks)
     random.Random(f"{seed} curriculum").shuffle(order)
-    return ranks | dict.fromkeys(order[planned:], len(LABELS))
+    return {id: ranks[id] for id in order[:planned]}

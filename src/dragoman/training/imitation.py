@@ -39,6 +39,7 @@ from dragoman.runtime import Runtime
 from dragoman.training.actor import Actor
 from dragoman.training.batch import AllowedTokens, lay_out
 from dragoman.training.export import export, truncated
+from dragoman.training.learner import rate
 from dragoman.training.parallel import Share, Together
 from dragoman.training.rollouts import Rollouts, summary
 from dragoman.training.seeds import labelled
@@ -210,8 +211,7 @@ class Student:
         with bar(f"imitate, round {number}", len(steps)) as advance:
             advance(steps=first)
             for place, batch in enumerate(steps[first:], start=first):
-                decayed = max(0.03, s.final_lr, 0.5 * (1 + math.cos(math.pi * place / len(steps))))
-                share = min(1.0, (place + 1) / warm) * decayed
+                share = min(1.0, (place + 1) / warm) * rate("cosine", place / len(steps), least=s.final_lr)
                 for group in optimizer.param_groups:
                     group["lr"] = lr * share
                 loss = self._step(batch, optimizer)

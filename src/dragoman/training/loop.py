@@ -25,7 +25,7 @@ from dragoman.registry.trained_with import trained_with
 from dragoman.rewards import Reward
 from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.figures import llm_calls
-from dragoman.rollout.record import Episode, check_not_all_faulty
+from dragoman.rollout.record import Episode, check_outage
 from dragoman.rollout.samples import Sample, samples, write_samples
 from dragoman.rollout.scheduler import check_questions
 from dragoman.rollout.view import write_tree
@@ -155,16 +155,17 @@ class Loop:
                     stopped = self._reason_to_stop()
         if stopped:
             log.warning("rl: stopped after %d iterations: %s; the best policy is kept", self.iteration, stopped)
-        else:
+        if not self._guard():
             await self._evaluate()
         return self._finish(stopped)
 
     def _reason_to_stop(self) -> str:
         """What the history says against another iteration; empty where it says nothing."""
-        if not self.history:
-            return ""
-        s = self.settings
-        return s.guards.broken_by(self.history[-1]) or self.algorithm.hopeless(self.history, s)
+        return self._guard() or (self.algorithm.hopeless(self.history, self.settings) if self.history else "")
+
+    def _guard(self) -> str:
+        """What the last iteration says against the policy that it left; empty where it says nothing."""
+        return self.settings.guards.broken_by(self.history[-1]) if self.history else ""
 
     async def roll_out(
         self,
@@ -228,6 +229,7 @@ class Loop:
         s, started = self.settings, time.monotonic()
         self._weights()  # they are there before anything is drawn by them
         collected = await ahead.take(self.iteration)
+        check_outage(collected.episodes)  # a later try goes on here
         if self.iteration >= s.max_staleness:  # the next iterations are drawn by other weights
             drew = self.policy.folder(self.iteration - s.max_staleness)
             if drew not in self.policy.carried.values():  # a draw may be under way that asks them for another role
@@ -242,7 +244,6 @@ class Loop:
             give_back()
             write_samples(self.out / "samples.parquet", batch)
         else:
-            check_not_all_faulty(episodes)  # an outage says nothing of the policy: a later try goes on here
             log.warning("rl iteration %d: nothing to learn from: %s", self.iteration, dict(collected.figures))
         write_tree(episodes[0], self.shown, self.out / "trees" / f"{self.iteration:04d}.html")
         leaves = [t for e in episodes for t in e.trajectories]
@@ -280,6 +281,7 @@ class Loop:
         if self.best is None or better(worths, self.best_worths, self.settings.keep_errors):
             self.best, self.best_worths = row, worths
             self.policy.keep(self._weights())
+            self._checkpoint()  # says which weights these are
         log.info("rl iteration %d: dev %s %.3f", self.iteration, self.reward, row["dev_reward"])
 
     def _weights(self) -> Path:

@@ -15,7 +15,7 @@ from dragoman.registry.policy import PolicySet
 from dragoman.rewards import Reward
 from dragoman.rewards.gold import precision, recall
 from dragoman.rollout.exploration import GREEDY, Exploration
-from dragoman.rollout.record import Episode, check_not_all_faulty
+from dragoman.rollout.record import Episode, check_outage
 from dragoman.rollout.scheduler import roll_out
 from dragoman.rollout.store import EpisodeStore
 from dragoman.runtime import Runtime
@@ -69,18 +69,19 @@ class Rollouts:
 def summary(episodes: Sequence[Episode], reward: str) -> dict[str, Any]:
     """What greedy episodes are worth, by the names of the columns of `dev.csv`.
 
-    These are the mean reward, the decisions and steps (with searches and calls of the LLM) per question, and the share of
+    These are the mean reward and how many questions have none, the decisions and steps (with searches and calls of the LLM) per question, and the share of
     each first decision. Where gold passages are known, their recall and precision are there too.
 
     Raises:
-        Fault: every question met one, which says nothing of the policy. A later try asks them again.
+        Fault: so many questions met one that the others say too little. A later try asks them again.
     """
-    check_not_all_faulty(episodes)
+    check_outage(episodes)
     trajectories = [e.trajectories[0] for e in episodes]
     rewarded = [r for t in trajectories if (r := t.rewards.get(reward)) is not None]
     first = Counter(e.nodes[0].kind for e in episodes if e.nodes and e.nodes[0].kind)
     return {
         "dev_reward": sum(rewarded) / max(1, len(rewarded)),
+        "dev_unscored": len(trajectories) - len(rewarded),
         "dev_depth": sum(len(t.nodes) for t in trajectories) / len(trajectories),
         "dev_steps": sum(len(t.steps) for t in trajectories) / len(trajectories),
         **_gold(episodes),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -18,13 +19,16 @@ def questions_of(
 ) -> list[Question]:
     """The `count` questions of an iteration: none comes again before a pass is over, and each pass has its own order.
 
-    Within it, questions of lower rank (by id) come first. What does not fill a last iteration of a pass is left out of it.
+    Within it, questions of lower rank (by id) come first, and those without one last. What does not fill a last iteration of a
+    pass is left out of it: those without a rank, and then by chance, whatever the rank.
     """
     count = min(count, len(questions))
     turn, place = divmod(iteration, len(questions) // count)
     order = list(questions)
     random.Random(f"{seed}/{turn}").shuffle(order)
-    order.sort(key=lambda question: ranks.get(question.id, 0))
+    order.sort(key=lambda question: question.id not in ranks)
+    del order[len(order) // count * count :]
+    order.sort(key=lambda question: ranks.get(question.id, math.inf))
     return order[place * count : (place + 1) * count]
 
 

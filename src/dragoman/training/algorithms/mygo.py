@@ -26,7 +26,7 @@ from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import Sample
 from dragoman.training import likelihood
 from dragoman.training.algorithm import Algorithm, Collected
-from dragoman.training.selection import mean_reward, worth
+from dragoman.training.selection import CONTRAST, mean_reward, worth
 from dragoman.training.settings import MygoParams, RlParams
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ async def collect(loop: Loop, questions: Sequence[Question]) -> Collected:
         if attempt == 0:
             # 2.
             threshold = next_threshold(s.mygo, threshold, [x for x in earned if x is not None])
-        good = [x is not None and x >= threshold for x in earned]
+        good = [x is not None and x >= threshold - CONTRAST for x in earned]
         tried += episodes
         passed += [episode for episode, ok in zip(episodes, good, strict=True) if ok]
         waiting = [question for question, ok in zip(waiting, good, strict=True) if not ok]

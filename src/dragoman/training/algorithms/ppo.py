@@ -25,7 +25,7 @@ from torch import Tensor
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
 from dragoman.rollout.credit import shares
-from dragoman.rollout.record import check_not_all_faulty
+from dragoman.rollout.record import check_outage
 from dragoman.rollout.samples import Sample
 from dragoman.training.algorithm import Algorithm, Collected, MicroBatch
 from dragoman.training.selection import siblings, with_contrast
@@ -60,7 +60,7 @@ async def collect(loop: Loop, questions: Sequence[Question]) -> Collected:
     found = loop.samples(episodes)
     fitting = loop.fitting(found)
     if not found:
-        check_not_all_faulty(episodes)
+        check_outage(episodes)
     if not fitting:
         raise UserError(
             f"rl iteration {loop.iteration}: no action to learn from (of {len(found)} none has at most "
