@@ -52,3 +52,17 @@ def test_the_hash_of_prompts_follows_the_text_of_a_role_s_prompt():
             return (replace(first, prompt=replace(first.prompt, user="Other words: {question}")), *others)
 
     assert trained_with(Reworded())["prompts"] != trained_with(C3PO)["prompts"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "later"),
+    [
+        ({}, set()),
+        ({"answers": "planner"}, {"conclusion"}),
+        ({"answers": "planner", "context": "dialogue"}, {"conclusion", "told", "told_last"}),
+    ],
+)
+def test_mujicas_policy_is_trained_with_all_prompts_in_which_its_planner_goes_on(settings, later):
+    mujica = build("mujica", settings)
+    assert mujica.trained_prompts.keys() - {role.name for role in mujica.roles} == later
+    assert (trained_with(mujica)["prompts"] == trained_with(build("mujica"))["prompts"]) == (not later)

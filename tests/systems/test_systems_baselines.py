@@ -82,6 +82,7 @@ def test_a_count_below_one_is_refused(name):
     ("text", "found"),
     [
         ('1. Thimphu\n2) "Bhutan"\n- Nepal\n(a) Tibet', ["Thimphu", "Bhutan", "Nepal", "Tibet"]),
+        ("-259 °C\n- 12 °C", ["-259 °C", "12 °C"]),
         ("J. R. R. Tolkien\n3.5 million\n\n...\n", ["J. R. R. Tolkien", "3.5 million"]),
         ("Query 1: Thimphu\nquery: thimphu", ["Thimphu"]),
         ("", []),

@@ -69,8 +69,8 @@ class Rollouts:
 def summary(episodes: Sequence[Episode], reward: str) -> dict[str, Any]:
     """What greedy episodes are worth, by the names of the columns of `dev.csv`.
 
-    These are the mean reward and how many questions have none, the decisions and steps (with searches and calls of the LLM) per question, and the share of
-    each first decision. Where gold passages are known, their recall and precision are there too.
+    These are the mean reward, and how many questions have none. Decisions, and steps (with searches and calls of the LLM), are
+    counted per question. There is the share of each first decision, and, where gold passages are known, their recall and precision.
 
     Raises:
         Fault: so many questions met one that the others say too little. A later try asks them again.

@@ -27,8 +27,8 @@ from dragoman.systems.prompts import Messages, load, number
 T = TypeVar("T")
 
 _ASIDE = ThreadPoolExecutor(max_workers=1, thread_name_prefix="baseline")
-_BULLET = re.compile(  # but neither the J. of a name nor the 3 of 3.5
-    r"^\s*(?:[-*•]\s*|\(?(?:\d{1,2}[.):]|[a-z]\))(?=\s)|(?:query|answer|candidate)\s*\d*\s*:)\s*", re.IGNORECASE
+_BULLET = re.compile(  # but neither the J. of a name nor the 3 of 3.5, nor the minus of -259 °C
+    r"^\s*(?:[-*•](?!\d)\s*|\(?(?:\d{1,2}[.):]|[a-z]\))(?=\s)|(?:query|answer|candidate)\s*\d*\s*:)\s*", re.IGNORECASE
 )
 
 

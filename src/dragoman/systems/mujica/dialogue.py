@@ -13,6 +13,9 @@ from dragoman.systems.mujica.settings import Settings
 from dragoman.systems.mujica.state import Fact, State, Turn
 from dragoman.systems.prompts import Messages, load, number
 
+PROMPTS = {name: load(__package__, name) for name in ("told", "told_last")}
+"""What the planner is shown after a turn, and after its last one."""
+
 
 def history(settings: Settings, turns: Sequence[Turn]) -> Messages:
     """The messages between the planner's first and the one it is to answer now."""
@@ -27,7 +30,7 @@ def continued(settings: Settings, role: Role, *, last: bool) -> Role:
     def view(question: str, state: State) -> dict[str, str]:
         return {"told": told(settings, state.turns[-1])}
 
-    return replace(role, prompt=load(__package__, "told_last" if last else "told"), view=view, shots=0)
+    return replace(role, prompt=PROMPTS["told_last" if last else "told"], view=view, shots=0)
 
 
 def told(settings: Settings, turn: Turn) -> str:

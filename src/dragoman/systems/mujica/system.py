@@ -12,7 +12,7 @@ about. A worker reads the triples of one entity, and selects among them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -26,7 +26,7 @@ from dragoman.systems.mujica.settings import Settings
 from dragoman.systems.mujica.slots import Search
 from dragoman.systems.mujica.state import State
 from dragoman.systems.mujica.topics import topic_entities
-from dragoman.systems.prompts import one_line
+from dragoman.systems.prompts import Prompt, one_line
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,15 @@ class Mujica(Settings, System):
     @property
     def roles(self) -> tuple[Role, ...]:
         return (self.planner, self.worker) if self.split else (self.planner,)
+
+    @property
+    def trained_prompts(self) -> Mapping[str, Prompt]:
+        later: dict[str, Prompt] = {}
+        if self.answers == "planner":
+            later["conclusion"] = self.conclusion.prompt
+        if self.context == "dialogue":
+            later |= dialogue.PROMPTS
+        return {**super().trained_prompts, **later}
 
     @cached_property
     def planner(self) -> Role:
