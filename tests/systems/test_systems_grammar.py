@@ -13,7 +13,6 @@ from dragoman.systems.c3po.actions import Answer, Keep, KeepAll, NoRetrieval, Pl
 from dragoman.systems.grammar import (
     Alias,
     Form,
-    FreeText,
     HallucinatedIndex,
     Indices,
     InvalidAction,
@@ -145,12 +144,6 @@ def test_a_template_must_fit_its_dataclass():
 
     with pytest.raises(ValueError, match="does not fit"):
         Form(Empty, "{query}", query=Line())
-
-
-def test_free_text_is_any_text_but_none():
-    assert FreeText().parse(" Paris\n") == "Paris"
-    with pytest.raises(InvalidAction):
-        FreeText().parse(" \n")
 
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc", "Z")), min_size=1, max_size=8)

@@ -12,7 +12,15 @@ from dragoman.core.types import Question
 from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.samples import Sample
 from dragoman.training.algorithm import MicroBatch
-from dragoman.training.algorithms.grpo import Experience, divergence, group_advantages, group_weights, loss
+from dragoman.training.algorithms.grpo import (
+    ALGORITHM,
+    Experience,
+    divergence,
+    group_advantages,
+    group_weights,
+    loss,
+)
+from dragoman.training.learner import Learner
 from dragoman.training.selection import with_contrast
 from dragoman.training.settings import RlParams
 
@@ -152,3 +160,14 @@ def tree_rewards(out):
 
     episodes = read_episodes(out / "rollouts/0000/episodes.jsonl")
     return [sum(t.rewards["cover_em"] for t in e.trajectories) / len(e.trajectories) for e in episodes]
+
+
+def test_without_length_norm_an_action_counts_by_the_sum_over_its_tokens(tiny_model, toy_samples):
+    weights, tokens = [], None
+    for length_norm in (True, False):
+        grpo = SETTINGS.grpo.model_copy(update={"length_norm": length_norm})
+        own = Learner(ALGORITHM, tiny_model, SETTINGS.model_copy(update={"grpo": grpo}), seed=0)
+        tokens = own.survey(toy_samples).free.sum(1)
+        weights.append(own.prepare(toy_samples)[0].weights)
+    assert tokens.max() > 1
+    torch.testing.assert_close(weights[1], weights[0] * tokens)

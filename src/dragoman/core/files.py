@@ -175,7 +175,7 @@ def rename_folder(folder: Path, target: Path) -> None:
 
 
 def replace_folder(folder: Path, target: Path) -> None:
-    """Give a finished folder the name of another one, if that is there, and remove the other. The name never has a part of either."""
+    """Put a finished folder in the place of another, which is removed. The name never stands for a part of either."""
     _sync_all(folder)
     with set_aside(target):
         folder.rename(target)
@@ -184,9 +184,9 @@ def replace_folder(folder: Path, target: Path) -> None:
 
 @contextmanager
 def set_aside(path: Path) -> Iterator[None]:
-    """Take what has this name away at once, and remove it when its place is taken.
+    """Rename what stands here at once, and remove it after the block.
 
-    To remove a folder takes time. Who is killed meanwhile would leave a part of it, without the file that says what it is. So
+    To remove a folder takes time. A process that is killed meanwhile would leave a part of it, without the file that says what it is. So
     it is removed under a hidden name, with what others have left there.
 
     Raises:

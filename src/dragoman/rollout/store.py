@@ -26,7 +26,7 @@ class EpisodeStore:
 
     When an episode is appended again under the same key, the last one counts. Faulty episodes are kept as records, but
     `done` leaves them out, so that the next run tries them again. So it is with those that met a prompt that was too long:
-    no key names how long one may be, and the next run may allow more. One run tries such an episode once.
+    no key names how long one may be, and the next run may allow more. A run tries it once, not twice.
     """
 
     def __init__(self, folder: Path | str) -> None:

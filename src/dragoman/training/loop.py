@@ -100,7 +100,7 @@ class Loop:
             warm_up, settings.roles, out, own=settings.own_weights, staleness=settings.max_staleness
         )
         self.drawn_by: Path | None = None
-        """The weights that questions are put to; None for those that are trained, as they are now."""
+        """The weights that answer in rollouts; None for the trained ones, as they are now."""
         learnt_by = settings.model_dump(mode="json", exclude={"processes"})  # a run goes on with more of them, or fewer
         parameters = {"algorithm": algorithm.name, "reward": reward, "seed": seed, **learnt_by}
         self.manifest = lineage("rl", system, warm_up, data, parameters)

@@ -40,7 +40,7 @@ GOODBYE = 5.0
 
 
 class Share:
-    """The part of a process in what all of them do. By default it is alone, and has all of it."""
+    """Which part of the common work is this process's. By default it is alone, and all of it is."""
 
     def __init__(self, rank: int = 0, processes: int = 1, group: Any = None) -> None:
         self.rank, self.processes, self._group = rank, processes, group
@@ -85,7 +85,7 @@ class Share:
         return [pickle.loads(x[: int(n)].numpy().tobytes()) for x, n in zip(padded, sizes, strict=True)]
 
     def add_up_gradients(self, weights: Sequence[nn.Parameter]) -> None:
-        """Of weights that are the same in all processes. One that had no part in any process's loss still has no gradient."""
+        """Replace each weight's gradient by its sum over the processes. A weight without a gradient in all of them keeps none."""
         if self._group is None:
             return
         there = self.gather([weight.grad is not None for weight in weights])

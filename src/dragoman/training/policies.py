@@ -87,7 +87,7 @@ class TrainedPolicy:
         return PolicySet(weights.name, {**self.start.weights, **dict.fromkeys(self.entries, weights)}, {})
 
     def alone(self, weights: Path) -> PolicySet:
-        """These weights without those that are not trained."""
+        """The trained weights as a set of their own, without what is carried over."""
         return PolicySet(weights.name, {SHARED: weights}, {})
 
     def keep(self, weights: Path) -> None:

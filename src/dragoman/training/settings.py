@@ -169,6 +169,9 @@ class GrpoParams(Section):
     """`trajectory_grpo`: G, trajectories drawn of each question of an iteration."""
     kl_coef: float = Field(0.04, ge=0)
     """Weight of the divergence from the warm-up in the loss, where advantages have unit variance; PPO has it in the reward."""
+    length_norm: bool = True
+    """`grpo`: an action counts by the mean over its free tokens, or the options it was scored at. False: by their sum, so that a
+    selection of many passages weighs as much in each of them as a choice of one does (Liu et al. 2025)."""
 
 
 class SelftrainParams(Section):
@@ -341,6 +344,8 @@ class LabelParams(Section):
 
 ChainStep = Literal["debate", "answer-1", "answer-2", "query", "label", "judge", "evaluate"]
 """What stage `chain` does, in this order."""
+TRAINED: tuple[ChainStep, ...] = ("answer-1", "answer-2", "query", "judge")
+"""The steps that leave a policy, in their order."""
 
 
 class ChainParams(Section):

@@ -71,10 +71,7 @@ class Survey:
         Args:
             batch: the actions, as `informed` gives them.
         """
-        weights = torch.zeros(len(batch))
-        for group in siblings(batch):
-            weights[group] = torch.tensor(shares([batch[i] for i in group]))
-        each = weights[:, None] * self.free
+        each = sibling_shares(batch)[:, None] * self.free
         difference = (self.old - self.engine)[self.free & self.reported]
         ratios = difference.exp().quantile(torch.tensor([0.05, 0.5, 0.95])).tolist() if len(difference) else [1.0] * 3
         return {
@@ -83,6 +80,22 @@ class Survey:
             "engine_difference": float(difference.abs().mean()) if len(difference) else 0.0,
             **{f"engine_ratio_{q}": r for q, r in zip(("p05", "p50", "p95"), ratios, strict=True)},
         }
+
+
+def sibling_shares(batch: Sequence[Sample]) -> Tensor:
+    """[a] how much each action counts among its siblings; those of a state add up to 1. See `credit.shares`."""
+    share = torch.zeros(len(batch))
+    for group in siblings(batch):
+        share[group] = torch.tensor(shares([batch[i] for i in group]))
+    return share
+
+
+def sibling_means(batch: Sequence[Sample], values: Tensor) -> Tensor:
+    """[a] the mean of `values`, [a], over each action's siblings, by their shares."""
+    means, weighted = torch.zeros(len(batch)), sibling_shares(batch) * values
+    for group in siblings(batch):
+        means[group] = weighted[group].sum()
+    return means
 
 
 def _of_kind(sample: Sample, written: float) -> float:

@@ -14,7 +14,7 @@ from dragoman.systems.grammar.base import (
     Slot,
     can_say,
 )
-from dragoman.systems.grammar.forms import Form, FreeText, OneOf
+from dragoman.systems.grammar.forms import Form, OneOf
 from dragoman.systems.grammar.json_forms import JsonForm, JsonOneOf, plain, text_of, tuple_of
 from dragoman.systems.grammar.lines import Alias, Keywords, Line, Several, Span
 from dragoman.systems.grammar.selections import Indices, Titles
@@ -23,7 +23,6 @@ __all__ = [
     "Action",
     "Alias",
     "Form",
-    "FreeText",
     "Grammar",
     "HallucinatedIndex",
     "Indices",

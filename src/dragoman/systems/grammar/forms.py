@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from dragoman.engines.base import Grammar as Constraint
 from dragoman.systems.grammar.base import Action, Grammar, HallucinatedIndex, InvalidAction, Kind, Slot, escape
@@ -87,22 +87,3 @@ class OneOf:
             if type(action) is form.cls:
                 return form.render(action)
         raise InvalidAction(f"{type(action).__name__} is none of {[f.cls.__name__ for f in self.forms]}")
-
-
-@dataclass(frozen=True)
-class FreeText:
-    """Any text: for roles whose action is prose, such as an answer."""
-
-    def constraint(self) -> None:
-        return None
-
-    def alternatives(self) -> Sequence[Grammar]:
-        return [self]  # type: ignore[list-item]
-
-    def parse(self, text: str) -> str:
-        if not text.strip():
-            raise InvalidAction("empty text")
-        return text.strip()
-
-    def render(self, action: str) -> str:
-        return action

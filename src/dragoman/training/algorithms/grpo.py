@@ -22,13 +22,12 @@ from torch import Tensor
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
-from dragoman.rollout.credit import shares
 from dragoman.rollout.samples import Sample
 from dragoman.training.algorithm import Algorithm, Collected, MicroBatch
 from dragoman.training.selection import siblings, with_contrast
 from dragoman.training.settings import RlParams
 from dragoman.training.surrogates import beyond_clip, surrogate
-from dragoman.training.survey import engine_correction
+from dragoman.training.survey import engine_correction, sibling_means, sibling_shares
 
 if TYPE_CHECKING:
     from dragoman.training.learner import Learner
@@ -72,6 +71,8 @@ def prepare(learner: Learner, batch: Sequence[Sample]) -> tuple[Experience, dict
     correction = engine_correction(seen.old, seen.engine, seen.free, cap=s.importance_cap)
     # 3. and 4.
     advantages, weights = group_advantages(batch, least=s.min_std), group_weights(batch)
+    if not s.grpo.length_norm:
+        weights = weights * seen.free.sum(1)  # which the loss divides by
     return Experience(seen.old, seen.reference, correction, advantages, weights), seen.figures(batch)
 
 
@@ -103,21 +104,14 @@ def group_advantages(batch: Sequence[Sample], *, least: float) -> Tensor:
     Args:
         least: that is divided by. Else a price, or one lucky leaf of a large tree, would count as much as right against wrong.
     """
-    advantages = torch.zeros(len(batch))
-    for group in siblings(batch):
-        actions = [batch[i] for i in group]
-        credits, share = torch.tensor([x.credit for x in actions]), torch.tensor(shares(actions))
-        distance = credits - (share * credits).sum()
-        advantages[group] = distance / (share * distance**2).sum().sqrt().clamp(min=least)
-    return advantages
+    credits = torch.tensor([x.credit for x in batch])
+    distance = credits - sibling_means(batch, credits)
+    return distance / sibling_means(batch, distance**2).sqrt().clamp(min=least)
 
 
 def group_weights(batch: Sequence[Sample]) -> Tensor:
     """[a] weights that make a weighted sum over an iteration's actions the mean over groups, of which siblings have shares."""
-    weights, groups = torch.zeros(len(batch)), siblings(batch)
-    for group in groups:
-        weights[group] = torch.tensor(shares([batch[i] for i in group])) / len(groups)
-    return weights
+    return sibling_shares(batch) / len(siblings(batch))
 
 
 def divergence(logprobs: Tensor, reference: Tensor) -> Tensor:

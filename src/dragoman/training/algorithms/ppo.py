@@ -24,14 +24,13 @@ from torch import Tensor
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
-from dragoman.rollout.credit import shares
 from dragoman.rollout.record import check_outage
 from dragoman.rollout.samples import Sample
 from dragoman.training.algorithm import Algorithm, Collected, MicroBatch
 from dragoman.training.selection import siblings, with_contrast
 from dragoman.training.settings import RlParams
 from dragoman.training.surrogates import beyond_clip, surrogate
-from dragoman.training.survey import engine_correction
+from dragoman.training.survey import engine_correction, sibling_means, sibling_shares
 
 if TYPE_CHECKING:
     from dragoman.training.learner import Learner
@@ -166,17 +165,13 @@ def tree_values(batch: Sequence[Sample]) -> Tensor:
     mean that it is compared with it counts by its probability alone: else the fewer are drawn, the smaller are
     all advantages (Kool et al. 2019, Buy 4 REINFORCE samples). What was forced stands for its kind, and keeps its share.
     """
-    values = torch.zeros(len(batch))
-    for group in siblings(batch):
-        actions = [batch[i] for i in group]
-        share, credits = torch.tensor(shares(actions)), torch.tensor([x.credit for x in actions])
-        own = share.clone()
-        for i, x in enumerate(actions):
-            if x.probability is not None and not x.forced:
-                own[i] = x.probability
-        others = (1 - share + own).clamp(min=1e-6)  # 0 of an only action whose probability is too small for a number
-        values[group] = credits - (credits - (share * credits).sum()) / others
-    return values
+    share, credits = sibling_shares(batch), torch.tensor([x.credit for x in batch])
+    own = share.clone()
+    for i, x in enumerate(batch):
+        if x.probability is not None and not x.forced:
+            own[i] = x.probability
+    others = (1 - share + own).clamp(min=1e-6)  # 0 of an only action whose probability is too small for a number
+    return credits - (credits - sibling_means(batch, credits)) / others
 
 
 def value_loss(values: Tensor, returns: Tensor, weights: Tensor, free: Tensor) -> Tensor:
@@ -189,11 +184,8 @@ def role_weights(batch: Sequence[Sample]) -> Tensor:
 
     So where all actions of a state were drawn, the surrogate is the sum of pi(a) A(a) over them, and its gradient exact.
     """
-    weights, states = torch.zeros(len(batch)), Counter[str]()
-    for group in siblings(batch):
-        states[batch[group[0]].role] += 1
-        weights[group] = torch.tensor(shares([batch[i] for i in group]))
-    return weights / torch.tensor([states[x.role] for x in batch])
+    states = Counter(batch[group[0]].role for group in siblings(batch))
+    return sibling_shares(batch) / torch.tensor([states[x.role] for x in batch])
 
 
 def scaled(advantages: Tensor, free: Tensor, weights: Tensor, *, least: float) -> Tensor:
