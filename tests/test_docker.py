@@ -65,6 +65,12 @@ COMPOSE: dict[str, Any] = yaml.safe_load(interpolated(TEXT, SECRET))
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 
 
+def volumes(service: dict[str, Any]) -> list[str]:
+    """In Compose's short form, whichever each is written in."""
+    written = service.get("volumes", ())
+    return [v if isinstance(v, str) else f"{v['source']}:{v['target']}" for v in written]
+
+
 def instructions() -> list[list[tuple[str, str]]]:
     """The Dockerfile as stages of (instruction, arguments); what is before the first FROM is a stage too."""
     lines = [line for line in (ROOT / "Dockerfile").read_text().splitlines() if not line.lstrip().startswith("#")]
@@ -240,7 +246,7 @@ def test_every_service_is_made_of_known_parts_and_has_a_health_check():
 def test_every_volume_config_and_dependency_is_declared():
     used = set()
     for service in SERVICES.values():
-        for volume in service.get("volumes", ()):
+        for volume in volumes(service):
             source = volume.partition(":")[0]
             if not source.startswith((".", "/")):
                 used.add(source)
@@ -417,7 +423,7 @@ def test_ours_run_without_privileges_and_as_the_owner_of_what_they_write():
         service = SERVICES[name]
         assert service["cap_drop"] == ["ALL"] and service["security_opt"] == ["no-new-privileges:true"]
         assert service["image"] == ("dragoman:gpu" if name == "vllm" else "dragoman:cpu")
-        writes = any(volume.startswith(".") and name != "vllm" for volume in service.get("volumes", ()))
+        writes = any(volume.startswith(".") and name != "vllm" for volume in volumes(service))
         assert (service.get("user") == "1000:1000") == writes
     work = only(RUNTIME, "WORKDIR")
     assert work == "/project" == only(ENVIRONMENT, "WORKDIR")  # the editable install points to its src
@@ -438,13 +444,27 @@ def test_a_container_reaches_what_it_needs_and_no_more():
 
 def test_what_is_asked_from_outside_cannot_write_to_the_code_nor_read_the_passwords():
     for name in ("api", "retriever"):
-        whole, *parts = SERVICES[name]["volumes"]
+        whole, *parts = volumes(SERVICES[name])
         assert whole == ".:/project:ro" and all(part == "./mlruns:/project/mlruns" for part in parts)
     assert "env_file" not in TEXT and "COMPOSE_ENV_FILES=../" in TEXT
     settings = SERVICES["prefect"]["environment"]
     assert settings["PREFECT_SERVER_API_AUTH_STRING"] == SERVICES["worker"]["environment"]["PREFECT_API_AUTH_STRING"]
     assert settings["PREFECT_SERVER_CSRF_PROTECTION_ENABLED"] == "true"
     assert settings["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"] == "http://127.0.0.1:4200"
+
+
+def test_a_folder_that_is_mounted_is_made_by_its_owner_and_not_by_docker():
+    """Docker would make it as root, and a container without privileges could not write to it."""
+    (mounted,) = (v for service in SERVICES.values() for v in service.get("volumes", ()) if isinstance(v, dict))
+    assert mounted["type"] == "bind" and mounted["bind"] == {"create_host_path": False}
+    folder = mounted["source"].removeprefix("./")
+    others = {v.partition(":")[0] for service in SERVICES.values() for v in volumes(service)} - set(COMPOSE["volumes"])
+    assert others == {".", mounted["source"]}, "the checkout is there"
+    guide = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs" / "operations.md").read_text(), re.M | re.S)
+    starts = [part for part in (TEXT.partition("\nname:")[0].replace("#   ", ""), *guide) if "compose up" in part]
+    assert len(starts) == 3
+    for commands in starts:
+        assert re.search(rf"^mkdir -p {folder}\b", commands.partition("docker compose up")[0], re.M), commands
 
 
 @pytest.mark.parametrize("place", ["data/model", "{folder}/data/model"])

@@ -1,5 +1,6 @@
 """What a name opens, with scripted engines in place of models."""
 
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,6 +9,7 @@ from fakes import ListRetriever, ScriptedEngine
 
 from dragoman import runtime
 from dragoman.config import Params, load_params
+from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
 from dragoman.engines.settings import EngineParams
@@ -15,13 +17,15 @@ from dragoman.pipeline import evaluate, project
 from dragoman.pipeline.project import Project
 from dragoman.registry.policy import publish
 from dragoman.registry.trained_with import trained_with
+from dragoman.retrieval import Manifest
+from dragoman.retrieval.store import corpus_sha256
 from dragoman.rollout.exploration import GREEDY
 from dragoman.rollout.figures import figures
 from dragoman.rollout.record import Trajectory
 from dragoman.rollout.scheduler import describe, roll_out
 from dragoman.rollout.store import EpisodeStore, read_episodes
 from dragoman.rollout.tree import Tree
-from dragoman.runtime import Runtime, find_system, open_runtime
+from dragoman.runtime import Runtime, find_system, open_retriever_checked, open_runtime
 from dragoman.systems import build
 from dragoman.systems.base import StopReason
 
@@ -281,3 +285,47 @@ async def test_roles_that_an_oracle_plays_are_named_after_the_policy(tmp_path, e
         assert [backends.is_oracle(role) for role in ("router", "filter", "decide")] == [False, True, True]
         with pytest.raises(UserError, match="no role 'fliter'; it has router, filter, decide"):
             opened.open("c3po@+oracle:fliter")
+
+
+OLD = [Passage("p1", "Berlin", "Berlin is a city."), Passage("p2", "Spree", "The Spree is a river.")]
+NEW = [OLD[0], Passage("p2", "Spree", "Berlin lies on the Spree.")]
+
+
+def indexed(folder: Path, passages: list[Passage]) -> str:
+    """As far as its manifest goes."""
+    folder.mkdir(parents=True)
+    Manifest("bm25", corpus_sha256(passages), len(passages), {}).write(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def dataset(tmp_path, monkeypatch):
+    """A project whose dataset `mine` has the passages `NEW`, and where every index finds those of both."""
+    monkeypatch.setattr(runtime, "open_retriever", lambda *_: ListRetriever([*OLD, *NEW]))
+    (tmp_path / "data" / "mine").mkdir(parents=True)
+    files.write(tmp_path / "data" / "mine" / "corpus.jsonl", map(asdict, NEW))
+    return Project(root=tmp_path)
+
+
+async def test_an_index_of_a_dataset_whose_corpus_has_changed_is_refused(dataset):
+    index = indexed(dataset.index("mine"), OLD)
+    with pytest.raises(UserError, match=r"data/index/mine: .*corpus.jsonl changed; .*`dragoman index --dataset mine`"):
+        await open_retriever_checked(index, NEW)
+
+
+@pytest.mark.parametrize("corpus", [NEW, NEW[:1], None])
+async def test_an_index_of_a_dataset_as_it_is_now_is_opened(dataset, corpus):
+    assert await open_retriever_checked(indexed(dataset.index("mine"), NEW), corpus)
+
+
+@pytest.mark.parametrize("place", ["data/index/mine-graph", "results/rl-index", "elsewhere/index/mine"])
+async def test_an_index_of_more_than_the_corpus_that_is_read_is_opened(dataset, place):
+    assert await open_retriever_checked(indexed(dataset.root / place, [*OLD, *NEW]), NEW)
+
+
+async def test_an_index_of_a_dataset_is_opened_beside_another_corpus(dataset):
+    assert await open_retriever_checked(indexed(dataset.index("mine"), OLD), OLD[:1])
+
+
+async def test_a_server_is_opened_whatever_it_holds(dataset):
+    assert await open_retriever_checked("http://host/data/index/mine", NEW)

@@ -3,7 +3,7 @@
 Everything listens on loopback and keeps its state in the project: Prefect in `.prefect/`, MLflow in `mlruns/`, and in
 `.services/` a log and a record of each process, and the logins of both servers. The record holds the process's start time
 beside its id, so that `down` ends exactly the processes that `up` has started, even when their ids have been given to others
-since. Both can be called twice.
+since. Both can be called twice. `ui` has a record too, so that no other MLflow takes the file of its login.
 
     python tools/services.py up --prefect-port 4200 --mlflow-port 5000
     python tools/services.py down
@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -81,6 +82,7 @@ class Services:
     def up(self) -> None:
         """Start what does not run, register the deployments, and say where everything is."""
         self._refuse_other_ports()
+        self._refuse_beside_pages()
         self._log_in()
         self._serve(
             "prefect",
@@ -92,8 +94,6 @@ class Services:
             "--port",
             str(self.prefect_port),
         )
-        if self._running("mlflow") is None:
-            self._let_in_one_user()
         self._serve("mlflow", f"{self.mlflow_url}/health", *self._mlflow(), **self._guard())
         self._run("work-pool", "create", POOL, "--type", "process", "--overwrite")
         if not self._runs_under_way():
@@ -129,13 +129,17 @@ class Services:
         """Become an MLflow server: its pages, for as long as somebody looks at them."""
         if (port := self._port("mlflow")) is not None:
             sys.exit(f"error: MLflow runs already: http://{HOST}:{port}, with the login in {self._login('mlflow')}")
+        self._refuse_beside_pages()
+        self._probe("ui", "mlflow", self.mlflow_port)
         self._log_in()
         self._let_in_one_user()
         say(f"MLflow   {self.mlflow_url}")
         say(f"login    {self._login('mlflow')}; the name is before the colon, the password after it")
         sys.stdout.flush()
         os.chdir(self.project)
-        os.execve(BIN / "mlflow", ["mlflow", *self._mlflow()], self.environment | self._guard())
+        command = ["mlflow", *self._mlflow()]
+        self._note("ui", psutil.Process(), command)  # what it becomes has its id and its start time
+        os.execve(BIN / "mlflow", command, self.environment | self._guard())
 
     def _mlflow(self) -> tuple[str, ...]:
         """How MLflow serves the project's store."""
@@ -164,7 +168,10 @@ class Services:
         }
 
     def _let_in_one_user(self) -> None:
-        """MLflow notes the password of its user when it first starts. It starts anew each time, so that the login is the one in use."""
+        """MLflow notes the password of its user when it first starts. It starts anew each time, so that the login is the one in use.
+
+        To be called just before the start: one that runs would lose its user.
+        """
         (self.folder / "mlflow-login.ini").write_text(LOGIN_OF_MLFLOW)
         users = self.folder / "mlflow-users.db"
         users.unlink(missing_ok=True)
@@ -205,8 +212,18 @@ class Services:
             sys.exit(f"error: running already: {where}; nothing was changed. To move it `make down` first, to start what "
                      f"is missing beside it `make up {same}`")  # fmt: skip
 
+    def _refuse_beside_pages(self) -> None:
+        if (port := self._port("ui")) is not None:
+            sys.exit(f"error: `make ui` runs at http://{HOST}:{port}, with the login of this project; end it first")
+
+    def _probe(self, action: str, name: str, port: int) -> None:
+        with socket.socket() as probe:
+            if probe.connect_ex((HOST, port)) == 0:
+                sys.exit(f"error: port {port} is taken by something that `make up` has not started; end it, or choose "
+                         f"another: make {action} {name.upper()}_PORT={port + 1}")  # fmt: skip
+
     def _port(self, name: str) -> int | None:
-        """Where a service listens that `up` has started, if it still runs."""
+        """Where a service listens that we have started, if it still runs."""
         if self._running(name) is None:
             return None
         command = json.loads((self.folder / f"{name}.json").read_text())["command"]
@@ -216,11 +233,9 @@ class Services:
         """Start a server unless it runs, and wait until it answers."""
         process = self._running(name)
         if process is None:
-            port = int(health.split(":")[2].partition("/")[0])
-            with socket.socket() as probe:
-                if probe.connect_ex((HOST, port)) == 0:
-                    sys.exit(f"error: port {port} is taken by something that `make up` has not started; end it, or choose "
-                             f"another: make up {name.upper()}_PORT={port + 1}")  # fmt: skip
+            self._probe("up", name, int(health.split(":")[2].partition("/")[0]))
+            if name == "mlflow":
+                self._let_in_one_user()
             process = self._start(name, BIN / name, *arguments, **more)
         deadline = time.monotonic() + START
         while not answers(health):
@@ -235,12 +250,15 @@ class Services:
                 start_new_session=True,
             )  # fmt: skip
         process = psutil.Process(started.pid)
-        record = {"pid": started.pid, "created": process.create_time(), "command": [str(part) for part in command]}
-        (self.folder / f"{name}.json").write_text(json.dumps(record))
+        self._note(name, process, command)
         return process
 
+    def _note(self, name: str, process: psutil.Process, command: Sequence[str | Path]) -> None:
+        record = {"pid": process.pid, "created": process.create_time(), "command": [str(part) for part in command]}
+        (self.folder / f"{name}.json").write_text(json.dumps(record))
+
     def _running(self, name: str) -> psutil.Process | None:
-        """The process that `up` has started as this service, if it still runs."""
+        """The process that we have started as this service, if it still runs."""
         with suppress(FileNotFoundError, ValueError, KeyError, psutil.NoSuchProcess):
             record = json.loads((self.folder / f"{name}.json").read_text())
             process = psutil.Process(record["pid"])

@@ -13,6 +13,8 @@ from pydantic import Field
 from dragoman.core.errors import UserError
 from dragoman.core.settings import Section
 from dragoman.core.types import Passage
+from dragoman.corpus.loaders import load_corpus
+from dragoman.corpus.names import CORPUS
 from dragoman.engines import open_engine
 from dragoman.engines.base import CannotAverage, CannotScore, Engine
 from dragoman.engines.cache import AnswerCache, CachedEngine
@@ -21,9 +23,11 @@ from dragoman.engines.settings import EngineParams, LlmCacheParams
 from dragoman.registry.policy import SHARED, PolicySet
 from dragoman.registry.trained_with import check_trained_with
 from dragoman.registry.versions import Registry
-from dragoman.retrieval import IndexParams, check_health, open_retriever
+from dragoman.retrieval import IndexParams, Manifest, check_health, open_retriever
 from dragoman.retrieval.base import Retriever
 from dragoman.retrieval.cache import CachedRetriever
+from dragoman.retrieval.manifest import MANIFEST
+from dragoman.retrieval.store import corpus_sha256
 from dragoman.rollout.backends import Backends
 from dragoman.systems import build
 from dragoman.systems.base import System
@@ -107,13 +111,30 @@ async def open_retriever_checked(
     """The retriever behind an index folder or a URL, after a probe with known answers.
 
     Raises:
-        UserError: not an index, or it does not find what it must; the message says what to rebuild.
+        UserError: not an index, or it is of an older corpus, or it does not find what it must; the message says what to
+            rebuild.
         RetrieverFault: it gave no answer.
     """
+    if corpus:
+        _check_built_from(Path(index), corpus)
     retriever = CachedRetriever(open_retriever(index, params))
     sample = corpus[:: max(1, len(corpus) // PROBES)][:PROBES] if corpus else None
     await check_health(retriever, sample)
     return retriever
+
+
+def _check_built_from(folder: Path, corpus: list[Passage]) -> None:
+    """Refuse a dataset's index (`data/index/NAME`) that was built before its corpus (`data/NAME`) changed.
+
+    Another index may know more than the corpus that is read, as it is meant to.
+    """
+    own = folder.parent.parent / folder.name / CORPUS
+    if folder.parent.name != "index" or not (own.is_file() and (folder / MANIFEST).is_file()):
+        return
+    if Manifest.read(folder).corpus_sha256 != corpus_sha256(corpus) and load_corpus(own) == corpus:
+        raise UserError(
+            f"{folder}: was built before {own} changed; build it again, by `dragoman index --dataset {folder.name}`"
+        )
 
 
 class Runtime:

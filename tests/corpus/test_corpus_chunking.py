@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
-from dragoman.corpus.chunking import chunk
+from dragoman.corpus.chunking import chunk, with_wholes
 
 SENTENCES = [
     "The ngultrum is the currency of Bhutan, and Thimphu is its capital.",
@@ -45,12 +45,19 @@ def spans(chunks: list[Passage], text: str) -> list[tuple[int, int]]:
     return found
 
 
-word = st.text(st.characters(categories=("L", "N", "P")), min_size=1, max_size=8)
-gap = st.sampled_from([" ", "  ", "\n", "\t"])
-texts = st.lists(st.tuples(word, gap), min_size=1, max_size=60).map(lambda parts: "".join(w + g for w, g in parts))
+gap = st.sampled_from([" ", "  ", "\n", "\t", "\u3000"])
 
 
-@given(texts, st.integers(1, 12), st.integers(0, 11))
+def texts_of(last: str):
+    """Texts of characters up to this one."""
+    word = st.text(st.characters(categories=("L", "N", "P"), max_codepoint=ord(last)), min_size=1, max_size=8)
+    return st.lists(st.tuples(word, gap), min_size=1, max_size=60).map(lambda parts: "".join(w + g for w, g in parts))
+
+
+SPACED = texts_of("\u0dff")  # the scripts before Thai
+
+
+@given(SPACED, st.integers(1, 12), st.integers(0, 11))
 def test_words(text, size, overlap):
     overlap = min(overlap, size - 1)
     words = text.split()
@@ -68,7 +75,7 @@ def test_words(text, size, overlap):
 
 
 @given(
-    st.lists(st.sampled_from(SENTENCES), min_size=1, max_size=6).map(" ".join) | texts,
+    st.lists(st.sampled_from(SENTENCES), min_size=1, max_size=6).map(" ".join) | texts_of("\U0010ffff"),
     st.integers(8, 40),
     st.integers(0, 7),
 )
@@ -101,6 +108,21 @@ def test_defaults(tokenizer):
 def test_short_passages_keep_text_and_id():
     short = [Passage("a", "A", "  two words \n"), Passage("b", "B", "one")]
     assert chunk(short, by="words", size=2, overlap=1) == short
+
+
+@pytest.mark.parametrize("text", ["不丹的首都是廷布" * 5, "ภูฏานเป็นประเทศ" * 5])
+def test_a_text_of_a_script_without_spaces_is_cut_and_nothing_is_lost(text):
+    chunks = chunk([passage(text)], by="words", size=4)
+    assert "".join(c.text for c in chunks) == text
+    assert len(chunks) > 4 and max(len(c.text) for c in chunks) <= 20
+
+
+def test_two_characters_of_a_script_without_spaces_are_a_word():
+    assert [c.text for c in chunk([passage("不丹的首都 is 廷布")], by="words", size=2)] == ["不丹的首", "都 is", "廷布"]
+
+
+def test_the_wholes_of_ids_are_those_of_chunks_alone():
+    assert with_wholes(["C#", "guide.md#install", "p#0", "p#1"]) == {"C#", "guide.md#install", "p#0", "p#1", "p"}
 
 
 def test_chunks_of_white_space_are_left_out(tokenizer):

@@ -256,6 +256,13 @@ def test_beir_bad_labels(beir, line):
         load_questions(path, require_answers=False)
 
 
+@pytest.mark.parametrize("header", ["query-id\tcorpus-id\tscore\n", ""])
+def test_beir_labels_with_a_byte_order_mark_are_read(beir, header):
+    path = beir / "qrels" / "test.tsv"
+    path.write_text(f"\ufeff{header}q1\td1\t1\n", encoding="utf-8")
+    assert [(q.id, q.supporting_ids) for q in load_questions(path, require_answers=False)] == [("q1", ("d1",))]
+
+
 def test_beir_labels_of_unknown_queries(beir):
     write(beir / "qrels" / "test.tsv", "nobody\td1\t1")
     with pytest.raises(UserError, match="has no query 'nobody'"):
@@ -276,6 +283,36 @@ def test_a_short_first_line_of_a_text_that_stands_alone_is_its_title(tmp_path, c
     (tmp_path / "a.txt").write_bytes(content.encode())
     (passage,) = load_corpus(tmp_path)
     assert (passage.title, passage.text) == (title, text or content)
+
+
+@pytest.mark.parametrize(
+    ("content", "title"),
+    [
+        ("```sh\n# a comment\n```\n\n# Title\n\nText.", "Title"),
+        ("Words.\r\n  ~~~~\r\n# a comment\r\n~~~\r\n# another\r\n~~~~\r\n# Title\r\nText.", "Title"),
+        ("# Title\n```\n# a comment\n```", "Title"),
+        ("Words.\n```\n# in a block without an end", "a"),
+        ("```code in a line```\n# Title", "Title"),
+    ],
+)
+def test_the_title_of_a_markdown_file_is_no_comment_in_a_block_of_code(tmp_path, content, title):
+    (tmp_path / "a.md").write_bytes(content.encode())
+    (passage,) = load_corpus(tmp_path)
+    assert (passage.title, passage.text) == (title, content)
+
+
+def test_a_folder_of_texts_counts_the_files_that_are_left_out_in_one_warning(tmp_path, caplog):
+    for name in ("NOTES.TXT", "Read.Me.MD", "a.html", "b.HTML", "c.markdown", "LICENSE", ".hidden.html"):
+        (tmp_path / name).write_text("# Heading\n\nWords.")
+    assert [(p.id, p.title) for p in load_corpus(tmp_path)] == [("NOTES.TXT", "# Heading"), ("Read.Me.MD", "Heading")]
+    (warning,) = caplog.messages
+    assert str(tmp_path) in warning and warning.endswith("2 with .html, 1 with .markdown, 1 with no suffix")
+
+
+def test_a_folder_of_nothing_but_texts_warns_of_nothing(tmp_path, caplog):
+    (tmp_path / "a.txt").write_text("Words.")
+    load_corpus(tmp_path)
+    assert not caplog.messages
 
 
 def test_a_link_out_of_a_folder_of_texts_is_refused(tmp_path):

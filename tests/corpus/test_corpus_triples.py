@@ -34,6 +34,13 @@ def test_triples_are_read_in_order_and_once(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("header", ["Subject\trelation\tobject", "\ufeffsubject\tPREDICATE \tobject"])
+def test_a_first_line_that_names_the_columns_is_no_triple(tmp_path, header):
+    path = tmp_path / "triples.tsv"
+    path.write_text(f"{header}\na\tb\tc\nsubject\trelation\tobject\n", encoding="utf-8")
+    assert read_triples(path) == [("a", "b", "c"), ("subject", "relation", "object")]
+
+
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
@@ -16,7 +17,7 @@ import psutil
 import pytest
 from project_services import ROOT, free_port
 
-from tools.services import Services, answers
+from tools.services import HOST, Services, answers
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(1200)]
 
@@ -222,6 +223,62 @@ def test_a_port_that_is_taken_is_named(project):
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and f"port {port} is taken" in done.stderr and not records(project.folder)
+
+
+def users_of_mlflow(folder: Path) -> Path:
+    """The file of MLflow's logins, as a server that runs has it open."""
+    users = folder / ".services/mlflow-users.db"
+    users.parent.mkdir(exist_ok=True)
+    users.write_text("in use")
+    return users
+
+
+def test_a_port_of_mlflow_that_is_taken_leaves_the_logins_of_whoever_has_it(tmp_path):
+    class Healthy(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+
+    users = users_of_mlflow(tmp_path)
+    with ThreadingHTTPServer((HOST, 0), Healthy) as prefect, socket.create_server((HOST, 0)) as other:
+        threading.Thread(target=prefect.serve_forever, daemon=True).start()
+        port = prefect.server_address[1]
+        me = psutil.Process()  # stands for a Prefect that `up` has started before
+        record = {"pid": me.pid, "created": me.create_time(), "command": ["--port", str(port)]}
+        (tmp_path / ".services/prefect.json").write_text(json.dumps(record))
+        ports = ("--prefect-port", str(port), "--mlflow-port", str(other.getsockname()[1]))
+        for action in ("up", "ui"):
+            command = [sys.executable, ROOT / "tools/services.py", action, "--project", tmp_path, *ports]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 1 and f"make {action} MLFLOW_PORT=" in done.stderr
+            assert users.read_text() == "in use"
+        prefect.shutdown()
+
+
+def test_pages_that_are_open_keep_their_logins_from_another_mlflow_at_any_port(tmp_path):
+    (tmp_path / "mlflow").write_text("#!/bin/sh\nexec sleep 600\n")
+    (tmp_path / "mlflow").chmod(0o755)
+    with_stub = f"import pathlib, tools.services as s; s.BIN = pathlib.Path({str(tmp_path)!r}); s.main()"
+
+    def command(action: str) -> list[str]:
+        return [sys.executable, "-c", with_stub, action, "--project", str(tmp_path), "--mlflow-port", str(free_port())]
+
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}
+    with subprocess.Popen(command("ui"), env=environment, stdout=subprocess.PIPE, text=True) as pages:
+        try:
+            deadline = time.monotonic() + 60
+            while "sleep" not in psutil.Process(pages.pid).cmdline():
+                assert pages.poll() is None and time.monotonic() < deadline
+                time.sleep(0.1)
+            users = users_of_mlflow(tmp_path)
+            for action in ("up", "ui"):
+                done = subprocess.run(command(action), env=environment, capture_output=True, text=True, check=False)
+                assert done.returncode == 1 and "`make ui` runs at http://127.0.0.1:" in done.stderr
+                assert users.read_text() == "in use"
+            done = subprocess.run(command("down"), env=environment, capture_output=True, text=True, check=True)
+            assert "nothing was running" in done.stdout and pages.poll() is None
+        finally:
+            pages.kill()
 
 
 def test_services_that_run_elsewhere_are_named_and_left_alone(project):

@@ -17,6 +17,7 @@ from dragoman.core import files
 from dragoman.core.keys import make_key
 from dragoman.corpus import load_corpus, load_questions
 from dragoman.pipeline.project import Project
+from dragoman.rollout.feedback import aside, served_rows
 from dragoman.rollout.record import Episode, Trajectory
 from dragoman.serving.episodes import episode_writer
 from dragoman.systems.base import StopReason
@@ -110,6 +111,39 @@ async def test_what_the_endpoint_has_answered_and_users_have_corrected_becomes_a
     assert json.loads((project / "results/validate/served/metrics.json").read_text())["failed"] == 0
     params = load_params(project / "params.yaml")
     assert params.train.dataset == "served" and Project(params=params).corpus() == Path("data/served/corpus.jsonl")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """An endpoint's log, and one that was put aside before."""
+    files.write(aside(tmp_path / "episodes.jsonl"), [{"n": 0}, {"n": 1}])
+    files.write(tmp_path / "episodes.jsonl", [{"n": 2}, {"n": 3}])
+    return tmp_path / "episodes.jsonl"
+
+
+def test_a_log_that_is_put_aside_while_it_is_read_loses_and_doubles_no_row(log):
+    rows = served_rows(log)
+    found = [next(rows)[2]["n"]]
+    log.replace(aside(log))
+    files.write(log, [{"n": 4}])
+    found += [row["n"] for _, _, row in rows]
+    assert found == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("moment", ["before it is opened", "after it is opened"])
+def test_a_log_that_is_put_aside_over_the_earlier_one_as_it_is_opened_is_read_once(log, monkeypatch, moment):
+    opens = Path.open
+
+    def put_aside(path: Path, *mode: str) -> Any:
+        if path == log and moment.startswith("before"):
+            log.replace(aside(log))
+        opened = opens(path, *mode)
+        if path == log:
+            log.replace(aside(log))
+        return opened
+
+    monkeypatch.setattr(Path, "open", put_aside)
+    assert [row["n"] for _, _, row in served_rows(log)] == [2, 3]
 
 
 def test_a_harvest_that_is_killed_as_it_copies_leaves_the_earlier_corpus(project, capsys, unchecked, monkeypatch):

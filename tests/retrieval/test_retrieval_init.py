@@ -14,6 +14,7 @@ from dragoman.core.errors import UserError
 from dragoman.core.settings import parse_section
 from dragoman.core.types import Passage
 from dragoman.retrieval import IndexParams, Retriever, build_index, methods, open_retriever
+from dragoman.retrieval.store import corpus_sha256
 
 PAIR = [Passage("a", "Ant", "Ants live in hills."), Passage("b", "Bee", "Bees live in hives.")]
 
@@ -146,7 +147,7 @@ def test_manifest_says_what_the_index_holds(indexes: dict[str, Path], corpus: li
         assert manifest["dragoman"] == 1
         assert manifest["method"] == method
         assert manifest["passages"] == len(corpus)
-        assert len(manifest["corpus_sha256"]) == 64
+        assert manifest["corpus_sha256"] == corpus_sha256(corpus)
     assert json.loads((indexes["bm25"] / "manifest.json").read_text())["versions"].keys() == {"pyserini", "anserini"}
 
 

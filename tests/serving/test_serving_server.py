@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from fakes import ListRetriever
 from serving_parts import PASSAGES, QUESTION, Failing, Model, Parts, ask, chat
 
-from dragoman.core.errors import EngineFault, RetrieverFault
+from dragoman.core.errors import EngineFault, RetrieverFault, UserError
 from dragoman.core.keys import Keys, make_key
 from dragoman.serving.errors import ApiError
+from dragoman.serving.models import Opened
 
 
 async def test_an_answer_has_openais_form_and_our_extension():
@@ -340,6 +342,22 @@ async def test_a_dead_retriever_is_503():
     assert error_of(response) == (503, "retriever_unavailable") and "secret-host" not in response.text
 
 
+class WithAJudge(Parts):
+    """SlimPLM has a judge of its own, which is away."""
+
+    def open(self, name: str) -> Opened:
+        opened = super().open(name)
+        away = {"slimplm_judge": Model(lambda *_: EngineFault("judge-host: refused"))} if name == "slimplm" else {}
+        return replace(opened, backends=replace(opened.backends, engines=away))
+
+
+async def test_a_baseline_whose_own_engine_is_away_is_503_and_the_log_says_why(caplog):
+    async with WithAJudge(models=("slimplm", "standard")).client() as client:
+        response = await ask(client, model="slimplm")
+    assert error_of(response) == (503, "llm_unavailable") and "judge-host" not in response.text
+    assert "judge-host: refused" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
@@ -364,6 +382,15 @@ async def test_when_the_proxy_fails_standard_rag_answers_and_says_so(said, reaso
     failed, answered, _ = parts.episodes  # each under a key and a name of its own
     assert (failed.key, failed.system, failed.trajectories[0].stop) == (f"{trace}/c3po", "c3po", reason)
     assert (answered.key, answered.system, answered.trajectories[0].answer) == (trace, "standard", "Port Salt")
+
+
+async def test_where_a_question_lacks_what_a_system_needs_standard_rag_answers(caplog):
+    parts = Parts(proxies={"": Model(lambda prompt, random: UserError("the question names no topic"))})
+    async with parts.client() as client:
+        body = (await ask(client)).json()
+    assert body["choices"][0]["message"]["content"] == "Port Salt"
+    assert body["dragoman"]["degraded"] == {"system": "standard", "reason": "system_fault"}
+    assert "c3po: the question names no topic" in caplog.text
 
 
 async def test_a_bug_is_500_with_the_trace_id_and_nothing_else(caplog):

@@ -7,6 +7,7 @@ import json
 import random
 import shutil
 import time
+from contextlib import nullcontext
 
 import httpx
 import pytest
@@ -15,6 +16,7 @@ from serving_parts import QUESTION, Model, Parts, Registry, answering, ask, even
 
 from dragoman.core.errors import EngineFault, UserError
 from dragoman.core.settings import parse_section
+from dragoman.registry.versions import MODEL as MODEL_NAME
 from dragoman.registry.versions import Registry as Versions
 from dragoman.rollout.feedback import Feedback
 from dragoman.serving.conversation import Conversation
@@ -23,6 +25,7 @@ from dragoman.serving.request import ServedRequest
 from dragoman.serving.run import _recorder, _trial
 from dragoman.serving.settings import ServeParams
 from dragoman.serving.trial import RECENT, Trial, Watched
+from dragoman.tracking.store import client_of
 
 MODEL = "c3po@champion"
 
@@ -211,6 +214,50 @@ def test_a_failure_of_both_that_begins_at_once_takes_hardly_any_canary_back():
     assert sum(taken_back(seed, 0.1) for seed in range(100)) <= 2
 
 
+def test_what_took_long_while_a_part_of_both_failed_is_not_slow_when_it_ends():
+    one = trial()
+    used_to(one, 0.5)
+    one.excused = lambda: True
+    for _ in range(20):
+        watched = Watched()
+        one._hangs("challenger", watched, one.limit)
+        one._answered("challenger", watched, 60.0)
+    assert one.ended == ""
+
+
+async def test_a_question_that_fails_for_both_and_is_asked_again_and_again_takes_no_canary_back():
+    def stubborn(prompt: str, random) -> str:
+        return "nonsense" if "Atlantis" in prompt else searching(prompt, random)
+
+    parts = parts_with("canary", Model(stubborn), share=0.5, champion=Model(stubborn))
+    async with parts.client() as client:
+        for _ in range(30):
+            await ask(client, "What is the capital of Atlantis?", MODEL)
+        champion, challenger = parts.service.trial.arms.values()
+        assert champion.failed > 5 < challenger.failed and parts.service.trial.ended == ""
+
+
+async def test_what_is_asked_of_the_challenger_by_its_name_is_no_part_of_its_trial():
+    broken = Model(lambda *_: EngineFault("gone"))
+    parts = parts_with("canary", broken, share=0.1)
+    parts.models = (MODEL, "c3po@v7", "standard")
+    async with parts.client() as client:
+        for _ in range(20):
+            assert (await ask(client, model="c3po@v7")).json()["dragoman"]["degraded"] is not None
+        assert parts.service.trial.arms["challenger"].answers == 0 and parts.service.trial.ended == ""
+
+
+async def test_a_shadows_seconds_hold_the_call_that_rewrites_a_conversation():
+    parts = parts_with("shadow", Model(searching), llm=Model(answering, seconds=0.2))
+    turns = [{"role": "user", "content": "Tell me of Brisa."}, {"role": "assistant", "content": "It is far."}]
+    async with parts.client() as client:
+        asked = {"model": MODEL, "messages": [*turns, {"role": "user", "content": "What is its capital?"}]}
+        assert (await client.post("/v1/chat/completions", json=asked)).status_code == 200
+        await eventually(lambda: parts.service.trial.arms["challenger"].answers == 1)
+        champion, challenger = parts.service.trial.arms.values()
+        assert challenger.seconds > 0.35 < champion.seconds  # two calls of the LLM each
+
+
 async def test_a_canary_that_is_promoted_is_no_canary_any_more():
     parts = parts_with("canary", Model(searching))
     parts.champion.folder = "v7"
@@ -264,6 +311,23 @@ def test_a_canary_that_was_taken_back_stays_so_over_restarts_and_other_replicas(
     assert shadow.ended == ""
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_canary_whose_tag_was_deleted_to_try_it_again_is_not_taken_back_by_what_still_runs(
+    tmp_path, empty_store, restarted
+):
+    shutil.copytree(empty_store, tmp_path / "mlruns")
+    versions = Versions(tmp_path / "mlruns", tmp_path / "results")
+    version = versions.register(trained(tmp_path, "s1", b"weights"))
+    first, _ = _trial(ServeParams(models=(MODEL,), canary="v1"), versions, Metrics())
+    first.ended = "errors"
+    with _recorder(versions, version, "canary") as record:
+        record(first.shown)
+    with _recorder(versions, versions.find("v1"), "canary") if restarted else nullcontext(record) as running:
+        client_of(versions.store).delete_model_version_tag(MODEL_NAME, "1", "trial.canary")
+        running(first.shown)
+    assert "canary" not in versions.find("v1").trials
+
+
 def drawn(seed: int, answers: int, *, failing: float, slower: float) -> int | None:
     """After how many answers of a canary it is taken back, where the champion fails in 2% and answers in 1 s or so."""
     rng, one = random.Random(seed), trial()
@@ -315,6 +379,10 @@ def test_feedback_counts_once_and_only_on_what_was_tried():
     ("settings", "reason"),
     [
         ({"shadow": "v7", "canary": "v8"}, "one trial at a time"),
+        (
+            {"models": ["c3po@champion", "mujica@champion"]},
+            "the champion is a policy of one system; name one of c3po@ch",
+        ),
         ({"shadow": "v7", "models": ["standard"]}, "names no system@champion"),
         ({"canary": "v7", "share": 0.6}, r"at most 0\.5 for a canary"),
     ],

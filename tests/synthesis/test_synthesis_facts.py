@@ -44,6 +44,28 @@ def test_triples_that_cannot_be_asked_for(triple):
     assert after == (before - {"currency"} if triple[1] == "currency" else before)
 
 
+@pytest.mark.parametrize(
+    ("relation", "answer", "text", "asked"),
+    [
+        ("internet domain", ".pl", "Its web addresses end in .pl.", True),
+        ("internet domain", ".pl", "Its short form is PL.", False),
+        ("calling code", "+354", "It is dialled as +354.", True),
+        ("calling code", "+354", "It has 354,000 inhabitants.", False),
+        ("symbol", "Pa", "Its symbol is Pa.", True),
+        ("symbol", "Pa", "It made his pa rich.", False),
+        ("atomic number", "18", "It is element 18.", True),
+        ("atomic number", "18", "It melts at 18.5 degrees.", False),
+    ],
+)
+def test_a_short_or_marked_answer_is_asked_for_only_where_it_stands_as_it_is_written(relation, answer, text, asked):
+    assert bool(facts_of([Passage("x", "Erehwon", text)], [("Erehwon", relation, answer)])) == asked
+
+
+@pytest.mark.parametrize(("relation", "answer"), [("internet domain", ".in"), ("symbol", "I"), ("symbol", "No")])
+def test_an_answer_that_scores_as_a_small_word_is_not_asked_for(relation, answer):
+    assert not facts_of([Passage("x", "Erehwon", f"Its short form is {answer}.")], [("Erehwon", relation, answer)])
+
+
 def test_a_number_has_no_other_names():
     passage = Passage("a", "Argon", "Argon has the atomic number 18.")
     triples = [("Argon", "atomic number", "18"), ("18", "also called", "eighteen")]

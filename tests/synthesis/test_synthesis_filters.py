@@ -21,6 +21,11 @@ async def test_length_counts_both_ends_in(words, said):
     assert await length(2, 7)(replace(DRAFT, question=" ".join("word" for _ in range(words))), [BHUTAN]) == said
 
 
+@pytest.mark.parametrize(("question", "said"), [("北京在哪里？", ""), ("谁？", "1 words")])
+async def test_length_takes_two_characters_of_a_script_without_blanks_for_a_word(question, said):
+    assert await length(2, 7)(replace(DRAFT, question=question), [BHUTAN]) == said
+
+
 @pytest.mark.parametrize(
     ("question", "passages", "said"),
     [
@@ -49,6 +54,11 @@ async def test_language(question, passages, said):
         ("Of what is Thimphubad the capital?", ("Thimphu",), ""),  # within a word
         ("What pays the rupee of Nepal?", ("Nepalese rupee", "rupee of Nepal"), "it says 'rupee of Nepal'"),
         ("What is the rupee in Nepal?", ("Nepalese rupee", "rupee of Nepal"), ""),  # not side by side
+        ("What is the domain of Iceland?", (".is",), ""),
+        ("Whose domain is .is?", (".is",), "it says '.is'"),
+        ("What does he call helium?", ("He",), ""),
+        ("Is it C or C++?", ("C++",), "it says 'C++'"),
+        ("Which language followed C?", ("C++",), ""),
         ("Is it yes or no?", ("no",), ""),
         ("Is it yes or no?", ("Yes",), ""),
     ],
@@ -75,6 +85,23 @@ async def test_leakage(question, answers, said):
 async def test_grounded(answers, supporting, fits):
     said = await grounded(replace(DRAFT, answers=answers, supporting_ids=supporting), THREE)
     assert said == ("" if fits else "its passages do not say it")
+
+
+@pytest.mark.parametrize(
+    ("answer", "text", "fits"),
+    [
+        (".is", "Its domain is .is.", True),
+        (".is", "It is an island.", False),
+        ("He", "Its symbol is He.", True),
+        ("He", "There he found it.", False),
+        ("+354", "It has 354,000 inhabitants.", False),
+    ],
+)
+async def test_a_short_or_marked_answer_is_grounded_only_as_it_is_written(answer, text, fits):
+    passage, named = Passage("x", "Erehwon", text), {"supporting_ids": ("x",)}
+    said = await grounded(replace(DRAFT, answers=(answer,), **named), [passage])
+    rests = await grounded(replace(DRAFT, answers=("yes",), evidence=(answer,), **named), [passage])
+    assert (not said, not rests) == (fits, fits)
 
 
 async def test_every_part_of_an_answer_must_stand_there_and_none_may_leak():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.rewards.answer import normalize
+from dragoman.core.text import same_question
 from dragoman.rollout.feedback import Feedback
 from dragoman.rollout.record import Episode, Trajectory
 from dragoman.synthesis.harvest import Harvest, harvest, split_of
@@ -52,7 +52,7 @@ def made(
         HarvestParams(**settings),
         words=(2, 20),
         passages=set(passages),
-        known={normalize(question) for question in known},
+        known={same_question(question) for question in known},
     )
 
 
@@ -169,6 +169,30 @@ def test_questions_of_the_data_set_and_of_no_length_are_dropped():
     assert done.dropped == {"in the data set already": 1, "too short or too long": 3}
 
 
+def test_questions_that_differ_in_the_marks_of_a_name_have_each_their_own_answer():
+    who = {"Who created C?": "Ritchie", "Who created C++?": "Stroustrup", "who created “C#”": "Hejlsberg"}
+    episodes = [episode(str(n), question, answer) for n, (question, answer) in enumerate(who.items())]
+    done = made(episodes, *(said(str(n), rating="up") for n in range(3)), known=("Who created C--?",))
+    assert {question.question: question.answers for question in done.questions} == {q: (a,) for q, a in who.items()}
+    assert not done.dropped
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "reason"),
+    [
+        ("不丹的首都是什么？", "廷布", None),
+        ("谁？", "廷布", "too short or too long"),
+        ("不丹的首都" * 9, "廷布", "too short or too long"),
+        ("[email] 的房子在哪条河边？", "廷布", None),
+        ("不丹的首都是什么？", "廷布" * 13, "answer too long"),
+    ],
+)
+def test_a_question_without_blanks_is_measured_by_its_characters(question, answer, reason):
+    asked = question.replace("[email]", "jane@x.org")
+    done = made([episode("1", asked, answer)], said("1", rating="up"))
+    assert done.dropped == ({reason: 1} if reason else {})
+
+
 def test_of_a_degraded_answer_the_episode_counts_that_has_an_answer():
     failed, answered = episode("1", CAPITAL), episode("1", CAPITAL, "Port Salt", policy="none")
     for order in ([failed, answered], [answered, failed]):
@@ -198,8 +222,8 @@ def test_each_question_is_there_once_and_each_episode_is_accounted_for(asked, dr
     episodes = [episode(str(n), q, *([a] if a else []), by=by, policy=p) for n, (q, a, by, _, p) in enumerate(asked)]
     feedback = [said(str(n), rating=rating) for n, (*_, rating, _) in enumerate(asked) if rating]
     done = made(episodes, *feedback, forbidden=("bob",), draws=draws)
-    normalised = [normalize(question.question) for question in done.questions]
-    assert len(set(normalised)) == len(normalised) == done.labels.total()
+    compared = [same_question(question.question) for question in done.questions]
+    assert len(set(compared)) == len(compared) == done.labels.total()
     assert done.episodes == len(episodes) == len(done.questions) + done.dropped.total()
     assert all(question.answers and "@" not in question.question for question in done.questions)
     again = made(episodes[::-1], *feedback, forbidden=("bob",), draws=draws)

@@ -100,10 +100,6 @@ def test_runs_of_several_processes_stand_under_one(tmp_path, empty_store):
     assert "mlflow.parentRunId" not in mlflow.get_run(alone).data.tags
 
 
-def test_flatten():
-    assert tracking.flatten({"a": {"b": 1, "c": {"d": 2}}, "e": 3}) == {"a.b": 1, "a.c.d": 2, "e": 3}
-
-
 def test_a_training_run_with_its_curves_and_trees(tmp_path, empty_store):
     import mlflow
 

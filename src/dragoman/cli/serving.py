@@ -141,6 +141,7 @@ async def serve(
     Example: dragoman serve --models c3po@rl,standard --port 8200
     Example: dragoman serve --canary v7 --share 0.05
     """
+    from dragoman import tracking
     from dragoman.core.keys import Keys, make_key
     from dragoman.serving.champion import RegistryChampion, StageChampion
     from dragoman.serving.run import run_server
@@ -155,6 +156,7 @@ async def serve(
     project.check_systems(*(name.removesuffix("@champion") for name in settings.models))
     keys = Keys(keys_file) if keys_file else None
     _check_host(host, port, keys, insecure, "serve.keys")
+    tracking.impatient()  # the champion is asked for again a second later
     registry = project.registry
     followed = StageChampion(champion, registry.results) if champion else RegistryChampion(registry)
     trained_on = project.dataset() / "train.jsonl"

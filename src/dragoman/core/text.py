@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from itertools import dropwhile
+from string import whitespace
 
 
 def fold(text: str) -> str:
@@ -20,6 +21,32 @@ def key(text: str) -> str:
 def has(text: str, name: str) -> bool:
     """Whether the words of a name stand in a text, side by side."""
     return f" {key(name)} " in f" {key(text)} "
+
+
+_QUOTES = "\"'“”‘’«»()[]{}¿¡"
+_MARKS = f"{_QUOTES}.,;:!?…。？！"
+_LEAST_LETTERS = 3
+
+
+def stands_in(text: str, name: str) -> bool:
+    """As `has`. But a name of one or two letters, or with a mark at an end, stands there only as it is written.
+
+    `.is` and the symbol `As` are ordinary words without their marks and capitals, and `C++` is `C`.
+    """
+    bare = _bare(fold(name))
+    if len(key(bare)) >= _LEAST_LETTERS and bare[0].isalnum() and bare[-1].isalnum():
+        return has(text, name)
+    return re.search(rf"(?<![\w.]){re.escape(bare or name)}(?!\w|[.,]\d)", fold(text)) is not None
+
+
+def same_question(text: str) -> str:
+    """For comparing questions: lower case, without the marks around words. What makes a name stays: `C`, `C++`, `C#`."""
+    return " ".join(_bare(word) or word for word in text.casefold().rstrip(f"{_MARKS}{whitespace}").split())
+
+
+def _bare(word: str) -> str:
+    """Without quotes and brackets around it, and without the marks that end a sentence: `.is` keeps its dot."""
+    return word.lstrip(_QUOTES).rstrip(_MARKS)
 
 
 def slug(text: str) -> str:
@@ -75,10 +102,16 @@ def words(text: str) -> list[str]:
 
 
 _WORD_CHARS = 20
-_WITHOUT_SPACES = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf\uf900-\ufaff\U0001f000-\U0003ffff"  # Thai to emoji
-)
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf\uf900-\ufaff\U00020000-\U0003ffff"  # Thai to Chinese
+_WITHOUT_SPACES = f"{_UNSPACED}\U0001f000-\U0001ffff"  # and emoji
+COUNTED = re.compile(rf"[{_UNSPACED}]{{1,2}}[^\w\s]*|[^\s{_UNSPACED}]+")
+"""What counts as a word: a run without a blank, or two characters of a script that is written without blanks."""
 _PIECE = re.compile(rf"[{_WITHOUT_SPACES}]{{1,2}}|[^\s{_WITHOUT_SPACES}]{{1,{_WORD_CHARS}}}")
+
+
+def count_words(text: str) -> int:
+    """How many words a text has; see `COUNTED`."""
+    return len(COUNTED.findall(text))
 
 
 def clip(text: str, most: int, more: str = " ...") -> str:

@@ -7,12 +7,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Literal
 
 from dragoman.core.errors import UserError
+from dragoman.core.text import COUNTED
 from dragoman.core.types import Passage
 
 Span = tuple[int, int]  # characters: start, and end (exclusive)
 
 DEFAULTS: dict[str, tuple[int, int]] = {"tokens": (512, 80), "words": (100, 0)}
 """Size and overlap of each way of cutting; 100 words are those of the Wikipedia passages of DPR (arXiv 2004.04906, 4.1)."""
+
+_NUMBER = re.compile(r"(?<=.)#\d+\Z", re.DOTALL)  # a mark alone makes no chunk: `C#`, `guide.md#install`
 
 
 def chunk(
@@ -30,7 +33,8 @@ def chunk(
     chunk of nothing but white space (a tokenizer may have tokens for that) is left out.
 
     Args:
-        by: "tokens" counts the tokens of `tokenizer`, special tokens aside; "words" what white space separates.
+        by: "tokens" counts the tokens of `tokenizer`, special tokens aside; "words" what white space separates, and
+            two characters of a script that is written without spaces.
         size: most units in a chunk; 512 tokens or 100 words when None. Tokenized by itself, a chunk has no more than that
             either: where cutting changes the tokens at its edge, it is made shorter.
         overlap: units shared by neighbours, fewer than `size`. When None: 0 words, or 80 tokens of 512 and in proportion.
@@ -69,16 +73,21 @@ def chunk(
 def with_wholes(ids: Iterable[str]) -> set[str]:
     """Ids, and of each chunk `ID#N` also that of the passage it was cut from, for which it stands."""
     known = set(ids)
-    return known | {id.rpartition("#")[0] for id in known if "#" in id}
+    return known | set(map(_whole, known))
 
 
 def gold_id(id: str, gold: Collection[str]) -> str | None:
     """The gold passage that an id names: itself or, of a chunk `ID#N`, the passage it was cut from. None where it is not gold."""
-    return next((name for name in (id, id.rpartition("#")[0]) if name in gold), None)
+    return next((name for name in (id, _whole(id)) if name in gold), None)
+
+
+def _whole(id: str) -> str:
+    return _NUMBER.sub("", id)
 
 
 def _words(text: str) -> list[Span]:
-    return [match.span() for match in re.finditer(r"\S+", text)]
+    runs = (run.span() for run in re.finditer(r"\S+", text))
+    return [word.span() for run in runs for word in COUNTED.finditer(text, *run)]
 
 
 def _tokens(text: str, tokenizer: Any) -> list[Span]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
@@ -27,6 +28,7 @@ from dragoman.corpus.triple_passages import triple_passages
 log = logging.getLogger(__name__)
 
 TRIPLE_SUFFIXES = (".tsv", ".nt", ".ttl")
+TEXT_SUFFIXES = (".txt", ".md")
 SAVED_BY_DATASETS = ("dataset_info.json", "dataset_dict.json")
 
 
@@ -39,7 +41,8 @@ def load_corpus(source: str | Path, *, limit: int | None = None) -> list[Passage
             - a file of triples, each of which is a passage: `.tsv`, or RDF in `.nt` (N-Triples) or `.ttl` (Turtle);
             - a BEIR folder, which holds `corpus.jsonl`;
             - a folder of `.txt` and `.md` files, each a passage, whose id is its path below the folder. Its title is the
-              first Markdown heading, or a short first line that stands alone, or else the name of the file;
+              first Markdown heading, or a short first line that stands alone, or else the name of the file. A warning
+              counts the files of other kinds;
             - a folder that `datasets.save_to_disk` wrote;
             - `hf:NAME[@REVISION][:CONFIG][:SPLIT]`, where NAME is a data set of the hub or such a folder. Columns without
               a known name for the id are numbered from 0.
@@ -230,11 +233,12 @@ def read_qrels(lines: Iterable[bytes], relevant: dict[str, list[str]], faults: F
     """Add to `relevant`, by query id, the ids of the passages with a positive score, out of BEIR's `query-id corpus-id score`."""
     for number, raw in enumerate(lines, start=1):
         try:
-            fields = raw.decode("utf-8").rstrip("\r\n").split("\t")
+            line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError as e:
             faults.add(f"not valid UTF-8 ({e.reason} at byte {e.start})", number)
             continue
-        if (number == 1 and fields[0] == "query-id") or not raw.strip():
+        fields = line.split("\t")
+        if (number == 1 and fields[0] == "query-id") or not line.strip():
             continue
         if len(fields) != 3 or not re.fullmatch(r"-?\d+", fields[2].strip()):
             faults.add("expected query-id, corpus-id and a whole number as score, with tabs between", number)
@@ -247,7 +251,9 @@ def read_qrels(lines: Iterable[bytes], relevant: dict[str, list[str]], faults: F
 # --- folders of text files -------------------------------------------------------------------------------------------
 
 
-_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)(?:[ \t]+#*)?[ \t]*$", re.MULTILINE)
+_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)(?:[ \t]+#*)?[ \t\r]*$", re.MULTILINE)
+_FENCED = re.compile(r"^ {0,3}(`{3,}|~{3,})[^`\n]*$.*?(?:^ {0,3}\1[`~]*[ \t\r]*$|\Z)", re.MULTILINE | re.DOTALL)
+"""A block of code, whose comments look like headings."""
 _TITLE_LINE = re.compile(r"(\S+(?:[ \t]+\S+){0,11})[ \t]*\r?\n[ \t]*\r?\n\s*(?=\S)")
 """Up to a dozen words, alone on the first line."""
 
@@ -262,9 +268,13 @@ def _visible(folder: Path) -> list[Path]:
 
 
 def _text_passages(folder: Path, limit: int | None) -> list[Passage]:
-    files = [file for file in _visible(folder) if file.suffix in (".txt", ".md")]
+    suffixes = {file: file.suffix.casefold() for file in _visible(folder)}
+    files = [file for file, suffix in suffixes.items() if suffix in TEXT_SUFFIXES]
     if not files:
         raise UserError(f"{folder}: no corpus here; expected corpus.jsonl, a saved data set, or .txt and .md files")
+    if others := Counter(suffix or "no suffix" for suffix in suffixes.values() if suffix not in TEXT_SUFFIXES):
+        counts = ", ".join(f"{count} with {suffix}" for suffix, count in sorted(others.items()))
+        log.warning("%s: files that are not .txt or .md are left out: %s", folder, counts)
     faults = Faults(folder)
     passages = []
     for file in files[:limit]:
@@ -280,7 +290,7 @@ def _text_passages(folder: Path, limit: int | None) -> list[Passage]:
         if not text:
             faults.add("the file is empty", 1, path=file)
             continue
-        heading = _HEADING.search(text) if file.suffix == ".md" else None
+        heading = _HEADING.search(_FENCED.sub("", text)) if suffixes[file] == ".md" else None
         title = heading[1] if heading else file.stem
         if heading is None and (first := _TITLE_LINE.match(text)):
             title, text = first[1], text[first.end() :]

@@ -28,6 +28,7 @@ RDF_FORMATS = {".nt": "nt", ".ttl": "turtle"}
 NAMESPACE = "urn:dragoman:"
 rdflib.NORMALIZE_LITERALS = False
 """A literal is its text. Normalized, a decimal of a few characters, `1E+999999999`, is a number of a billion digits."""
+_HEADERS = (("subject", "relation", "object"), ("subject", "predicate", "object"))
 FILE_ORDER = "SimpleMemory"  # its dictionaries keep the order of a file, which the default store does not
 
 
@@ -36,7 +37,7 @@ def read_triples(path: Path) -> list[Triple]:
 
     Args:
         path: `.nt` and `.ttl` are RDF, whose terms become names (`named`); anything else is TSV. Blank
-            lines are skipped.
+            lines are skipped, and a first line that only names the columns.
 
     Raises:
         UserError: no such file, no triple in it, RDF that cannot be read, bad UTF-8, or a line that is not three texts with
@@ -58,6 +59,8 @@ def _read_tsv(path: Path) -> list[Triple]:
             cells = [cell.strip() for cell in raw.decode("utf-8-sig" if number == 1 else "utf-8").split("\t")]
         except UnicodeDecodeError as e:
             faults.add(f"not valid UTF-8 ({e.reason} at byte {e.start})", number)
+            continue
+        if number == 1 and tuple(map(str.casefold, cells)) in _HEADERS:
             continue
         if len(cells) == 3 and all(cells):
             triples[cells[0], cells[1], cells[2]] = None

@@ -15,13 +15,13 @@ from dragoman.core.errors import UserError
 from dragoman.core.keys import Keys
 from dragoman.core.progress import bar
 from dragoman.core.settings import near
+from dragoman.core.text import same_question
 from dragoman.core.types import Question
 from dragoman.corpus.loaders import load_questions
 from dragoman.corpus.names import CORPUS, SPLITS, TRIPLES
 from dragoman.pipeline.project import Project
 from dragoman.quality import validate
 from dragoman.quality.artifacts import read_corpus
-from dragoman.rewards.answer import normalize
 from dragoman.rollout.feedback import Feedback, aside, read_feedback, served_rows
 from dragoman.rollout.record import SCHEMA, Episode, validated
 from dragoman.rollout.store import EPISODES
@@ -71,7 +71,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         settings,
         words=(limits.min_question_words, limits.max_question_words),
         passages=read_corpus(base / CORPUS).ids,
-        known={normalize(question.question) for questions in gold.values() for question in questions},
+        known={same_question(question.question) for questions in gold.values() for question in questions},
     )
     _check_names(settings.forbidden, done.askers, params.serve.keys)
     kept = gold if settings.gold else {}

@@ -16,7 +16,7 @@ from annotated_types import Ge
 from typing_extensions import Doc
 
 from dragoman.core.errors import UserError
-from dragoman.core.text import clip
+from dragoman.core.text import clip, same_question
 from dragoman.pipeline.harvest import kept_episodes, kept_feedback
 from dragoman.pipeline.project import Project
 from dragoman.rewards.answer import normalize
@@ -73,7 +73,7 @@ def to_review(
         places[one.key] = place
         given = [t.answer for t in one.trajectories if t.answer and normalize(t.answer)]
         if given and one.asked_by not in kept_out:
-            question = normalize(one.question["question"])
+            question = same_question(one.question["question"])
             for number, answer in enumerate(given):
                 answers[question][f"{one.key} {number}" if number else one.key] = one.system, answer
     found: dict[str, str] = {}

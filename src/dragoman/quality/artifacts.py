@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragoman.core.errors import UserError
 from dragoman.core.stats import chi_square
+from dragoman.core.text import same_question
 from dragoman.corpus.chunking import with_wholes
 from dragoman.corpus.names import CORPUS, SPLITS
 from dragoman.quality.lines import Lines, PassageRow, QuestionRow, read_lines
@@ -28,7 +29,6 @@ from dragoman.quality.tables import Table, file_table, frame, listed, words
 from dragoman.retrieval.manifest import MANIFEST, Manifest
 from dragoman.retrieval.store import passage_line
 from dragoman.rewards import Reward
-from dragoman.rewards.answer import normalize
 from dragoman.rollout.record import SCHEMA, Episode
 from dragoman.rollout.samples import Sample
 from dragoman.synthesis.plan import Plan
@@ -156,12 +156,12 @@ class Reader:
     def _read_questions(self, path: Path) -> Artifact:
         lines = self._questions(path)
         rows = lines.rows.values()
-        asked = {normalize(r.question): "" for r in rows if r.question is not None}
+        asked = {same_question(r.question): "" for r in rows if r.question is not None}
         support = {}
         for split in (path.with_name(name) for name in QUESTIONS if name != path.name):
             if split.is_file():
                 for line, row in self._questions(split).rows.items():
-                    if row.question is not None and (same := normalize(row.question)) in asked:
+                    if row.question is not None and (same := same_question(row.question)) in asked:
                         asked[same] = f"{split.name}:{line}"
                     support.update(dict.fromkeys(row.supporting_ids or (), f"{split.name}:{line}"))
         beside = path.with_name(CORPUS)
@@ -172,14 +172,14 @@ class Reader:
             lines.rows,
             id=[r.id for r in rows],
             question=[r.question for r in rows],
-            normalised=[None if r.question is None else normalize(r.question) for r in rows],
+            normalised=[None if r.question is None else same_question(r.question) for r in rows],
             words=words(r.question for r in rows),
             answers=[len(r.answers or ()) for r in rows],
             empty_answers=[sum(not a.strip() for a in r.answers or ()) for r in rows],
             unknown_passages=[
                 listed(i for i in r.supporting_ids or () if known is not None and i not in known) for r in rows
             ],
-            also_asked_in=[None if r.question is None else asked[normalize(r.question)] or None for r in rows],
+            also_asked_in=[None if r.question is None else asked[same_question(r.question)] or None for r in rows],
             # Questions of other origins may rest on one passage; between those made out of passages, that is a leak.
             passages_also_in=[
                 listed(f"{i} in {support[i]}" for i in r.supporting_ids or () if r.categories and i in support)
@@ -220,8 +220,7 @@ class Reader:
             manifest = Manifest.read(path.parent)
         except UserError as e:
             return Artifact(path, "index", 1, (file_table({None: str(e).removeprefix(f"{path}: ")}),))
-        source = self._corpus_of(path)
-        corpus = self._corpus(source) if source else None
+        corpus = self._corpus_of(path, manifest.corpus_sha256)
         sizes = frame(
             [None],
             passages=[manifest.passages],
@@ -232,15 +231,15 @@ class Reader:
         missing = () if corpus else ("that it is an index of the corpus: which corpus is not known",)
         return Artifact(path, "index", 1, (file_table({None: None}), Table("index", sizes)), missing)
 
-    def _corpus_of(self, manifest: Path) -> Path | None:
-        """`data/NAME/corpus.jsonl` for an index `data/index/NAME`; otherwise the corpus that is checked, if it is one."""
+    def _corpus_of(self, manifest: Path, sha256: str) -> Corpus | None:
+        """`data/NAME/corpus.jsonl` for an index `data/index/NAME`; otherwise the one with its hash, of those checked."""
         for folder in manifest.parents:
             if folder.parent.name == "index":
                 beside = folder.parent.parent / folder.name / CORPUS
                 if beside.is_file():
-                    return beside
-        corpora = [path for path in self._found if path.name == CORPUS]
-        return corpora[0] if len(corpora) == 1 else None
+                    return self._corpus(beside)
+        corpora = (self._corpus(path) for path in self._found if path.name == CORPUS)
+        return next((corpus for corpus in corpora if corpus.sha256 == sha256), None)
 
     def _read_episodes(self, path: Path) -> Artifact:
         lines = read_lines(path, Episode)

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dragoman.core.text import count_words
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -32,7 +34,7 @@ def frame(index: Iterable[Any], **columns: Any) -> pd.DataFrame:
 
 
 def words(values: Iterable[str | None]) -> list[float]:
-    return [float("nan") if v is None else len(v.split()) for v in values]
+    return [float("nan") if v is None else count_words(v) for v in values]
 
 
 def listed(values: Iterable[str]) -> str | None:

@@ -30,6 +30,14 @@ def passage_line(id: str, title: str, text: str) -> bytes:
     return (files.dumps({"id": id, "title": title, "text": text}) + "\n").encode()
 
 
+def corpus_sha256(passages: Iterable[Passage]) -> str:
+    """The hash of a corpus, as `write_passages` gives it."""
+    digest = hashlib.sha256()
+    for passage in passages:
+        digest.update(passage_line(passage.id, passage.title, passage.text))
+    return digest.hexdigest()
+
+
 def write_passages(passages: Iterable[Passage], folder: Path) -> str:
     """Write the passages into `folder`, streaming. Returns the SHA-256 of the file: equal corpora, equal hashes.
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from pydantic import Field
 
@@ -57,10 +59,16 @@ def served_rows(path: Path) -> Iterator[tuple[Path, int, dict[str, Any]]]:
     Raises:
         UserError: a line is no JSON object.
     """
-    for part in (aside(path), path):
-        if not part.is_file():
-            continue
-        with part.open("rb") as lines:
+    with ExitStack() as stack:
+        opened: list[tuple[Path, IO[bytes]]] = []
+        # both before either is read, and the one in use first: it may be put aside at any moment, over the one before
+        for part in (path, aside(path)):
+            with suppress(FileNotFoundError):
+                if part.is_file():
+                    opened.append((part, stack.enter_context(part.open("rb"))))
+        if len(opened) == 2 and os.path.sameopenfile(opened[0][1].fileno(), opened[1][1].fileno()):
+            opened.pop()
+        for part, lines in reversed(opened):
             for number, line in enumerate(lines, start=1):
                 if not line.endswith(b"\n"):
                     break

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dragoman.core.errors import UserError
 from dragoman.core.memory import give_back
+from dragoman.core.types import Question
 from dragoman.registry.versions import CHAMPION, Registry
 from dragoman.retrieval.base import Retriever
 from dragoman.rollout.backends import Backends
@@ -46,7 +47,8 @@ def opener(params: RuntimeParams, retriever: Retriever, registry: Registry = Reg
 
     def open(name: str) -> Opened:
         system_name, _ = split_name(name)
-        _, policy = find_system(name, params, registry=registry)
+        system, policy = find_system(name, params, registry=registry)
+        system.check(Question("served", "What is asked here?"))  # what needs more than its text cannot be served
         if policy is not None and policy.manifest.get("system", system_name) != system_name:
             raise UserError(f"{name}: the policy {policy.version} was trained for {policy.manifest['system']}")
         # one for each model, which can then be closed alone; past its deadline a call must end, so none is shared
@@ -111,7 +113,7 @@ class Models:
         self._poll_s, self._report, self._beside = poll_s, report, beside
         self._models: dict[str, Model] = {}
         self._stood_for: dict[str, set[str | None]] = {}
-        self._followers = [name for name in names if split_name(name)[1] == CHAMPION]
+        self._follower = next((name for name in names if split_name(name)[1] == CHAMPION), None)
         self._folder: str | None = None  # of the champion that is served
         self._failed_folder: str | None = (
             None  # of a champion that could not be opened; None: it could not be asked for
@@ -124,13 +126,13 @@ class Models:
     async def __aenter__(self) -> Models:
         try:
             for name in dict.fromkeys((STANDARD, *self._names, *self._beside)):
-                following = name in self._followers
+                following = name == self._follower
                 self._models[name] = Model(name, None if following else await asyncio.to_thread(self._open, name))
         except BaseException:
             await self.__aexit__()
             raise
         await self.refresh()
-        if self._followers:
+        if self._follower:
             self._spawn(self._follow())
         return self
 
@@ -181,7 +183,7 @@ class Models:
 
     async def refresh(self) -> None:
         """Ask who is the champion, and serve it from now on if it is another one. Logs what goes wrong."""
-        if not self._followers or self._champion is None:
+        if self._follower is None or self._champion is None:
             return
         waiting = time.monotonic() < self._retry_at
         if waiting and self._failed_folder is None:
@@ -194,26 +196,19 @@ class Models:
             return
         if folder is None or folder == self._folder or (waiting and folder == self._failed_folder):
             return
-        opened: dict[str, Opened] = {}
+        name = self._follower
         try:
             async with self._loading:
-                for name in self._followers:
-                    opened[name] = await asyncio.to_thread(self._open, f"{split_name(name)[0]}@{folder}")
-        except BaseException as e:
-            for half in opened.values():
-                await half.close()
-            if not isinstance(e, Exception):  # the server ends
-                raise
-            # whatever is wrong with a new model is no reason to stop serving the old one
+                new = await asyncio.to_thread(self._open, f"{split_name(name)[0]}@{folder}")
+        except Exception:  # whatever is wrong with a new model is no reason to stop serving the old one
             log.exception("the champion %s cannot be served; going on with %s", folder, self._folder)
             self._failed(folder)
             return
         log.info("the champion is now %s, it was %s", folder, self._folder)
         self._folder = folder
-        for name, new in opened.items():
-            old, self._models[name] = self._models[name], Model(name, new)
-            self._stood_for.setdefault(name, set()).add(new.version)
-            self._spawn(self._retire(old))
+        old, self._models[name] = self._models[name], Model(name, new)
+        self._stood_for.setdefault(name, set()).add(new.version)
+        self._spawn(self._retire(old))
         self._report("swapped")
 
     def _failed(self, folder: str | None) -> None:

@@ -25,12 +25,17 @@ class ServedRequest:
     """Who asked, as the client says."""
     observe: Callable[[Node | Call], None] = lambda step: None
     steps: list[Node | Call] = field(default_factory=list)
+    rewriting: float = 0.0
+    """Seconds of the call that made one question of the conversation."""
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     @property
     def who(self) -> str:
-        """By what a trial chooses it: its user, or the question where no user is named. One key may stand for all users."""
-        return f"{self.owner} {self.user}" if self.user else self.conversation.question
+        """By what a trial chooses it: its user, or by chance where none is named. One key may stand for all users.
+
+        By its question, one that is asked again and again would always be the same policy's, whose figures it would make up.
+        """
+        return f"{self.owner} {self.user}" if self.user else self.trace_id
 
 
 @dataclass(frozen=True)

@@ -125,12 +125,17 @@ def _trial(settings: ServeParams, registry: Registry, metrics: Metrics) -> tuple
 def _recorder(registry: Registry, version: Version, kind: str) -> Iterator[Callable[[dict[str, Any]], None]]:
     """What writes down on a version what a trial has shown, in a thread: the store may be slow, or away.
 
-    That a canary was taken back stays, whatever another replica or a restart shows.
+    That a canary was taken back stays, whatever another replica or a restart shows. Once that is on record it is not written
+    again: somebody who wants to try it once more deletes it.
     """
+    over = kind == "canary" and bool(version.taken_back)
 
     def write(shown: dict[str, Any]) -> None:
-        if not (kind == "canary" and registry.find(version.name).taken_back):
-            registry.tried(version, kind, shown)
+        nonlocal over
+        if over or (kind == "canary" and registry.find(version.name).taken_back):
+            return
+        registry.tried(version, kind, shown)
+        over = kind == "canary" and bool(shown["rolled_back"])
 
     with in_the_background(f"trial of {version.name}", write, patience_s=PATIENCE_S) as give:
         yield give

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
-from dragoman.core.errors import EngineFault, PromptTooLong
+from dragoman.core.errors import EngineFault, PromptTooLong, UserError
 from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Request, control_marks
 from dragoman.retrieval.base import well_formed
@@ -125,7 +125,7 @@ class Service:
         try:
             async with asyncio.timeout(self.settings.deadline_s), self.gate.enter():
                 request.seconds["queue"] = _now() - started
-                with self.models.lease(name) as model, self._watched(model) as watched:
+                with self.models.lease(name) as model, self._watched(request, model) as watched:
                     answer = await self._answer(request, model, patience=started + self._proxy_s)
                     watched.failed = answer.degraded is not None
         except TimeoutError:
@@ -184,8 +184,9 @@ class Service:
         """Its trial is over then: if it is not the champion any more, somebody has taken it back."""
         return self.models.has_been(trial.champion, trial.challenger)
 
-    def _watched(self, model: Model) -> AbstractContextManager[Watched]:
-        if self.trial is None or model.opened is None:  # without a champion, standard RAG is no measure
+    def _watched(self, request: ServedRequest, model: Model) -> AbstractContextManager[Watched]:
+        """What is asked of the challenger by its own name is no part of its trial; nor, without a champion, is standard RAG."""
+        if self.trial is None or request.model != self.trial.champion or model.opened is None:
             return nullcontext(Watched())
         return self.trial.watch(model.name)
 
@@ -221,7 +222,8 @@ class Service:
             log.info("%s: the shadow %s was too slow", request.trace_id, trial.challenger)
         except Exception:
             log.exception("%s: the shadow %s failed", request.trace_id, trial.challenger)
-        trial.shadowed(request.trace_id, answers, _now() - started, failed=failed)
+        seconds = request.rewriting + _now() - started  # the champion's hold that call, too
+        trial.shadowed(request.trace_id, answers, seconds, failed=failed)
 
     @property
     def _proxy_s(self) -> float:
@@ -241,6 +243,9 @@ class Service:
                     result = await self._run_system(request, model.opened, question, model.name)
             except TimeoutError:
                 degraded = "slow"
+            except UserError as e:  # its settings ask of a question what no served one has
+                log.warning("%s: %s: %s", request.trace_id, model.name, e)
+                degraded = str(StopReason.SYSTEM_FAULT)
             else:
                 if not _is_served(result.stop):
                     log.warning("%s: %s: %s", request.trace_id, model.name, result.stop)  # its error may quote the user
@@ -249,6 +254,8 @@ class Service:
             result = await self._run_system(request, self.models.fallback, question, STANDARD)
         if result.stop is StopReason.PROMPT_TOO_LONG:
             raise self._too_long
+        if result.stop is StopReason.ENGINE_FAULT:  # of an engine of its own
+            raise self._llm_unavailable(request, result.error)
         if not _is_served(result.stop):
             raise RuntimeError(f"{request.model}: {result.stop}")
         policy = model.version if degraded is None else None
@@ -265,6 +272,7 @@ class Service:
         except EngineFault as e:
             raise self._llm_unavailable(request, str(e)) from e
         if call is not None:
+            request.rewriting = call.seconds
             self._observe(request, call)
         return question
 

@@ -76,6 +76,8 @@ class ServeParams(Section):
     def _something_is_offered(self) -> ServeParams:
         if not self.models:
             raise ValueError("models: name at least one, such as standard")
+        if len(champions := [name for name in self.models if name.endswith("@champion")]) > 1:
+            raise ValueError(f"models: the champion is a policy of one system; name one of {', '.join(champions)}")
         if self.shadow and self.canary:
             raise ValueError("shadow, canary: one trial at a time; name a version under one of them")
         if (self.shadow or self.canary) and self.champion is None:

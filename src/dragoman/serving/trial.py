@@ -82,6 +82,8 @@ class Watched:
     """The proxy did: standard RAG answers in its place, or nobody does."""
     slow: bool = False
     """It takes or took longer than usual, and that is counted."""
+    excused: bool = False
+    """It took longer while something failed that both need."""
 
 
 @dataclass
@@ -227,7 +229,7 @@ class Trial:
             self._recent.append(seconds)
             self._outcomes.append(watched.failed)
         elif self.kind == "canary":
-            if not watched.slow and (limit := self.limit) < math.inf:
+            if not (watched.slow or watched.excused) and (limit := self.limit) < math.inf:
                 self._is_slow(watched, seconds > limit)
             usual = min(max(FEWEST_FAILURES, *map(self._failing, (OUTCOMES, LATEST))), 0.99)
             if self._failures.add(watched.failed, usual, usual + MORE_FAILURES * (1 - usual)):
@@ -240,8 +242,10 @@ class Trial:
         if arm == CHAMPION:
             watched.slow = True
             self._hanging += 1
-        elif seconds >= self.limit and not self.excused():
-            self._is_slow(watched, True)
+        elif seconds >= self.limit:
+            watched.excused = self.excused()
+            if not watched.excused:
+                self._is_slow(watched, True)
 
     def _failing(self, latest: int) -> float:
         """How many of the champion's latest answers failed, as a share."""

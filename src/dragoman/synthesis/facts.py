@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from dragoman.core.settings import read_yaml
-from dragoman.core.text import has
+from dragoman.core.text import content_words, has, key, stands_in
 from dragoman.core.types import Passage, Triple
 from dragoman.corpus.atlas.facts import ALIAS
 
@@ -21,6 +21,7 @@ RELATIONS = Path(__file__).with_name("relations.yaml")
 SHORTEST, LONGEST = 6, 32  # words of a sentence that is asked about
 SHORTEST_SPAN = 3  # characters of a name, a number or a date that is asked for
 GAP = "____"
+SMALL = frozenset(("am", "be", "i", "me", "my", "no", "so", "us"))  # beside those that `content_words` leaves out
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9“\"])")
 _WORD = r"[A-Z](?:\w|[’'-](?!s\b)\w)+"  # with a capital: "O'Brien", and of "Dante's" the "Dante"
@@ -90,12 +91,17 @@ def _stated(passages: Sequence[Passage], triples: Sequence[Triple]) -> Iterator[
         if words is None or len(ends) != 1:
             continue
         for passage in titled.get(subject, ())[:1]:
-            if has(passage.text, ends[0]):
+            if stands_in(passage.text, ends[0]) and not _is_small(ends[0]):
                 names = (ends[0], *_rounded(ends[0]), *(aliases[ends[0]] if not ends[0][0].isdigit() else ()))
                 yield Fact(
                     passage.id, relation, subject, words["plain"], words["expert"], words["distant"], names,
                     (subject, relation, ends[0]),
                 )  # fmt: skip
+
+
+def _is_small(answer: str) -> bool:
+    """Whether it is a small word once its marks and capitals are gone, as `.in` and the symbol `As`: each sentence has it."""
+    return key(answer) in SMALL or not content_words(key(answer))
 
 
 def _rounded(number: str) -> list[str]:

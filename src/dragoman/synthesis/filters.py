@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from dragoman.core.text import has
+from dragoman.core.text import count_words, stands_in
 from dragoman.core.types import Passage
 from dragoman.retrieval.base import Retriever
 from dragoman.synthesis.brief import Draft
@@ -29,7 +29,7 @@ def length(least: int, most: int) -> Filter:
     """The question has so many words."""
 
     async def check(draft: Draft, passages: Sequence[Passage]) -> str:
-        words = len(draft.question.split())
+        words = count_words(draft.question)
         return "" if least <= words <= most else f"{words} words"
 
     return check
@@ -46,7 +46,7 @@ async def language(draft: Draft, passages: Sequence[Passage]) -> str:
 async def leakage(draft: Draft, passages: Sequence[Passage]) -> str:
     """The question does not say its answer, or a part of it. A yes is no answer to leak."""
     names = [*draft.answers, *(name for part in draft.parts for name in part)]
-    said = [a for a in names if a.lower() not in YES_OR_NO and has(draft.question, a)]
+    said = [a for a in names if a.lower() not in YES_OR_NO and stands_in(draft.question, a)]
     return f"it says {said[0]!r}" if said else ""
 
 
@@ -54,10 +54,10 @@ async def grounded(draft: Draft, passages: Sequence[Passage]) -> str:
     """Every part of the answer stands in the passages that are named for it; of a yes or a no, what it rests on."""
     texts = [f"{p.title} {p.text}" for p in passages if p.id in draft.supporting_ids]
     if {a.lower() for a in draft.answers} & YES_OR_NO:
-        unsaid = [fact for fact in draft.evidence if not any(has(text, fact) for text in texts)]
+        unsaid = [fact for fact in draft.evidence if not any(stands_in(text, fact) for text in texts)]
         return f"its passages do not say {unsaid[0]!r}" if unsaid else ""
     parts = draft.parts or (draft.answers,)
-    missing = [part for part in parts if not any(has(text, name) for text in texts for name in part)]
+    missing = [part for part in parts if not any(stands_in(text, name) for text in texts for name in part)]
     return "its passages do not say it" if missing else ""
 
 

@@ -31,6 +31,9 @@ STOPWORDS = frozenset(re.findall(r"\w+", """
     a an and are as at be by does for from has have how in is it its of on or that the their there these this to was were
     what when where which who whose will with
 """))  # fmt: skip
+OURS = frozenset(
+    re.findall(r"\w+", "account completes defined described exact links missing")
+)  # in a phrase about a text
 
 
 @cache
@@ -43,7 +46,7 @@ class GroundedWriter:
 
     def __init__(self, facts: Mapping[str, Sequence[Fact]]) -> None:
         self.facts = facts
-        self.fingerprint = f"grounded 2 {sha256_of([PHRASINGS])[:12]} {digest(sorted(facts.items()))}"
+        self.fingerprint = f"grounded 3 {sha256_of([PHRASINGS])[:12]} {digest(sorted(facts.items()))}"
         self._others: dict[str, list[str]] = {}  # the answers to each aspect, for what is likely but wrong
         for fact in (fact for known in facts.values() for fact in known):
             self._others.setdefault(fact.aspect, []).append(fact.answers[0])
@@ -119,7 +122,15 @@ class GroundedWriter:
             [] if wording == "distant" else [phrase(f, "plain" if expert else "expert", "it") for f in asked if named]
         )
         subject = "" if first.subject in first.answers else first.subject  # a definition is asked what its title is
-        keys = _keywords(phrases, more, subject, guesses if intent == "yes-no" else [], intent, style)
+        mark = words["marks"].get(intent, "")
+        claimed = guesses if intent == "yes-no" else []
+        keys = (
+            _short_query(asked, phrases, subject, claimed, mark)
+            if style == "short search query"
+            else _long_query(subject, *claimed, *phrases, *more, mark)
+        )
+        if not keys:
+            return Rejected(f"too much for {SHORT_QUERY} keywords", " and ".join(phrases))
         text = rng.choice(words["phrasings"][style]).format(q=kernel, keys=keys, s=first.subject)
         turns: tuple[str, ...] = ()
         if two_turns:
@@ -214,22 +225,44 @@ def _lowered(text: str) -> str:
     return text if text.startswith("I ") else text[0].lower() + text[1:]
 
 
-def _keywords(
-    phrases: Sequence[str], more: Sequence[str], subject: str, guesses: Sequence[str], intent: str, style: str
-) -> str:
-    """The words of a search query: what is asked for without the small words.
+def _short_query(asked: Sequence[Fact], phrases: Sequence[str], subject: str, guesses: Sequence[str], mark: str) -> str:
+    """All that is asked for, and a mark of the intent where there is room; nothing if it is too much.
 
-    A long one says it in `more` words too, and is filled up with what people type when a few are missing.
+    A sentence of a text is cut. Whether guesses are so is not asked without the mark.
     """
-    words = phrasings()
-    mark = words["marks"].get(intent, "")
+    for most in range(SHORT_QUERY, 0, -1):
+        said = [_around(fact, text, most) for fact, text in zip(asked, phrases, strict=True)]
+        found = _keywords(subject, *guesses, *said, mark if guesses else "")
+        if len(found) <= SHORT_QUERY:
+            return " ".join(_keywords(*found, mark)[:SHORT_QUERY])
+    return ""
+
+
+def _around(fact: Fact, text: str, most: int) -> str:
+    """A phrase; of one that quotes a text, the subject and the `most` words nearest to the gap, one more without subject."""
+    if fact.triple:
+        return text
+    what, _, sentence = text.partition("“")
+    before, _, after = sentence.rpartition(GAP)  # what is defined stood before its definition
+    left, right = _keywords(before), _keywords(after)
+    subject = "" if fact.subject in fact.answers else fact.subject
+    nearest = sorted(range(len(left + right)), key=lambda n: abs(n + 0.5 - len(left)))[: most + (not subject)]
+    named = [word for word in _keywords(subject, what) if word not in OURS]
+    return " ".join([*named, *((left + right)[n] for n in sorted(nearest))])
+
+
+def _long_query(*texts: str) -> str:
+    """Filled up with what people type when a few words are missing."""
+    found = _keywords(*texts)
+    more = [filler for filler in phrasings()["fillers"] if filler not in found]
+    return " ".join(found + more[: max(0, LONG_QUERY - len(found))])
+
+
+def _keywords(*texts: str) -> list[str]:
+    """The words of some texts, each once and without the small ones."""
     found: list[str] = []
-    long = style == "long search query"
-    for text in (subject, *guesses, *phrases, *(more if long else ()), mark):
+    for text in texts:
         for word in re.findall(r"[\w’'°²-]+(?:[.,]\d+)*", text.replace(GAP, " ")):
             if word.lower() not in STOPWORDS and not any(has(other, word) for other in found):
                 found.append(word)
-    if not long:
-        return " ".join(found[:SHORT_QUERY])
-    found += [filler for filler in words["fillers"] if filler not in found][: max(0, LONG_QUERY - len(found))]
-    return " ".join(found)
+    return found

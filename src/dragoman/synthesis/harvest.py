@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dragoman.core import files
-from dragoman.core.text import content_words
+from dragoman.core.text import content_words, count_words, same_question
 from dragoman.core.types import Question
 from dragoman.rewards.answer import normalize
 from dragoman.rollout.feedback import Feedback
@@ -86,7 +86,7 @@ def harvest(
         feedback: by the key of the episode.
         words: the fewest and the most words of a question.
         passages: the ids that can be gold passages.
-        known: questions, normalised, that are not to be harvested again.
+        known: questions, as `same_question` has them, that are not to be harvested again.
     """
     asked: dict[str, Asked] = {}
     for episode in episodes:
@@ -139,14 +139,14 @@ class _Group:
 
 
 def _same(asked: Mapping[str, Asked], forbidden: Collection[str], done: Harvest) -> Iterator[tuple[str, _Group]]:
-    """Episodes by their question, normalised. Two that differ in what was masked alone are one."""
+    """Episodes by their question (`same_question`). Two that differ in what was masked alone are one."""
     groups: dict[str, _Group] = {}
     for key, one in asked.items():
         if one.asked_by in forbidden:
             done.dropped[FORBIDDEN] += 1
             continue
         question = " ".join(masked(one.question).split())
-        normalised = normalize(question)
+        normalised = same_question(question)
         if normalised in groups:
             done.dropped[REPEATED] += 1
         group = groups.setdefault(normalised, _Group(question))
@@ -160,9 +160,9 @@ def _same(asked: Mapping[str, Asked], forbidden: Collection[str], done: Harvest)
 def _unfit(group: _Group, normalised: str, words: tuple[int, int], known: Collection[str]) -> str:
     """Why it is no question to train on; empty if it is one."""
     least, most = words
-    if not normalised or not least <= len(group.question.split()) <= most:
+    if not normalised or not least <= count_words(group.question) <= most:
         return WORDS
-    if group.is_masked and len(content_words(MASK.sub(" ", group.question))) < SENSE:
+    if group.is_masked and count_words(" ".join(content_words(MASK.sub(" ", group.question)))) < SENSE:
         return SENSELESS
     return KNOWN if normalised in known else ""
 
@@ -195,4 +195,4 @@ def _label(group: _Group, said: list[Feedback], settings: HarvestParams) -> tupl
 def _unfit_answer(answers: tuple[str, ...], settings: HarvestParams) -> str:
     if any(masked(answer) != answer for answer in answers):
         return PERSONAL
-    return LONG if any(len(answer.split()) > settings.max_answer_words for answer in answers) else ""
+    return LONG if any(count_words(answer) > settings.max_answer_words for answer in answers) else ""

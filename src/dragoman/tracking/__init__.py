@@ -10,7 +10,7 @@ from dragoman.tracking.runs import (
     log_training,
     log_validation,
 )
-from dragoman.tracking.store import EXPERIMENT, follow_folder, server, start, store_uri, unreachable
+from dragoman.tracking.store import EXPERIMENT, follow_folder, impatient, server, start, store_uri, unreachable
 from dragoman.tracking.traces import finish, log_trace, show_feedback
 from dragoman.tracking.versions import (
     StoredVersion,
@@ -32,6 +32,7 @@ __all__ = [
     "follow_folder",
     "git_revision",
     "grouped",
+    "impatient",
     "keep_folder",
     "log_decision",
     "log_evaluation",

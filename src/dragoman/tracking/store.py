@@ -66,6 +66,8 @@ def follow_folder(folder: Path | str = "mlruns") -> None:
     if server() or not database.is_file():
         return
     with closing(sqlite3.connect(database, timeout=60)) as store, store:
+        if not store.execute("SELECT 1 FROM sqlite_master WHERE name = 'experiments'").fetchone():
+            return  # somebody was stopped as he made the store: MLflow makes the tables
         found = store.execute("SELECT artifact_location FROM experiments WHERE name = ?", [EXPERIMENT]).fetchone()
         if found is None or found[0] == here or not found[0].startswith("file:"):  # elsewhere is where somebody put it
             return
@@ -92,6 +94,15 @@ def client_of(folder: Path | str) -> MlflowClient:
     quiet()
     follow_folder(folder)
     return MlflowClient(tracking_uri=store_uri(folder), registry_uri=store_uri(folder))
+
+
+def impatient() -> None:
+    """Give up soon where a server does not answer, unless the environment says otherwise: for whoever asks again anyway.
+
+    MLflow would try for four minutes, and a process that is to end waits for its threads.
+    """
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
 
 
 def quiet() -> None:

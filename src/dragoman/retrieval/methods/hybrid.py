@@ -29,7 +29,7 @@ class Settings(bm25.Settings, dense.Settings):
     bm25_weight: float = Field(1, ge=0)
     """How much the ranks of BM25 count, beside"""
     dense_weight: float = Field(1, ge=0)
-    """how much those of the encoder do. A retriever of weight 0 only adds passages at the end."""
+    """how much those of the encoder do. A retriever of weight 0 only adds passages at the end, in its order."""
 
     @model_validator(mode="after")
     def _something_counts(self) -> Settings:
@@ -67,18 +67,21 @@ def reciprocal_rank_fusion(
 ) -> list[tuple[str, float]]:
     """Ids with their fused scores, best first: the sum over rankings of weight / (k + rank), ranks from 1.
 
-    An id that a ranking lacks gets nothing from it. Equal scores are ordered by id; the order of the rankings does not
-    matter.
+    An id that a ranking lacks gets nothing from it. Equal scores are ordered by the best rank, then by id; the order of
+    the rankings does not matter.
 
     Args:
         weights: one for each ranking; all 1 by default.
     """
     shares: defaultdict[str, list[float]] = defaultdict(list)
+    best: dict[str, int] = {}
     for ranking, weight in zip(rankings, weights or [1.0] * len(rankings), strict=True):
         for rank, id in enumerate(ranking, start=1):
             shares[id].append(weight / (k + rank))
+            best[id] = min(rank, best.get(id, rank))
     # fsum: the order in which the shares are added must not decide between equals.
-    return sorted(((id, math.fsum(parts)) for id, parts in shares.items()), key=lambda hit: (-hit[1], hit[0]))
+    fused = ((id, math.fsum(parts)) for id, parts in shares.items())
+    return sorted(fused, key=lambda hit: (-hit[1], best[hit[0]], hit[0]))  # of weight 0, all scores are equal
 
 
 class HybridRetriever:

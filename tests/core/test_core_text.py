@@ -1,0 +1,70 @@
+"""Names and questions compared, and words counted."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.core.text import count_words, has, same_question, stands_in
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "stands"),
+    [
+        ("its domain is .is.", ".is", True),
+        ("what is it", ".is", False),
+        ("www.example.is", ".is", False),
+        ("the symbol As", "As", True),
+        ("as a rule", "As", False),
+        ("C++ and C#", "C++", True),
+        ("C and C#", "C++", False),
+        ("50% of them", "50%", True),
+        ("50 of them", "50%", False),
+        ("number 18, it melts", "18", True),
+        ("18,000 of them", "18", False),
+        ("In São Tomé", "Sao Tome", True),
+        ("lies in Thimphu.", "“thimphu!”", True),
+        ("Nur-Sultan", "Nur Sultan", True),
+        ("in Thimphubad", "Thimphu", False),
+    ],
+)
+def test_a_short_or_marked_name_stands_only_as_it_is_written(text, name, stands):
+    assert stands_in(text, name) == stands
+
+
+@given(st.text("ab .", max_size=12), st.text("ab", min_size=3, max_size=4))
+def test_any_other_name_stands_where_its_words_do(text, name):
+    assert stands_in(text, name) == has(text, name)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("What is “Rome”?", "what is rome", True),
+        ("What  is Rome ?", "What is Rome?!", True),
+        ("北京在哪里？", "北京在哪里", True),
+        ("Who created C?", "Who created C++?", False),
+        ("Who created C++?", "Who created C#?", False),
+        ("Who owns .in?", "Who owns in?", False),
+        ("What does ! mean?", "What does ? mean?", False),
+        ("Who has type A?", "Who has type?", False),
+    ],
+)
+def test_questions_are_the_same_but_for_case_and_marks_around_words(one, other, same):
+    assert (same_question(one) == same_question(other)) == same
+
+
+def test_a_question_of_marks_alone_is_no_question():
+    assert same_question("? !") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("", 0), ("北京在哪里？", 3), ("谁？", 1), ("东京 is 東京都庁", 4), ("กรุงเทพ", 3), ("서울은 어디에", 2)],
+)
+def test_two_characters_of_a_script_without_blanks_are_a_word(text, count):
+    assert count_words(text) == count
+
+
+@given(st.text(st.characters(max_codepoint=0xDFF)))
+def test_words_between_blanks_are_counted_as_they_stand(text):
+    assert count_words(text) == len(text.split())

@@ -1,0 +1,39 @@
+"""Where MLflow keeps what is recorded: a store that is half made, and a server that does not answer."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from command import run
+
+from dragoman import tracking
+
+PATIENCE = ("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "MLFLOW_HTTP_REQUEST_TIMEOUT")
+
+
+def test_a_store_without_tables_is_left_to_mlflow_as_it_is(tmp_path):
+    (tmp_path / "mlflow.db").touch()
+    tracking.follow_folder(tmp_path)  # the first thing that is done with a store
+    assert (tmp_path / "mlflow.db").read_bytes() == b""
+
+
+@pytest.mark.parametrize(("given", "expected"), [((None, None), ["1", "30"]), (("5", "60"), ["5", "60"])])
+def test_an_endpoint_waits_for_mlflow_s_server_no_longer_than_the_environment_says(
+    tmp_path, capsys, monkeypatch, given, expected
+):
+    async def note(*_: object, **more: object) -> None:
+        found.extend(os.environ[name] for name in PATIENCE)
+
+    found: list[str] = []
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "cpu.yaml").write_text("{}")
+    (tmp_path / "params.yaml").write_text("serve: {models: [direct]}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("dragoman.serving.run.run_server", note)
+    for name, value in zip(PATIENCE, given, strict=True):
+        monkeypatch.setenv(name, value or "")
+        if value is None:
+            monkeypatch.delenv(name)  # having been set, it is as it was before after the test
+    code, _, err = run(capsys, "serve", "--port", "0")
+    assert (code, found) == (0, expected), err
