@@ -13,7 +13,7 @@ from dragoman.core.settings import parse_section
 from dragoman.core.types import Passage, Question
 from dragoman.corpus import load_questions
 from dragoman.evaluation import evaluate as evaluation
-from dragoman.evaluation.evaluate import evaluate, identity
+from dragoman.evaluation.evaluate import Evaluation, evaluate, identity
 from dragoman.evaluation.metrics import prediction, summarize
 from dragoman.evaluation.report import markdown
 from dragoman.evaluation.scoring import add_scores, kept_passages
@@ -75,9 +75,8 @@ async def test_the_files_of_an_evaluation_have_the_keys_of_the_contract_and_no_o
             return (build(name), planning()) if name == "c3po" else (build(name, {"k": 2}), planning())
 
     settings = EvaluateParams(bootstrap=100, traces=0)
-    await evaluate(
-        ["standard", "c3po"], [QUESTION], Opened(), dataset="d", settings=settings, seed=3, out=tmp_path, track=None
-    )
+    how = Evaluation(dataset="d", settings=settings, seed=3, out=tmp_path, track=None)
+    await evaluate(["standard", "c3po"], [QUESTION], Opened(), how)
     rows = [row for _, row in files.read(tmp_path / "predictions.jsonl")]
     assert [(row["id"], row["system"]) for row in rows] == [("q", "standard"), ("q", "c3po")]
     scores, recalled = {"cover_em", "em", "f1", "precision"}, {"recall", "all_gold_recall"}

@@ -9,6 +9,7 @@ from dragoman.core.errors import UserError
 from dragoman.core.stats import student_interval
 from dragoman.core.types import Question
 from dragoman.evaluation import sequential
+from dragoman.evaluation.evaluate import Evaluation
 from dragoman.evaluation.report import verdict
 from dragoman.evaluation.settings import EvaluateParams
 
@@ -63,8 +64,8 @@ def answers(monkeypatch):
     """Evaluations whose second system is right where `gains` says so, and the first never."""
     calls, gains = [], []
 
-    async def evaluate(systems, questions, runtime, *, out, track, more=None, **_):
-        calls.append((tuple(systems), len(questions), track))
+    async def evaluate(systems, questions, runtime, evaluation, *, more=None):
+        calls.append((tuple(systems), len(questions), evaluation.track))
         rows = [
             {
                 "id": q.id,
@@ -74,7 +75,7 @@ def answers(monkeypatch):
             for name in systems
             for q, gain in zip(questions, gains, strict=False)
         ]
-        files.write(out / "predictions.jsonl", rows)
+        files.write(evaluation.out / "predictions.jsonl", rows)
         return dict(more or {})
 
     monkeypatch.setattr(sequential, "evaluate", evaluate)
@@ -83,10 +84,9 @@ def answers(monkeypatch):
 
 async def asked(tmp_path, answers, gains, pair=("new", "old"), scores=(), **more):
     answers[1][:] = gains
-    metrics = await sequential.until_clear(
-        pair, ["old", "other", "new"], QUESTIONS, None,
-        dataset="d", settings=EvaluateParams(bootstrap=200, scores=scores), seed=0, out=tmp_path, track=tmp_path, **more,
-    )  # fmt: skip
+    settings = EvaluateParams(bootstrap=200, scores=scores)
+    evaluation = Evaluation(dataset="d", settings=settings, seed=0, out=tmp_path, track=tmp_path)
+    metrics = await sequential.until_clear(pair, ["old", "other", "new"], QUESTIONS, None, evaluation, **more)
     return metrics["sequential"]
 
 

@@ -6,6 +6,7 @@ import json
 import shutil
 from itertools import combinations
 from pathlib import Path
+from typing import get_args
 
 import mlflow
 import pytest
@@ -19,6 +20,7 @@ from dragoman.pipeline.project import Project
 from dragoman.registry.policy import find_policy
 from dragoman.rollout.samples import read_samples
 from dragoman.training.selection import questions_of
+from dragoman.training.settings import ChainStep
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,6 +60,10 @@ def test_a_step_draws_several_actions_of_its_own_agent_alone_for_its_own_reward(
     grown = params.rl.exploration
     assert (grown.breadth, grown.breadth_of, grown.force) == ((1,), {agent: 4}, 0)
     assert params.rl.roles == (agent,) and params.rl.own_weights
+
+
+def test_the_steps_are_those_that_settings_and_flows_go_by_in_the_same_order():
+    assert get_args(ChainStep) == chain.STEPS
 
 
 def test_what_is_said_of_a_step_wins_and_what_follows_from_it_follows():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from command import run as command
 from fakes import ScriptedEngine
-from gate import EVALUATION, QUESTIONS, ScriptedRuntime, aliases, gate, prepare, registry
+from gate import EVALUATION, QUESTIONS, ScriptedRuntime, aliases, as_promoted, gate, prepare, registry
 from tiny import make_tiny
 
 from dragoman import tracking
@@ -74,8 +74,8 @@ async def test_a_decision_says_of_which_questions_parts_and_settings_it_is(proje
 
     async def decided(questions, evaluation) -> dict:
         await promote.promote(
-            registry.find("v1"), questions, runtime, settings, evaluation,
-            dataset="d", seed=7, out=Path("results/promote"), validation=Path("results/validate"), registry=registry,
+            registry.find("v1"), questions, runtime, settings, as_promoted(evaluation, seed=7),
+            validation=Path("results/validate"), registry=registry,
         )  # fmt: skip
         return json.loads(Path("results/promote/decision.json").read_text())
 

@@ -12,6 +12,7 @@ from policies import trained
 from dragoman.core import files
 from dragoman.core.errors import EngineFault
 from dragoman.core.types import Passage, Question
+from dragoman.evaluation.evaluate import Evaluation
 from dragoman.evaluation.settings import EvaluateParams, PromoteParams
 from dragoman.pipeline import promote as promotion
 from dragoman.pipeline.decisions import Decision
@@ -54,9 +55,14 @@ def prepare(folder: Path, empty_store: Path) -> None:
 async def gate(number: int, runtime, data=(), evaluation=EVALUATION, **settings) -> Decision:
     limits = {"max_cost_ratio": 1000.0} | settings  # of seconds that are real, and nothing on a busy machine
     return await promotion.promote(
-        registry.find(f"v{number}"), QUESTIONS, runtime, PromoteParams(**limits), evaluation,
-        dataset="d", seed=0, out=Path("results/promote"), validation=Path("results/validate"), data=data, registry=registry,
+        registry.find(f"v{number}"), QUESTIONS, runtime, PromoteParams(**limits), as_promoted(evaluation),
+        validation=Path("results/validate"), data=data, registry=registry,
     )  # fmt: skip
+
+
+def as_promoted(settings: EvaluateParams, seed: int = 0) -> Evaluation:
+    """The evaluation of a gate, in its own folder and the registry's store."""
+    return Evaluation(dataset="d", settings=settings, seed=seed, out=Path("results/promote"), track=registry.store)
 
 
 def aliases() -> dict[str, str]:

@@ -35,6 +35,21 @@ REWARD = "cover_em"
 """What an episode of an evaluation has as its reward."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """How systems are evaluated, and where that goes."""
+
+    dataset: str
+    """What the results call it."""
+    settings: EvaluateParams
+    seed: int
+    """Of the intervals, and of whatever systems draw."""
+    out: Path
+    """The folder. Whoever evaluates is its only writer."""
+    track: Path | None
+    """The folder of the MLflow store; None for no record there."""
+
+
 @dataclass(frozen=True)
 class Answers:
     """What systems have answered."""
@@ -51,22 +66,16 @@ async def evaluate(
     systems: Sequence[str],
     questions: Sequence[Question],
     runtime: Runtime,
+    evaluation: Evaluation,
     *,
-    dataset: str,
-    settings: EvaluateParams,
-    seed: int,
-    out: Path,
-    track: Path | None,
     more: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Evaluate systems and write the report into `out`.
+    """Evaluate systems and write the report into `evaluation.out`.
 
-    The episodes of each system are in `out/episodes/SYSTEM/`. A second run goes on from them after a kill or a fault. Whoever
-    calls it is the only writer of `out`.
+    The episodes of each system are in `out/episodes/SYSTEM/`. A second run goes on from them after a kill or a fault.
 
     Args:
         systems: names, each `system` or `system@policy`.
-        track: the folder of the MLflow store; None for no record there.
         more: what else `metrics.json` is to hold, by name.
 
     Returns:
@@ -75,8 +84,7 @@ async def evaluate(
     Raises:
         UserError: no questions, or a name that cannot be opened.
     """
-    answers = await ask(systems, questions, runtime, settings=settings, seed=seed, out=out)
-    return report(answers, dataset=dataset, settings=settings, seed=seed, out=out, track=track, more=more)
+    return report(await ask(systems, questions, runtime, evaluation), evaluation, more=more)
 
 
 def store_of(system: str) -> str:
@@ -85,17 +93,12 @@ def store_of(system: str) -> str:
 
 
 async def ask(
-    systems: Sequence[str],
-    questions: Sequence[Question],
-    runtime: Runtime,
-    *,
-    settings: EvaluateParams,
-    seed: int,
-    out: Path,
+    systems: Sequence[str], questions: Sequence[Question], runtime: Runtime, evaluation: Evaluation
 ) -> Answers:
     """Put the questions to the systems, and score what they answer; see `evaluate`."""
     if not questions:
         raise UserError("no questions to evaluate")
+    settings = evaluation.settings
     opened = {name: runtime.open(name) for name in systems}  # bad names fail before the first question is put
     for system, backends in opened.values():
         check_questions(questions, system, backends)
@@ -104,7 +107,7 @@ async def ask(
     predictions: list[dict[str, Any]] = []
     episodes: dict[str, list[Episode]] = {}
     for name, (system, backends) in opened.items():
-        with EpisodeStore(out / store_of(name)) as store, bar(name, len(questions)) as advance:
+        with EpisodeStore(evaluation.out / store_of(name)) as store, bar(name, len(questions)) as advance:
             scored: list[float] = []
 
             def progress(episode: Episode, scored: list[float] = scored, advance: Any = advance) -> None:
@@ -118,7 +121,7 @@ async def ask(
                 system,
                 backends,
                 store,
-                seed=seed,
+                seed=evaluation.seed,
                 concurrency=settings.concurrency,
                 reward=Reward.of(REWARD),
                 progress=progress,
@@ -135,23 +138,15 @@ async def ask(
     return Answers(episodes, predictions, judge)
 
 
-def report(
-    answers: Answers,
-    *,
-    dataset: str,
-    settings: EvaluateParams,
-    seed: int,
-    out: Path,
-    track: Path | None,
-    more: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Write what was answered into `out`, with its figures; see `evaluate`."""
-    files.write(out / "predictions.jsonl", answers.predictions)
+def report(answers: Answers, evaluation: Evaluation, *, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Write what was answered into `evaluation.out`, with its figures; see `evaluate`."""
+    dataset, settings, seed = evaluation.dataset, evaluation.settings, evaluation.seed
+    files.write(evaluation.out / "predictions.jsonl", answers.predictions)
     metrics = summarize(answers.predictions, dataset=dataset, seed=seed, resamples=settings.bootstrap)
     metrics |= dict(more or {})
-    write_report(metrics, out)
-    if track is not None:
-        tracking.start(track)
+    write_report(metrics, evaluation.out)
+    if evaluation.track is not None:
+        tracking.start(evaluation.track)
         for name, episodes in answers.episodes.items():
             tracking.log_evaluation(
                 dataset,

@@ -12,16 +12,15 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.stats import student_interval
 from dragoman.core.types import Question
-from dragoman.evaluation.evaluate import REWARD, evaluate
+from dragoman.evaluation.evaluate import REWARD, Evaluation, evaluate
 from dragoman.evaluation.metrics import ANSWER_SCORES, RETRIEVAL_SCORES, differences_of
-from dragoman.evaluation.settings import EvaluateParams
 from dragoman.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -59,12 +58,8 @@ async def until_clear(
     systems: Sequence[str],
     questions: Sequence[Question],
     runtime: Runtime,
+    evaluation: Evaluation,
     *,
-    dataset: str,
-    settings: EvaluateParams,
-    seed: int,
-    out: Path,
-    track: Path | None,
     score: str = REWARD,
 ) -> dict[str, Any]:
     """Evaluate systems on the first so many questions: those after which the difference of two of them is clear of zero.
@@ -73,7 +68,6 @@ async def until_clear(
 
     Args:
         pair: the two, both among `systems`. The others are asked once it is known how many questions it takes.
-        dataset: as all up to `track`, see `evaluate`.
         score: by which they are compared, a usual one but the judge's, or one of `evaluate.scores`.
 
     Returns:
@@ -83,6 +77,7 @@ async def until_clear(
     Raises:
         UserError: fewer than 30 questions, or no such score; see also `evaluate`.
     """
+    settings = evaluation.settings
     known = (*ANSWER_SCORES, *RETRIEVAL_SCORES, *settings.scores)
     if score not in known:
         raise UserError(f"--clear-by {score}: choose from {', '.join(known)}, or add it to evaluate.scores")
@@ -90,13 +85,12 @@ async def until_clear(
     sizes = looks(len(questions))
     found: dict[str, Any] = {"pair": f"{later} - {earlier}", "score": score, "looks": len(sizes), "of": len(questions)}
     bare = settings.model_copy(update={"judge": False, "scores": tuple({score} & {*settings.scores})})
+    of_a_look = replace(evaluation, settings=bare, track=None)
     for look, n in enumerate(sizes, start=1):
         found |= {"look": look, "n": n, "level": level(len(sizes)), "clear": False}
-        await evaluate(
-            (earlier, later), questions[:n], runtime, dataset=dataset, settings=bare, seed=seed, out=out, track=None
-        )
+        await evaluate((earlier, later), questions[:n], runtime, of_a_look)
         of: dict[str, dict[str, Any]] = {earlier: {}, later: {}}
-        for _, row in files.read(out / "predictions.jsonl"):
+        for _, row in files.read(evaluation.out / "predictions.jsonl"):
             of[row["system"]][row["id"]] = row
         values = differences_of(of[later], of[earlier], score)
         if len(values) < 2:  # nobody answers: to ask on is of no use
@@ -106,14 +100,4 @@ async def until_clear(
         log.info("look %d of %d: %s %+.3f [%+.3f, %+.3f]", look, len(sizes), found["pair"], *interval.values())
         if found["clear"]:
             break
-    return await evaluate(
-        systems,
-        questions[: found["n"]],
-        runtime,
-        dataset=dataset,
-        settings=settings,
-        seed=seed,
-        out=out,
-        track=track,
-        more={"sequential": found},
-    )
+    return await evaluate(systems, questions[: found["n"]], runtime, evaluation, more={"sequential": found})

@@ -8,7 +8,7 @@ from typing import Any
 
 from dragoman.core import files
 from dragoman.core.types import Question
-from dragoman.evaluation.evaluate import REWARD, Answers, store_of
+from dragoman.evaluation.evaluate import REWARD, Answers, Evaluation, store_of
 from dragoman.evaluation.settings import EvaluateParams
 from dragoman.rewards import Reward
 from dragoman.rollout.exploration import GREEDY
@@ -23,22 +23,15 @@ def finish(shard: Shard, out: Path, answers: Answers, settings: EvaluateParams) 
     shard.finish(out, left, _scored(settings) | {"judge": answers.judge})
 
 
-def merged(
-    of: int,
-    systems: Mapping[str, System],
-    questions: Sequence[Question],
-    *,
-    settings: EvaluateParams,
-    seed: int,
-    out: Path,
-) -> Answers:
-    """The answers of finished shards, whose episodes are then in `out` as well. No model is run.
+def merged(of: int, systems: Mapping[str, System], questions: Sequence[Question], evaluation: Evaluation) -> Answers:
+    """The answers of finished shards, whose episodes are then in `evaluation.out` as well. No model is run.
 
     Raises:
         UserError: a shard is not finished, or belongs to another evaluation.
     """
-    configs = {store_of(n): describe(n, s, None, GREEDY, seed, Reward.of(REWARD)) for n, s in systems.items()}
-    found = merge(out, of, questions, configs, made=_scored(settings))
+    out, seed, reward = evaluation.out, evaluation.seed, Reward.of(REWARD)
+    configs = {store_of(name): describe(name, system, None, GREEDY, seed, reward) for name, system in systems.items()}
+    found = merge(out, of, questions, configs, made=_scored(evaluation.settings))
     shards = Shard.all(of)
     rows = {
         (row["system"], row["id"]): row

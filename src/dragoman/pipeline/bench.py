@@ -28,7 +28,7 @@ from dragoman.core.progress import grid
 from dragoman.core.text import folder_name
 from dragoman.core.types import Question
 from dragoman.corpus import load_questions
-from dragoman.evaluation.evaluate import evaluate, identity, merge, store_of
+from dragoman.evaluation.evaluate import Evaluation, evaluate, identity, merge, store_of
 from dragoman.evaluation.matrix import Cell, write_matrix
 from dragoman.evaluation.report import interval, write_report
 from dragoman.evaluation.suite import DataParams, Suite, read_suite
@@ -292,6 +292,7 @@ class _DataSet:
             Exception: whatever has kept it from answering.
         """
         out, settings, seed = self.out / folder_name(system), self.project.params.evaluate, self.project.params.seed
+        evaluation = Evaluation(dataset=self.name, settings=settings, seed=seed, out=out, track=self.project.tracking)
         own = Runtime(self._params(system), shared.retriever, self.project.registry, answers=shared.answers)
         try:
             try:
@@ -303,16 +304,7 @@ class _DataSet:
                 summary: Mapping[str, Any] = before["systems"][system]
                 return summary
             (out / DONE).unlink(missing_ok=True)
-            metrics = await evaluate(
-                (system,),
-                questions,
-                own,
-                dataset=self.name,
-                settings=settings,
-                seed=seed,
-                out=out,
-                track=self.project.tracking,
-            )
+            metrics = await evaluate((system,), questions, own, evaluation)
         finally:
             await own.close()
         summary = metrics["systems"][system]

@@ -11,11 +11,11 @@ A step is another stage under settings of its own. It publishes the set of polic
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, Any, cast
 
 from typing_extensions import Doc
 
@@ -29,13 +29,73 @@ from dragoman.registry.policy import POINTER
 from dragoman.rollout.results import SAMPLES
 from dragoman.systems import build
 from dragoman.systems.maps.system import MAPS
-from dragoman.training.settings import ChainParams, ChainStep
+from dragoman.training.settings import TRAINED, ChainParams, ChainStep
 
-STEPS: tuple[ChainStep, ...] = get_args(ChainStep)
-TRAINED: tuple[ChainStep, ...] = ("answer-1", "answer-2", "query", "judge")
-"""The steps that leave a policy, in their order."""
+_GRPO: Mapping[str, Any] = {
+    "rl.own_weights": True,
+    "rl.shaping": None,  # equations 4, 5 and 7, and nothing beside them
+    "rl.price": 0.0,
+    "rl.exploration.answers": True,
+}
+_ANSWER: Mapping[str, Any] = {
+    **_GRPO,
+    "rl.roles": ["answer"],
+    f"{SYSTEM}.rounds": "drawn",  # appendix B: pools of one search, and of more
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """What one step of the chain has of its own."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Those that hold in it alone."""
+    start: ChainStep | None = None
+    """Whose policy it starts from; None for `chain.start`, or the proxy's base."""
+    reward: Callable[[ChainParams, MAPS], str] | None = None
+    """Of GRPO: what the actions of its `rl.roles` are compared by."""
+
+
+CHAIN: Mapping[ChainStep, Step] = {
+    "debate": Step(),
+    "answer-1": Step(
+        settings={**_ANSWER, f"{SYSTEM}.k": 3},
+        reward=lambda chain, _: (  # eq. 4
+            f"em + {chain.alpha:g} * precision_ratio + length_penalty(words={chain.words})"
+        ),
+    ),
+    "answer-2": Step(
+        start="answer-1",
+        settings=_ANSWER,
+        reward=lambda chain, _: (  # eq. 5
+            f"em + {chain.alpha:g} * f1 + length_penalty(words={chain.words})"
+        ),
+    ),
+    "query": Step(
+        start="answer-2",
+        settings={
+            **_GRPO,
+            "rl.roles": ["query"],
+            f"{SYSTEM}.rounds": "fixed",  # section 3.3: one query after the question's own search
+            f"{SYSTEM}.max_rounds": 1,
+        },
+        reward=lambda _, maps: (  # eq. 7
+            f"delta_f1(first={maps.k}, passage_words={maps.passage_words}, answer_tokens={maps.answer_tokens})"
+        ),
+    ),
+    "label": Step(  # section 3.4
+        start="query",
+        settings={"label.score": "em", "allow_mismatch": True},  # that policy has learnt under its fixed rounds
+    ),
+    "judge": Step(start="query", settings={"sft.roles": ["judge"], "sft.rounds": 0}),
+    "evaluate": Step(settings={"allow_mismatch": True}),
+}
+"""The steps in the paper's order. `_do` says which stage each one is."""
+STEPS = tuple(CHAIN)
+COMMON: Mapping[str, Any] = {"train.system": SYSTEM, "train.algorithm": "grpo", f"{SYSTEM}.answers": "agent"}
+"""The settings of all steps."""
 COMPARED = ("standard", SYSTEM)
-"""What the last step evaluates beside them and what the first one started from: standard RAG, and MAPS untrained."""
+"""What the last step evaluates beside the policies of the chain and `chain.start`: standard RAG, and MAPS untrained."""
 SECTIONS = ("seed", "train", "chain", "debate", "label", "rl", "sft", "index", "llm", "proxy")
 """Those sections of the settings, beside MAPS's own, that make a chain another one."""
 
@@ -76,73 +136,28 @@ def settings(project: Project, step: ChainStep, dataset: str | None = None) -> P
     Raises:
         UserError: a setting of `chain.steps` that there is not, or that is refused.
     """
-    params, origin = project.params, f"chain.steps.{step}"
+    params, origin, its = project.params, f"chain.steps.{step}", CHAIN[step]
     said = params.chain.steps.get(step, {})
     # the paper's stages share no questions: with a seed of its own, a step at least draws others first
     seed = params.seed + (TRAINED.index(step) if step in TRAINED else 0)
-    common = {**_COMMON, "train.dataset": dataset or params.train.dataset, "seed": seed}
-    own = project.changed({**common, **_OWN.get(step, {})})
-    own = own.changed(said, origin=origin)
-    maps = build(SYSTEM, own.params.system_settings(SYSTEM))
-    own = own.changed(_derived(step, params.chain, cast(MAPS, maps)))
+    common = {**COMMON, "train.dataset": dataset or params.train.dataset, "seed": seed}
+    own = project.changed({**common, **its.settings}).changed(said, origin=origin)
+    if its.reward is not None:
+        maps = cast(MAPS, build(SYSTEM, own.params.system_settings(SYSTEM)))
+        own = own.changed(
+            {
+                "train.reward": its.reward(params.chain, maps),
+                "rl.exploration.breadth": [1],
+                "rl.exploration.breadth_of": dict.fromkeys(its.settings["rl.roles"], params.chain.rollouts),
+                "rl.exploration.force": 0,
+            }
+        )
     return own.changed(said, origin=origin)  # again: it wins over what follows from it, too
 
 
-_COMMON: Mapping[str, Any] = {"train.system": SYSTEM, "train.algorithm": "grpo", f"{SYSTEM}.answers": "agent"}
-_GRPO: Mapping[str, Any] = {
-    "rl.own_weights": True,
-    "rl.shaping": None,  # equations 4, 5 and 7, and nothing beside them
-    "rl.price": 0.0,
-    "rl.exploration.answers": True,
-}
-_ANSWER: Mapping[str, Any] = {
-    **_GRPO,
-    "rl.roles": ["answer"],
-    f"{SYSTEM}.rounds": "drawn",  # appendix B: pools of one search, and of more
-}
-_OWN: Mapping[ChainStep, Mapping[str, Any]] = {
-    "answer-1": {**_ANSWER, f"{SYSTEM}.k": 3},
-    "answer-2": _ANSWER,
-    "query": {
-        **_GRPO,
-        "rl.roles": ["query"],
-        f"{SYSTEM}.rounds": "fixed",  # section 3.3: one query after the question's own search
-        f"{SYSTEM}.max_rounds": 1,
-    },
-    "label": {"label.score": "em", "allow_mismatch": True},  # the policy of `query` has learnt under its fixed rounds
-    "judge": {"sft.roles": ["judge"], "sft.rounds": 0},
-    "evaluate": {"allow_mismatch": True},
-}
-
-
-def _derived(step: ChainStep, chain: ChainParams, maps: MAPS) -> dict[str, Any]:
-    """What a step of GRPO takes from `chain` and the system's settings: its reward, and whose actions are compared."""
-    short = f"length_penalty(words={chain.words})"
-    rewards = {
-        "answer-1": f"em + {chain.alpha:g} * precision_ratio + {short}",  # eq. 4
-        "answer-2": f"em + {chain.alpha:g} * f1 + {short}",  # eq. 5
-        "query": f"delta_f1(first={maps.k}, passage_words={maps.passage_words}, answer_tokens={maps.answer_tokens})",  # eq. 7
-    }
-    if step not in rewards:
-        return {}
-    compared = "query" if step == "query" else "answer"
-    return {
-        "train.reward": rewards[step],
-        "rl.exploration.breadth": [1],
-        "rl.exploration.breadth_of": {compared: chain.rollouts},
-        "rl.exploration.force": 0,
-    }
-
-
-_START: Mapping[ChainStep, ChainStep] = {
-    "answer-2": "answer-1", "query": "answer-2", "label": "query", "judge": "query",
-}  # fmt: skip
-"""Whose policy a step starts from; the first of them from `chain.start`, or the proxy's base."""
-
-
 async def _do(step: ChainStep, own: Project, out: Path) -> dict[str, Any]:
-    first = own.params.chain.start
-    start = _left_by(_START[step], out) if step in _START else first or own.params.proxy.model
+    first, earlier = own.params.chain.start, CHAIN[step].start
+    start = _left_by(earlier, out) if earlier else first or own.params.proxy.model
     match step:
         case "debate":
             metrics = await debate.run(own, debate.Options(out=out / step))
@@ -155,9 +170,9 @@ async def _do(step: ChainStep, own: Project, out: Path) -> dict[str, Any]:
             samples = out / "label" / SAMPLES
             return await sft.run(own, sft.Options(policy=start, samples=samples, out=out / step))
         case "evaluate":
-            policies = (*([first] if first else []), *(_left_by(earlier, out) for earlier in TRAINED))
-            trained = (f"{SYSTEM}@{policy}" for policy in policies)
-            return await evaluate.run(own, evaluate.Options(systems=(*COMPARED, *trained), out=out / step))
+            policies = (*([first] if first else []), *(_left_by(trained, out) for trained in TRAINED))
+            systems = (*COMPARED, *(f"{SYSTEM}@{policy}" for policy in policies))
+            return await evaluate.run(own, evaluate.Options(systems=systems, out=out / step))
     return await rl.run(own, rl.Options(policy=start, out=out / step))
 
 

@@ -13,7 +13,7 @@ from typing_extensions import Doc
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.corpus.names import CORPUS
-from dragoman.evaluation.evaluate import REWARD, ask, report
+from dragoman.evaluation.evaluate import REWARD, Evaluation, ask, report
 from dragoman.evaluation.sequential import until_clear
 from dragoman.evaluation.shards import finish, merged
 from dragoman.pipeline.inputs import ShardInputOptions, open_inputs
@@ -73,32 +73,27 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     with files.only_writer(place):
         inputs = open_inputs(project, options, settings.split, out, sources=(settings.questions,), limit=limit)
         _check_oracles(systems, inputs.asked)
-        questions, tracked = inputs.asked.questions, None if part else project.tracking
+        questions = inputs.asked.questions
+        evaluation = Evaluation(
+            dataset=options.name(project),
+            settings=settings,
+            seed=params.seed,
+            out=place,
+            track=None if part else project.tracking,
+        )
         if options.merge is not None:
             opened = {name: project.system(name) for name in systems}
-            answers = merged(options.merge, opened, questions, settings=settings, seed=params.seed, out=out)
+            answers = merged(options.merge, opened, questions, evaluation)
         else:
             if part:
                 questions = part.part(questions)
                 part.begin(out)
             async with project.runtime(inputs.index, inputs.passages, cache=settings.cache) as runtime:
                 if options.until_clear:
-                    return await until_clear(
-                        options.until_clear,
-                        systems,
-                        questions,
-                        runtime,
-                        dataset=options.name(project),
-                        settings=settings,
-                        seed=params.seed,
-                        out=out,
-                        track=tracked,
-                        score=options.clear_by,
-                    )
-                answers = await ask(systems, questions, runtime, settings=settings, seed=params.seed, out=place)
-        metrics = report(
-            answers, dataset=options.name(project), settings=settings, seed=params.seed, out=place, track=tracked
-        )
+                    pair = options.until_clear
+                    return await until_clear(pair, systems, questions, runtime, evaluation, score=options.clear_by)
+                answers = await ask(systems, questions, runtime, evaluation)
+        metrics = report(answers, evaluation)
         if part:
             finish(part, out, answers, settings)
         return metrics

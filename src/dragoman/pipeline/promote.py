@@ -27,8 +27,8 @@ from dragoman.core.hashing import sha256_of
 from dragoman.core.text import folder_name
 from dragoman.core.types import Question
 from dragoman.corpus import load_corpus, load_questions
-from dragoman.evaluation.evaluate import evaluate
-from dragoman.evaluation.settings import EvaluateParams, PromoteParams
+from dragoman.evaluation.evaluate import Evaluation, evaluate
+from dragoman.evaluation.settings import PromoteParams
 from dragoman.pipeline import register
 from dragoman.pipeline.decisions import Check, Decision, carry_out, settle
 from dragoman.pipeline.project import Project
@@ -78,16 +78,20 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     dataset = settings.dataset or params.train.dataset
     questions = load_questions(project.held_out, limit=settings.limit)
     passages = load_corpus(project.corpus(dataset))
+    evaluation = Evaluation(
+        dataset=dataset,
+        settings=params.evaluate,
+        seed=params.seed,
+        out=options.folder(project),
+        track=registry.store,
+    )
     async with either.runtime(str(project.index(dataset)), passages) as runtime:
         decision = await promote(
             challenger,
             questions,
             runtime,
             settings,
-            params.evaluate,
-            dataset=dataset,
-            seed=params.seed,
-            out=options.folder(project),
+            evaluation,
             validation=project.results("validate"),
             data=(project.held_out, project.corpus(dataset)),
             registry=registry,
@@ -180,22 +184,23 @@ async def promote(
     questions: Sequence[Question],
     runtime: Runtime,
     settings: PromoteParams,
-    evaluation: EvaluateParams,
+    evaluation: Evaluation,
     *,
-    dataset: str,
-    seed: int,
-    out: Path,
     validation: Path,
     data: Sequence[Path] = (),
     registry: Registry,
 ) -> Decision:
-    """Put the challenger to the test, let the aliases follow, and record the decision in `out`, in MLflow and on the version.
+    """Put the challenger to the test, let the aliases follow, and record the decision in MLflow and on the version.
 
-    `out/decision.json` and `out/table.md` say what was decided; the rest of `out` is the evaluation's.
+    `decision.json` and `table.md` of `evaluation.out` say what was decided; the rest is the evaluation's.
+
+    Args:
+        validation: as `data`, see `checks`.
 
     Raises:
         UserError: another promotion is under way, another process writes into `out`, or the challenger is the champion.
     """
+    out = evaluation.out
     with registry.locked("promote", wait=0), files.only_writer(out):
         settle(registry)
         champion = registry.get(CHAMPION)
@@ -204,16 +209,7 @@ async def promote(
         registry.challenge(challenger)
         name, against = f"{challenger.system}@{challenger.name}", opponent(champion, settings)
         _forget_others(out / "episodes", {folder_name(name), folder_name(against)})
-        metrics = await evaluate(
-            [against, name],
-            questions,
-            runtime,
-            dataset=dataset,
-            settings=evaluation,
-            seed=seed,
-            out=out,
-            track=registry.store,
-        )
+        metrics = await evaluate([against, name], questions, runtime, evaluation)
         made = checks(metrics, name, against, settings, champion=champion is not None, validation=validation, data=data)
         tried = registry.find(challenger.name)  # by now: a trial goes on while the gate judges
         trials = {kind: json.loads(shown) for kind, shown in tried.trials.items()}
@@ -230,12 +226,12 @@ async def promote(
             promoted=all(check.met for check in made),
             reasons=tuple(check.reason for check in made if not check.met),
             checks=made,
-            dataset=dataset,
+            dataset=evaluation.dataset,
             questions=_hash(questions),
             llm=backends.llm.fingerprint,
             retriever=backends.retriever.fingerprint,
-            judge=backends.judge.fingerprint if evaluation.judge else "",
-            seed=seed,
+            judge=backends.judge.fingerprint if evaluation.settings.judge else "",
+            seed=evaluation.seed,
             trials=trials,
             settings=settings.model_dump(),
             revision=tracking.git_revision(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +14,7 @@ from typing_extensions import Doc
 from dragoman.core.errors import UserError
 from dragoman.core.progress import bar
 from dragoman.core.types import Question
-from dragoman.pipeline.inputs import ShardInputOptions, open_inputs
+from dragoman.pipeline.inputs import Inputs, ShardInputOptions, open_inputs
 from dragoman.pipeline.project import Project
 from dragoman.rewards import Reward
 from dragoman.rollout.backends import Backends
@@ -24,6 +24,7 @@ from dragoman.rollout.results import write_rollout
 from dragoman.rollout.scheduler import describe, roll_out
 from dragoman.rollout.shards import keys, merge
 from dragoman.rollout.store import EpisodeStore
+from dragoman.runtime import Runtime
 from dragoman.systems.base import System
 
 
@@ -50,40 +51,79 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     """
     params, out = project.params, options.folder(project)
     name = options.system or params.train.system
-    project.check_systems(name)
+    system = project.system(name)
     if options.tree == (options.samples is not None):
         raise UserError("give either --tree or --samples N")
-    part = options.part()
+    options.part()  # a bad one is refused before a corpus is indexed
     inputs = open_inputs(project, options, "train", out, sources=params.train.questions, limit=options.limit)
-    questions, reward = inputs.asked.questions, params.train.reward
-    draws, views = options.samples or 1, options.views if options.tree else 0
     tree = params.rl.exploration
-    exploration = tree if options.tree else tree.single()
+    _, metrics = await rolled_out(
+        project,
+        options,
+        inputs,
+        name,
+        system,
+        lambda runtime: runtime.open(name),
+        exploration=tree if options.tree else tree.single(),
+        draws=options.samples or 1,
+        concurrency=params.rl.concurrency,
+        out=out,
+        views=options.views if options.tree else 0,
+    )
+    return metrics
+
+
+async def rolled_out(
+    project: Project,
+    options: ShardInputOptions,
+    inputs: Inputs,
+    name: str,
+    system: System,
+    opened: Callable[[Runtime], tuple[System, Backends]],
+    *,
+    exploration: Exploration,
+    draws: int = 1,
+    concurrency: int,
+    out: Path,
+    views: int,
+) -> tuple[list[Episode], dict[str, Any]]:
+    """Roll out on the questions, or on a shard of them; or put finished shards together, for which no model is run.
+
+    Args:
+        system: what `opened` opens, without the models that run it.
+        out: the folder of the whole.
+
+    Returns:
+        As `roll_out_questions`.
+
+    Raises:
+        UserError: a shard is not finished, or belongs to another rollout.
+    """
+    questions, part = inputs.asked.questions, options.part()
+    reward, seed = project.params.train.reward, project.params.seed
     if options.merge is not None:
-        config = describe(name, project.system(name), None, exploration, params.seed, Reward.of(reward))
+        config = describe(name, system, None, exploration, seed, Reward.of(reward))
         (episodes,) = merge(out, options.merge, questions, {"": config}, draws=draws).values()
-        return write_rollout(episodes, reward, out, views)
+        return episodes, write_rollout(episodes, reward, out, views)
     if part:
         questions, views = part.part(questions), 0
         part.begin(out)
     async with project.runtime(inputs.index, inputs.passages, cache=True) as runtime:
-        system, backends = runtime.open(name)
-        episodes, metrics = await roll_out_questions(
+        episodes, figures = await roll_out_questions(
             name,
-            system,
-            backends,
+            *opened(runtime),
             questions,
             exploration=exploration,
             draws=draws,
             reward=reward,
-            seed=params.seed,
-            concurrency=params.rl.concurrency,
+            seed=seed,
+            concurrency=concurrency,
             out=options.place(out),
             views=views,
         )
     if part:
         part.finish(out, {"": keys(episodes)})
-    return metrics
+    return episodes, figures
 
 
 async def roll_out_questions(

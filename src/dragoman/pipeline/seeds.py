@@ -15,15 +15,12 @@ from dragoman.core.errors import UserError
 from dragoman.engines.local import Vocabulary
 from dragoman.pipeline.inputs import ShardInputOptions, open_inputs
 from dragoman.pipeline.project import Project
-from dragoman.pipeline.rollout import roll_out_questions
-from dragoman.rewards import Reward
+from dragoman.pipeline.rollout import rolled_out
 from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.figures import figures
 from dragoman.rollout.record import Episode, check_outage
-from dragoman.rollout.results import SAMPLES, write_rollout
+from dragoman.rollout.results import SAMPLES
 from dragoman.rollout.samples import Sample, write_samples
-from dragoman.rollout.scheduler import describe
-from dragoman.rollout.shards import keys, merge
 from dragoman.systems.base import System
 from dragoman.training import seeds
 from dragoman.training.settings import SeedsParams
@@ -50,38 +47,24 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         UserError: no such system, a file that cannot be read, a shard that is not finished, or nothing to imitate.
     """
     params, settings, out = project.params, project.params.seeds, options.folder(project)
-    name, reward = params.train.system, params.train.reward
-    project.check_systems(name)
+    name = params.train.system
+    system = project.system(name)
+    system = system.with_shots(settings.shots) if settings.shots else system
     part, sources = options.part(), params.train.questions
     inputs = open_inputs(project, options, "train", out, sources=sources, limit=settings.questions)
-    questions = inputs.asked.questions
-    if options.merge is not None:
-        system = project.system(name)
-        system = system.with_shots(settings.shots) if settings.shots else system
-        config = describe(name, system, None, explored(system, settings), params.seed, Reward.of(reward))
-        (episodes,) = merge(out, options.merge, questions, {"": config}).values()
-        grown = write_rollout(episodes, reward, out, VIEWS)
-    else:
-        if part:
-            questions = part.part(questions)
-            part.begin(out)
-        async with project.runtime(inputs.index, inputs.passages, cache=True) as runtime:
-            system, backends = runtime.open_sampler(name, settings.teacher, shots=settings.shots)
-            episodes, grown = await roll_out_questions(
-                name,
-                system,
-                backends,
-                questions,
-                exploration=explored(system, settings),
-                draws=1,
-                reward=reward,
-                seed=params.seed,
-                concurrency=settings.concurrency,
-                out=options.place(out),
-                views=0 if part else VIEWS,
-            )
+    episodes, grown = await rolled_out(
+        project,
+        options,
+        inputs,
+        name,
+        system,
+        lambda runtime: runtime.open_sampler(name, settings.teacher, shots=settings.shots),
+        exploration=explored(system, settings),
+        concurrency=settings.concurrency,
+        out=out,
+        views=VIEWS,
+    )
     if part:
-        part.finish(out, {"": keys(episodes)})
         return grown
     metrics = choose(
         system,
@@ -89,7 +72,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         grown,
         settings,
         lambda: Vocabulary(Path(params.proxy.model), None),
-        reward=reward,
+        reward=params.train.reward,
         seed=params.seed,
         out=out,
         sources=inputs.asked.sources,
