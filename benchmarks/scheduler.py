@@ -22,7 +22,7 @@ from benchmarks.ratios import Sample, report
 from dragoman.config import load_params
 from dragoman.core.types import Question
 from dragoman.corpus import load_questions
-from dragoman.engines.base import Engine, Request, Result
+from dragoman.engines.base import Engine, Front, Request, Result
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import TREE, Exploration
 from dragoman.rollout.figures import figures
@@ -33,20 +33,15 @@ from dragoman.runtime import open_runtime
 from dragoman.systems.base import System
 
 
-class Around:
+class Around(Front):
     """An engine whose requests another one sends out."""
 
     def __init__(self, inner: Engine, sender: Sender) -> None:
-        self.inner, self.sender, self.fingerprint = inner, sender, inner.fingerprint
+        super().__init__(inner)
+        self.sender = sender
 
     async def generate(self, requests: Sequence[Request]) -> list[Result]:
         return list(await asyncio.gather(*(self.sender.send(self.inner, request) for request in requests)))
-
-    async def forget(self) -> None:
-        await self.inner.forget()
-
-    async def close(self) -> None:
-        await self.inner.close()
 
 
 class Sender(Protocol):

@@ -28,6 +28,8 @@ from prefect.exceptions import ObjectAlreadyExists
 from prefect.runtime import task_run
 from prefect.states import Completed
 
+from dragoman.core import exits
+from dragoman.core.settings import flatten
 from dragoman.core.tables import table_lines
 from flows import tied
 
@@ -37,10 +39,6 @@ WAITS = [30.0, 300.0]
 HOUR = 3600
 WAIT = 10.0 * HOUR
 """Longer than a night's training, and short enough that a place which nobody gives back is seen before the next night."""
-BAD_INPUT = 2
-"""The exit code of a command for input that a person has to correct."""
-REFUSED = 3
-"""That of `dragoman promote` for a challenger that is not good enough."""
 GRACE = 20.0
 """Seconds between asking a command to end and ending it."""
 LAST_LINES = 15
@@ -68,7 +66,7 @@ class CommandFailed(Exception):
             int(found) for line in self.last for found in re.findall(r"exited with (\d+)", line)
         ]  # as DVC reports it
         cancelled = self.code == -signal.SIGTERM
-        return BAD_INPUT not in (self.code, *stages) and not cancelled
+        return exits.BAD_INPUT not in (self.code, *stages) and not cancelled
 
 
 def retriable(_: Any, __: TaskRun, state: State) -> bool:
@@ -81,7 +79,6 @@ COMMAND_TASK: dict[str, Any] = {
     "retries": RETRIES,
     "retry_delay_seconds": WAITS,
     "retry_condition_fn": retriable,
-    "timeout_seconds": 24 * HOUR,
     "cache_policy": NO_CACHE,
     "persist_result": False,
 }
@@ -200,7 +197,7 @@ async def publish(key: str, path: Path) -> None:
     """Show a Markdown file, or figures in a JSON file, as an artifact of the run."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".json":
-        rows = ([name, str(value)] for name, value in _flat(json.loads(text)))
+        rows = ([name, str(value)] for name, value in flatten(json.loads(text)).items())
         text = "\n".join(table_lines([str(path), ""], rows)) + "\n"
     await acreate_markdown_artifact(key=key, markdown=text, description=str(path))
 
@@ -219,10 +216,3 @@ async def training_state(stage: str, folder: Path | None = None) -> State:
         if stopped
         else Completed()
     )
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    rows: list[tuple[str, Any]] = []
-    for key, value in values.items():
-        rows += _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
-    return rows

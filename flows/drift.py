@@ -7,21 +7,20 @@ from typing import Any
 from prefect import State, flow
 from prefect.states import Completed
 
+from dragoman.core import exits
 from flows.commands import HOUR, publish, run
 
 DRIFT = Path("results/drift")
 TOLD = DRIFT / "told.json"
 """When the latest alarm was of which a run has told. `dragoman drift` does not write it, so calling that by hand tells nobody."""
-DRIFTED = 4
-"""The exit code of `dragoman drift` for traffic that is not what it was."""
 
 
 @flow(name="drift", timeout_seconds=12 * HOUR)
 async def drift() -> State:
     """Look for an alarm of which no run has told. A policy gives one: what is trained next begins with a reference of its own."""
-    code = await run(["dragoman", "drift"], expected=(0, DRIFTED))
+    code = await run(["dragoman", "drift"], expected=(0, exits.DRIFTED))
     await publish("drift", DRIFT / "table.md")
-    if code != DRIFTED:
+    if code != exits.DRIFTED:
         return Completed(name="Steady")
     found = _read(DRIFT / "metrics.json")
     alarm = found["alarm"]

@@ -6,7 +6,8 @@ from pathlib import Path
 from prefect import State, flow
 from prefect.states import Completed
 
-from flows.commands import HOUR, REFUSED, publish, reproduce, run
+from dragoman.core import exits
+from flows.commands import HOUR, publish, reproduce, run
 
 PROMOTE = Path("results/promote")
 
@@ -18,12 +19,12 @@ async def evaluate_and_promote() -> State:
     await publish("report", Path("results/report/table.md"))
     await run(["dragoman", "validate"])
     before = _last_decision()
-    code = await run(["dragoman", "promote"], expected=(0, REFUSED))
+    code = await run(["dragoman", "promote"], expected=(0, exits.REFUSED))
     decision = _last_decision()
     if decision == before:
         return Completed(name="Unchanged", message="what was trained last is the champion, or was taken back")
     await publish("promotion", PROMOTE / "table.md")
-    if code == REFUSED:
+    if code == exits.REFUSED:
         return Completed(name="Refused", message="; ".join(decision["reasons"]))
     return Completed(name="Promoted", message=f"{decision['challenger']} against {decision['against']}")
 

@@ -111,7 +111,7 @@ class Params(RuntimeParams):
     _layers: Layers | None = PrivateAttr(None)
 
     @model_validator(mode="after")
-    def _names_are_known(self) -> Params:
+    def _data_sets_are_known(self) -> Params:
         named = [("datasets", name) for name in self.datasets]
         named += [("chains", name) for name in self.chains]
         named += [
@@ -128,6 +128,10 @@ class Params(RuntimeParams):
             raise ValueError(
                 f"oracles: {unmade[0]!r} is not under datasets, so no stage makes it; leave it out, or name it there"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _no_source_lies_where_a_data_set_is_written(self) -> Params:
         for name, given in self.corpus.items():
             for key in ("source", "train", "dev", "test"):
                 if any(Path(path).is_relative_to(Path("data", name)) for path in listed(getattr(given, key))):
@@ -135,11 +139,19 @@ class Params(RuntimeParams):
                         f"corpus.{name}.{key}: lies in data/{name}/, which DVC empties before stage corpus writes it: "
                         f"give the data set another name than {name!r}"
                     )
+        return self
+
+    @model_validator(mode="after")
+    def _baselines_are_files_of_their_folder(self) -> Params:
         of_files = set(baseline_names())
         if misplaced := sorted({*self.evaluated} & of_files):
             raise ValueError(f"evaluated: {misplaced[0]!r} is a file of systems/baselines/: name it under baselines")
         if misplaced := [name for name in self.baselines if name not in of_files]:
             raise ValueError(f"baselines: {misplaced[0]!r} is none; choose from {', '.join(sorted(of_files))}")
+        return self
+
+    @model_validator(mode="after")
+    def _synthetic_questions_are_made(self) -> Params:
         if self.train.curriculum and not ("synthetic" in self.train.questions and self.synthesize.draws):
             raise ValueError("train.curriculum: needs train.questions with synthetic, and synthesize.draws above 0")
         asks = {
@@ -149,8 +161,16 @@ class Params(RuntimeParams):
         }
         if self.synthesize.backend == "none" and (wanted := [setting for setting, does in asks.items() if does]):
             raise ValueError(f"{wanted[0]}: synthetic needs questions, and synthesize.backend: none makes none")
+        return self
+
+    @model_validator(mode="after")
+    def _a_judge_judges(self) -> Params:
         if self.promote.score == "judge" and not self.evaluate.judge:
             raise ValueError("promote.score: judge needs evaluate.judge: true")
+        return self
+
+    @model_validator(mode="after")
+    def _systems_can_be_built(self) -> Params:
         try:
             for name, settings in self.systems.items():
                 if settings != profile_settings(name, self.profile):  # those that a system brings along fit it

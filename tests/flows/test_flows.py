@@ -13,9 +13,10 @@ from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactCollectionFilter, ArtifactCollectionFilterKey
 
+from dragoman.core.exits import DRIFTED
 from flows import commands
 from flows.chain import chain
-from flows.drift import DRIFTED, drift
+from flows.drift import drift
 from flows.evaluate_and_promote import evaluate_and_promote
 from flows.in_shards import in_shards
 from flows.pair import pair

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.core.exits import DRIFTED
 from flows import drift as module
-from flows.drift import DRIFT, DRIFTED, drift
+from flows.drift import DRIFT, drift
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import sys
 from dragoman import tracking
 from dragoman.cli import data, datasets, evaluation, registry, serving, training
 from dragoman.cli.command import Interrupted, app
+from dragoman.core import exits
 from dragoman.core.errors import Fault, UserError
 from dragoman.core.memory import keep_freed
 
@@ -34,23 +35,23 @@ def main() -> None:
         app()
     except UserError as e:
         print(f"error: {e}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(exits.BAD_INPUT)
     except (NotADirectoryError, FileExistsError) as e:
         print(f"error: {e.filename}: a file lies where a folder is needed; name another place", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(exits.BAD_INPUT)
     except OSError as e:
         if e.errno not in UNWRITABLE:
             raise
         print(f"error: {e.filename or 'a file'}: {e.strerror}; what is finished is kept", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(exits.BAD_INPUT)
     except Fault as e:  # nothing is wrong with the input, and a later try may pass
         print(f"error: {e}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(exits.FAULT)
     except Interrupted:
         print("interrupted; what is finished is kept, run the same command to go on", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(exits.INTERRUPTED)
     except Exception as e:
         if (said := tracking.unreachable(e)) is None:
             raise
         print(f"error: {said}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(exits.FAULT)

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from dragoman.cli.command import ALLOW_MISMATCH, LLM, SEED, command
-from dragoman.core import files
+from dragoman.core import exits, files
 from dragoman.evaluation.report import markdown
 from dragoman.evaluation.transfer import markdown as carried_over
 from dragoman.pipeline import ablate as ablate_stage
@@ -54,7 +54,7 @@ async def bench(project: Project, options: bench_stage.Options) -> None:
     for cell in failed:
         print(f"error: {cell.system} on {cell.dataset}: {cell.reason}", file=sys.stderr)
     if failed:
-        raise typer.Exit(1)
+        raise typer.Exit(exits.FAULT)
 
 
 @command(arguments=("variant",), track=True)
@@ -104,7 +104,7 @@ def show(metrics: dict[str, Any], out: Path) -> None:
     for name, summary in metrics["systems"].items():
         if summary["failed"] == metrics["n"]:
             print(f"error: {name}: every question failed{_first_error(out, name)}", file=sys.stderr)
-            raise typer.Exit(1)
+            raise typer.Exit(exits.FAULT)
 
 
 def _first_error(out: Path, system: str) -> str:

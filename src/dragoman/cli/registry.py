@@ -9,6 +9,7 @@ import typer
 
 from dragoman.cli.command import app, command
 from dragoman.cli.evaluation import show
+from dragoman.core import exits
 from dragoman.core.tables import table_lines
 from dragoman.pipeline import compare as compare_stage
 from dragoman.pipeline import decisions
@@ -17,11 +18,6 @@ from dragoman.pipeline import promote as promote_stage
 from dragoman.pipeline import register as register_stage
 from dragoman.pipeline.project import Project
 from dragoman.registry.version import describe
-
-REFUSED = 3
-"""The exit code of `promote` for a challenger that is not good enough."""
-DRIFTED = 4
-"""That of `drift` for traffic that is not what it was."""
 
 
 @command()
@@ -52,7 +48,7 @@ async def promote(project: Project, options: promote_stage.Options) -> None:
     print(f"\n{out}/decision.json, table.md, plots/")
     if not decision["promoted"]:
         print("refused: " + "; ".join(decision["reasons"]), file=sys.stderr)
-        raise typer.Exit(REFUSED)
+        raise typer.Exit(exits.REFUSED)
 
 
 @command()
@@ -66,7 +62,7 @@ async def drift(project: Project, options: drift_stage.Options) -> None:
     print((out / drift_stage.TABLE).read_text(encoding="utf-8"), end="")
     print(f"\n{out}/{drift_stage.TABLE}, metrics.json")
     if found["alarm"]:
-        raise typer.Exit(DRIFTED)
+        raise typer.Exit(exits.DRIFTED)
 
 
 @app.command()

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from dragoman.cli.command import ALLOW_MISMATCH, LLM, PARAMS_FILE, SET, Alias, app, command, parse_change
+from dragoman.core import exits
 from dragoman.core.errors import Fault, UserError
 from dragoman.pipeline.doctor import examine, fault_table
 from dragoman.pipeline.project import PARAMS, Project
@@ -39,7 +40,7 @@ def doctor(
         if finding.fix:
             print(f"     {finding.fix}")
     if any(f.mark == "FAIL" for f in findings):
-        raise typer.Exit(1)
+        raise typer.Exit(exits.FAULT)
 
 
 @command(*LLM, ALLOW_MISMATCH)

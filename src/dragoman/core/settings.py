@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -54,6 +54,18 @@ def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
         old = values.get(name)
         values[name] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return values
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one, with dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{name}.")
+        else:
+            flat[name] = value
+    return flat
 
 
 def near(name: str, known: Iterable[str]) -> str:

@@ -186,6 +186,26 @@ class Engine(Protocol):
     async def close(self) -> None: ...
 
 
+class Front:
+    """An engine in front of another one, which it passes for. A subclass says what becomes of requests on their way."""
+
+    def __init__(self, inner: Engine) -> None:
+        self.inner = inner
+
+    @property
+    def fingerprint(self) -> str:
+        return self.inner.fingerprint
+
+    async def generate(self, requests: Sequence[Request]) -> list[Result]:
+        return await self.inner.generate(requests)
+
+    async def forget(self) -> None:
+        await self.inner.forget()
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
 class CannotScore(UserError):
     """An engine that completes text alone was asked to score options."""
 

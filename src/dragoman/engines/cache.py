@@ -15,7 +15,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from dragoman.engines.base import Engine, Request, Result
+from dragoman.engines.base import Engine, Front, Request, Result
 
 log = logging.getLogger(__name__)
 
@@ -117,18 +117,16 @@ class AnswerCache:
         return database
 
 
-class CachedEngine:
+class CachedEngine(Front):
     """An engine whose greedy requests are answered out of a cache where they were asked before. Others go through.
 
-    Equal requests that come at the same time all miss: `inner` is to compute them once.
+    Equal requests that come at the same time all miss: `inner` is to compute them once. To forget leaves
+    what is on disk.
     """
 
     def __init__(self, inner: Engine, cache: AnswerCache) -> None:
-        self.inner, self.cache = inner, cache
-
-    @property
-    def fingerprint(self) -> str:
-        return self.inner.fingerprint
+        super().__init__(inner)
+        self.cache = cache
 
     async def generate(self, requests: Sequence[Request]) -> list[Result]:
         """See `Engine.generate`."""
@@ -142,13 +140,6 @@ class CachedEngine:
         if key:
             self.cache.put(key, result)
         return result
-
-    async def forget(self) -> None:
-        """See `Engine.forget`. What is on disk stays."""
-        await self.inner.forget()
-
-    async def close(self) -> None:
-        await self.inner.close()
 
 
 _LATER = ("special", "alternatives", "beside", "weights")

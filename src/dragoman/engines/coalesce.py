@@ -6,24 +6,15 @@ import asyncio
 from collections.abc import Sequence
 
 from dragoman.core.single_flight import SingleFlight
-from dragoman.engines.base import Engine, Request, Result
+from dragoman.engines.base import Engine, Front, Request, Result
 
 
-class CoalescingEngine:
+class CoalescingEngine(Front):
     """An engine in front of another one. Requests carry their seed, so equal ones have equal results."""
 
     def __init__(self, inner: Engine) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self._flight = SingleFlight[Request, Result]()
-
-    @property
-    def fingerprint(self) -> str:
-        return self.inner.fingerprint
-
-    @property
-    def saved(self) -> int:
-        """How many requests were not computed."""
-        return self._flight.shared
 
     async def generate(self, requests: Sequence[Request]) -> list[Result]:
         return list(await asyncio.gather(*map(self._one, requests)))
@@ -34,9 +25,3 @@ class CoalescingEngine:
             return result
 
         return await self._flight.run(request, compute)
-
-    async def forget(self) -> None:
-        await self.inner.forget()
-
-    async def close(self) -> None:
-        await self.inner.close()

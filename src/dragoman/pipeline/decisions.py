@@ -18,6 +18,7 @@ from typing import Any
 from dragoman import tracking
 from dragoman.core import files
 from dragoman.core.errors import UserError
+from dragoman.core.settings import flatten
 from dragoman.core.tables import table_lines
 from dragoman.evaluation.report import markdown
 from dragoman.registry.version import Version
@@ -204,7 +205,7 @@ def _record(
         [out / "table.md", *sorted((out / "plots").glob("*.png"))],
         tags={"stage": "promote", "decision": what, "challenger": decision.challenger, "against": decision.against},
         parameters={"promote": decision.settings, "dataset": decision.dataset, "seed": decision.seed},
-        metrics={f"gain.{key}": value for key, value in tracking.flatten(gain).items()},
+        metrics={f"gain.{key}": value for key, value in flatten(gain).items()},
         key=id,
     )
     log.info("%s: %s", decision.challenger, "; ".join((what, *decision.reasons)))

@@ -167,30 +167,22 @@ def table(*needed: str, delimiter: str = ",") -> Reader:
     """
 
     def read(source: Source) -> Numbered:
-        with source.open() as raw:
-            text = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
-            lines = csv.reader(text, delimiter=delimiter)
-            header: list[str] = []
-            first: list[str] = []
-            try:
-                for cells in lines:
-                    if header and any(cells):
-                        yield lines.line_num, dict(zip(header, cells, strict=False))
-                    elif not header and set(needed) <= set(cells):
-                        header = cells
-                    elif not header:
-                        first = first or cells
-                        if lines.line_num >= _LINES_BEFORE_HEADER:
-                            break
-            except UnicodeDecodeError as e:
-                yield lines.line_num + 1, f"not valid UTF-8 ({e.reason} at byte {e.start})"
-            except csv.Error as e:
-                yield lines.line_num, f"not a table ({e})"
-            if not header:
-                yield (
-                    1,
-                    f"expected a header with the columns {', '.join(needed)}; found {', '.join(first)[:200] or 'nothing'}",
-                )
+        header: list[str] = []
+        first: list[str] = []
+        for line, cells in _cells(source, delimiter):
+            if isinstance(cells, str):
+                yield line, cells
+            elif header and any(cells):
+                yield line, dict(zip(header, cells, strict=False))
+            elif not header and set(needed) <= set(cells):
+                header = cells
+            elif not header:
+                first = first or cells
+                if line >= _LINES_BEFORE_HEADER:
+                    break
+        if not header:
+            found = ", ".join(first)[:200] or "nothing"
+            yield 1, f"expected a header with the columns {', '.join(needed)}; found {found}"
 
     return read
 
@@ -199,18 +191,26 @@ def pairs(*names: str, delimiter: str = "\t") -> Reader:
     """The rows of a table without a header as objects of strings, by the names given."""
 
     def read(source: Source) -> Numbered:
-        with source.open() as raw:
-            text = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
-            lines = csv.reader(text, delimiter=delimiter)
-            try:
-                for cells in lines:
-                    if len(cells) == len(names):
-                        yield lines.line_num, dict(zip(names, cells, strict=True))
-                    elif cells:
-                        yield lines.line_num, f"expected {len(names)} cells ({', '.join(names)}), found {len(cells)}"
-            except UnicodeDecodeError as e:
-                yield lines.line_num + 1, f"not valid UTF-8 ({e.reason} at byte {e.start})"
-            except csv.Error as e:
-                yield lines.line_num, f"not a table ({e})"
+        for line, cells in _cells(source, delimiter):
+            if isinstance(cells, str):
+                yield line, cells
+            elif len(cells) == len(names):
+                yield line, dict(zip(names, cells, strict=True))
+            elif cells:
+                yield line, f"expected {len(names)} cells ({', '.join(names)}), found {len(cells)}"
 
     return read
+
+
+def _cells(source: Source, delimiter: str) -> Iterator[tuple[int, list[str] | str]]:
+    """The lines of a table, each with its number. A text is what keeps a line from being read, and the last."""
+    with source.open() as raw:
+        text = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
+        lines = csv.reader(text, delimiter=delimiter)
+        try:
+            for cells in lines:
+                yield lines.line_num, cells
+        except UnicodeDecodeError as e:
+            yield lines.line_num + 1, f"not valid UTF-8 ({e.reason} at byte {e.start})"
+        except csv.Error as e:
+            yield lines.line_num, f"not a table ({e})"

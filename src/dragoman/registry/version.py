@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dragoman import tracking
+from dragoman.core.settings import flatten
 from dragoman.registry.policy import PolicySet
 
 NOT_THERE = "–"
@@ -77,7 +78,7 @@ def to_tags(policy: PolicySet, content: str, folder: Path) -> dict[str, str]:
     if len(policy.weights) > 1:
         tags["roles"] = json.dumps({role: path.name for role, path in policy.weights.items()})
     for group, key in (("data", "data"), ("parameter", "parameters"), ("metric", "metrics")):
-        for name, value in tracking.flatten(manifest.get(key, {})).items():
+        for name, value in flatten(manifest.get(key, {})).items():
             # MLflow allows few characters in a tag's name, and a file's name may have others
             tags[f"{group}.{re.sub(r'[^/A-Za-z0-9_. -]', '-', name)}"] = str(value)
     return tags

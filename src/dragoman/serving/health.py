@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from dragoman.core.errors import Fault, PromptTooLong
-from dragoman.engines.base import Engine, Request, Result
+from dragoman.engines.base import Engine, Front, Request, Result
 from dragoman.retrieval.base import Hit, Retriever
 
 log = logging.getLogger(__name__)
@@ -99,16 +99,12 @@ class Part:
         self._proven = True
 
 
-class WatchedEngine:
+class WatchedEngine(Front):
     """The LLM's engine in the hands of one request. Remembers whether it failed: a trajectory does not say which engine did."""
 
     def __init__(self, inner: Engine, part: Part) -> None:
-        self.inner, self._part = inner, part
-        self.failed = False
-
-    @property
-    def fingerprint(self) -> str:
-        return self.inner.fingerprint
+        super().__init__(inner)
+        self._part, self.failed = part, False
 
     async def generate(self, requests: Sequence[Request]) -> list[Result]:
         try:
@@ -119,12 +115,6 @@ class WatchedEngine:
         except Fault:
             self.failed = True
             raise
-
-    async def forget(self) -> None:
-        await self.inner.forget()
-
-    async def close(self) -> None:
-        await self.inner.close()
 
 
 class WatchedRetriever:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily
@@ -15,82 +16,57 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 
 
 class Metrics:
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        self.responses = Counter(
-            "dragoman_responses", "HTTP responses", ["route", "status"], registry=registry
-        )  # also those that are no answers
-        self.answers = Counter(
-            "dragoman_answers", "Questions answered, by the model asked for", ["model"], registry=registry
-        )
-        self.phases = Histogram(
+        self.registry = CollectorRegistry()
+        counter = partial(Counter, registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
+        # also those that are no answers
+        self.responses = counter("dragoman_responses", "HTTP responses", ["route", "status"])
+        self.answers = counter("dragoman_answers", "Questions answered, by the model asked for", ["model"])
+        self.phases = histogram(
             "dragoman_phase_seconds",
             "Seconds of single calls (proxy, search, llm), in the queue, and of whole answers (total)",
             ["phase"],
             buckets=SECONDS,
-            registry=registry,
         )
-        self.strategies = Counter(
-            "dragoman_strategies", "First decisions of the proxy", ["model", "strategy"], registry=registry
+        self.strategies = counter("dragoman_strategies", "First decisions of the proxy", ["model", "strategy"])
+        self.degradations = counter(
+            "dragoman_degradations", "Answers of standard RAG in a proxy's place", ["model", "reason"]
         )
-        self.degradations = Counter(
-            "dragoman_degradations",
-            "Answers of standard RAG in a proxy's place",
-            ["model", "reason"],
-            registry=registry,
-        )
-        self.errors = Counter("dragoman_errors", "Requests without an answer", ["code"], registry=registry)
-        self.tokens = Counter(
+        self.errors = counter("dragoman_errors", "Requests without an answer", ["code"])
+        self.tokens = counter(
             "dragoman_tokens",
             "Tokens read (prompt), of them out of a prefix cache (cached), and written (completion)",
             ["kind"],
-            registry=registry,
         )
-        self.feedback = Counter("dragoman_feedback", "Feedback taken, by its rating", ["rating"], registry=registry)
-        self.swaps = Counter("dragoman_champion_changes", "Changes of the champion", ["outcome"], registry=registry)
-        self.drift_psi = Gauge(
-            "dragoman_drift_psi", "Population Stability Index of the latest window", ["measure"], registry=registry
+        self.feedback = counter("dragoman_feedback", "Feedback taken, by its rating", ["rating"])
+        self.swaps = counter("dragoman_champion_changes", "Changes of the champion", ["outcome"])
+        self.drift_psi = gauge("dragoman_drift_psi", "Population Stability Index of the latest window", ["measure"])
+        self.drift_p = gauge(
+            "dragoman_drift_p", "How likely so large a difference is in traffic that has not changed", ["measure"]
         )
-        self.drift_p = Gauge(
-            "dragoman_drift_p",
-            "How likely so large a difference is in traffic that has not changed",
-            ["measure"],
-            registry=registry,
-        )
-        self.drift_windows = Counter(
+        self.drift_windows = counter(
             "dragoman_drift_windows",
             "Windows of the champion's traffic, by whether they gave an alarm",
             ["measure", "outcome"],
-            registry=registry,
         )
 
-        self.trial_answers = Counter(
+        self.trial_answers = counter(
             "dragoman_trial_answers",
             "Answers of champion and challenger in a trial, by whether their proxy served",
             ["arm", "outcome"],
-            registry=registry,
         )
-        self.trial_seconds = Histogram(
-            "dragoman_trial_seconds",
-            "Seconds of these answers, without the queue",
-            ["arm"],
-            buckets=SECONDS,
-            registry=registry,
+        self.trial_seconds = histogram(
+            "dragoman_trial_seconds", "Seconds of these answers, without the queue", ["arm"], buckets=SECONDS
         )
-        self.trial_agreement = Counter(
-            "dragoman_trial_agreement",
-            "Whether a challenger in the shadow said what the champion said",
-            ["agrees"],
-            registry=registry,
+        self.trial_agreement = counter(
+            "dragoman_trial_agreement", "Whether a challenger in the shadow said what the champion said", ["agrees"]
         )
-        self.trial_skipped = Counter(
-            "dragoman_trial_skipped", "Questions that no shadow was free for", registry=registry
+        self.trial_skipped = counter("dragoman_trial_skipped", "Questions that no shadow was free for")
+        self.trial_feedback = counter(
+            "dragoman_trial_feedback", "Feedback in a trial, by whom it concerns", ["arm", "rating"]
         )
-        self.trial_feedback = Counter(
-            "dragoman_trial_feedback", "Feedback in a trial, by whom it concerns", ["arm", "rating"], registry=registry
-        )
-        self.trial_rollbacks = Counter(
-            "dragoman_canary_rollbacks", "Canaries that were taken back", ["reason"], registry=registry
-        )
+        self.trial_rollbacks = counter("dragoman_canary_rollbacks", "Canaries that were taken back", ["reason"])
 
     def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
         """A gauge that is read when it is asked for."""

@@ -46,48 +46,8 @@ def create_app(service: Service, *, keys: Keys | None = None) -> FastAPI:
         redoc_url=None,
     )
     app.add_middleware(RequestMiddleware, metrics=metrics, settings=service.settings, keys=keys)
-
-    @app.exception_handler(ApiError)
-    async def refused(request: Request, error: ApiError) -> Response:
-        metrics.errors.labels(error.code).inc()
-        return error.response()
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> Response:
-        # what was sent is left out: it may be long, private, or no Unicode
-        faults = [(".".join(map(str, e["loc"][1:])), e["msg"]) for e in error.errors()[:3]]
-        message = "; ".join(f"{where}: {what}" if where else what for where, what in faults)
-        return await refused(request, ApiError(400, "invalid_request", well_formed(message)[:500]))
-
-    @app.exception_handler(HTTPException)
-    async def other(request: Request, error: HTTPException) -> Response:
-        code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid_request")
-        shaped = ApiError(error.status_code, code, str(error.detail))
-        shaped.headers = error.headers
-        return await refused(request, shaped)
-
-    @app.get("/healthz")
-    async def healthz() -> wire.Health:
-        """The process runs."""
-        return wire.Health()
-
-    @app.get("/readyz", response_model=wire.Readiness, responses={503: {"model": wire.Readiness}})
-    async def readyz() -> Response:
-        """Models are open, and LLM and retriever answer: requests can be sent here."""
-        ready = await service.ready()
-        versions = {name: model.version for name, model in service.models.offered.items()}
-        state = wire.Readiness(
-            status="ready" if ready else "not ready",
-            llm=service.llm.works,
-            retriever=service.retriever.works,
-            models=versions,
-        )
-        return JSONResponse(state.model_dump(), 200 if ready else 503)
-
-    @app.get("/metrics", response_class=Response)
-    async def prometheus() -> Response:
-        """Counters and histograms, for Prometheus."""
-        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    _answer_errors(app, metrics)
+    _add_probes(app, service)
 
     # for the documentation: the middleware checks keys, before bodies are read
     bearer = Depends(HTTPBearer(auto_error=False))
@@ -134,6 +94,56 @@ def create_app(service: Service, *, keys: Keys | None = None) -> FastAPI:
     if service.settings.page:
         add_page(app)
     return app
+
+
+def _answer_errors(app: FastAPI, metrics: Metrics) -> None:
+    """Whatever goes wrong has the shape of OpenAI's errors, and is counted."""
+
+    @app.exception_handler(ApiError)
+    async def refused(request: Request, error: ApiError) -> Response:
+        metrics.errors.labels(error.code).inc()
+        return error.response()
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        # what was sent is left out: it may be long, private, or no Unicode
+        faults = [(".".join(map(str, e["loc"][1:])), e["msg"]) for e in error.errors()[:3]]
+        message = "; ".join(f"{where}: {what}" if where else what for where, what in faults)
+        return await refused(request, ApiError(400, "invalid_request", well_formed(message)[:500]))
+
+    @app.exception_handler(HTTPException)
+    async def other(request: Request, error: HTTPException) -> Response:
+        code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid_request")
+        shaped = ApiError(error.status_code, code, str(error.detail))
+        shaped.headers = error.headers
+        return await refused(request, shaped)
+
+
+def _add_probes(app: FastAPI, service: Service) -> None:
+    """Add what those who watch over the process ask: whether it runs, whether it can answer, and how it does."""
+
+    @app.get("/healthz")
+    async def healthz() -> wire.Health:
+        """The process runs."""
+        return wire.Health()
+
+    @app.get("/readyz", response_model=wire.Readiness, responses={503: {"model": wire.Readiness}})
+    async def readyz() -> Response:
+        """Models are open, and LLM and retriever answer: requests can be sent here."""
+        ready = await service.ready()
+        versions = {name: model.version for name, model in service.models.offered.items()}
+        state = wire.Readiness(
+            status="ready" if ready else "not ready",
+            llm=service.llm.works,
+            retriever=service.retriever.works,
+            models=versions,
+        )
+        return JSONResponse(state.model_dump(), 200 if ready else 503)
+
+    @app.get("/metrics", response_class=Response)
+    async def prometheus() -> Response:
+        """Counters and histograms, for Prometheus."""
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 async def _while_connected(request: Request, work: Awaitable[T]) -> T:

@@ -1,7 +1,6 @@
 """What happened, in MLflow: runs, single questions as traces, versions of models. Nothing else imports mlflow."""
 
 from dragoman.tracking.runs import (
-    flatten,
     git_revision,
     grouped,
     log_decision,
@@ -28,7 +27,6 @@ __all__ = [
     "create_version",
     "fetch_folder",
     "finish",
-    "flatten",
     "follow_folder",
     "git_revision",
     "grouped",

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from dragoman.core.settings import flatten
 from dragoman.rollout.record import Episode
 from dragoman.tracking.scorers import show_scores
 from dragoman.tracking.store import client_of, experiment_of, start
@@ -198,18 +199,6 @@ def git_revision() -> str:
     git = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     done = subprocess.run(git, capture_output=True, text=True, check=False)
     return done.stdout.strip()
-
-
-def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one, with dotted keys."""
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{name}.")
-        else:
-            flat[name] = value
-    return flat
 
 
 def metric_name(name: str) -> str:
