@@ -160,7 +160,7 @@ def _same(asked: Mapping[str, Asked], forbidden: Collection[str], done: Harvest)
 def _unfit(group: _Group, normalised: str, words: tuple[int, int], known: Collection[str]) -> str:
     """Why it is no question to train on; empty if it is one."""
     least, most = words
-    if not normalised or not least <= count_words(group.question) <= most:
+    if not normalised or not least <= count_words(normalised) <= most:
         return WORDS
     if group.is_masked and count_words(" ".join(content_words(MASK.sub(" ", group.question)))) < SENSE:
         return SENSELESS
