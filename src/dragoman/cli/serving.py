@@ -157,7 +157,7 @@ async def serve(
     project.check_systems(*(name.removesuffix("@champion") for name in settings.models))
     keys = Keys(keys_file) if keys_file else None
     _check_host(host, port, keys, insecure, "serve.keys")
-    tracking.impatient()  # the champion is asked for again a second later
+    tracking.impatient()  # the champion is asked for again anyway
     registry = project.registry
     followed = StageChampion(champion, registry.results) if champion else RegistryChampion(registry)
     trained_on = project.dataset() / "train.jsonl"

@@ -187,7 +187,7 @@ class Engine(Protocol):
 
 
 class Front:
-    """An engine in front of another one, which it passes for. A subclass says what becomes of requests on their way."""
+    """What an engine in front of another one passes on to it. A subclass has `generate`."""
 
     def __init__(self, inner: Engine) -> None:
         self.inner = inner
@@ -195,9 +195,6 @@ class Front:
     @property
     def fingerprint(self) -> str:
         return self.inner.fingerprint
-
-    async def generate(self, requests: Sequence[Request]) -> list[Result]:
-        return await self.inner.generate(requests)
 
     async def forget(self) -> None:
         await self.inner.forget()

@@ -67,7 +67,7 @@ def follow_folder(folder: Path | str = "mlruns") -> None:
         return
     with closing(sqlite3.connect(database, timeout=60)) as store, store:
         if not store.execute("SELECT 1 FROM sqlite_master WHERE name = 'experiments'").fetchone():
-            return  # somebody was stopped as he made the store: MLflow makes the tables
+            return  # a process was killed as it made the store: MLflow makes the tables
         found = store.execute("SELECT artifact_location FROM experiments WHERE name = ?", [EXPERIMENT]).fetchone()
         if found is None or found[0] == here or not found[0].startswith("file:"):  # elsewhere is where somebody put it
             return
