@@ -87,6 +87,26 @@ async def test_the_same_query_again_is_the_next_page():
     assert len(set(trajectory.passages)) == 2
 
 
+async def test_a_passage_that_is_kept_is_not_put_before_the_filter_again():
+    proxy = [
+        "[Planning]",
+        "Action: [Retrieval] capital",
+        "Action: [1]",
+        "Action: [Retrieval] capital of",
+        "Action: [1]",
+    ]
+    trajectory, episode, _, _ = await run([*proxy, "Action: [LLM]"], k=2)
+    first, second = (node.prompt[-1][1] for node in episode.nodes if node.role == "filter")
+    assert "Bhutan: Thimphu" in first and "Bhutan: Thimphu" not in second and "[1] Nepal" in second
+    assert trajectory.passages == ["bhutan", "nepal"]
+
+
+async def test_a_search_that_finds_only_what_is_kept_asks_no_filter():
+    proxy = ["[Planning]", "Action: [Retrieval] capital", "Action: [1]", "Action: [Retrieval] Thimphu", "Action: [LLM]"]
+    trajectory, episode, _, _ = await run(proxy, k=1)
+    assert [node.role for node in episode.nodes].count("filter") == 1 and trajectory.passages == ["bhutan"]
+
+
 async def test_the_depth_limit_answers_with_what_there_is():
     proxy = ["[Planning]", *[t for i in range(9) for t in (f"Action: [Retrieval] number {i}", "Action: []")]]
     trajectory, episode, _, _ = await run(proxy, max_depth=5)
@@ -202,7 +222,7 @@ async def test_the_oracle_goes_on_with_the_name_that_leads_to_what_is_missing():
         "Action: [Retrieval] the question",
         "Action: [1]",
         "Action: [Retrieval] Bhutan",
-        "Action: [1, 2]",
+        "Action: [1]",
         "Action: [LLM]",
     ]
     assert passages == ["bhutan", "ngultrum"]

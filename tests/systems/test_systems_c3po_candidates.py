@@ -59,6 +59,26 @@ def test_candidates_are_new_and_no_more_than_are_asked_for():
     assert listed(question="?") == []
 
 
+def test_a_name_that_was_asked_is_no_candidate_with_fewer_words_of_the_question_either():
+    doe = Passage(
+        "doe", "Jane Doe", "Jane Doe was a director who met Mary Moe."
+    )  # after it `director` is no longer open
+    asked = [WHOLE, "Alder Pictures Alder Pictures director born", "Lisbon Lisbon director born"]
+    assert listed([FILM, doe], asked) == ["Mary Moe Mary Moe born", "Jane Doe Jane Doe born"]
+
+
+def test_the_owner_of_something_is_the_same_name_as_without_it():
+    question = "When did Jane Doe's father die?"
+    assert listed(question=question) == ["When did Jane Doe's father die", "Jane Doe"]
+    doe = Passage("doe", "Jane Doe", "Jane Doe is John Roe's daughter.")
+    assert listed([doe], ["When did Jane Doe's father die"], question) == ["John Roe John Roe father die"]
+
+
+def test_a_question_that_is_too_long_for_a_query_is_cut_between_words():
+    assert listed(query_chars=30)[0] == "Where was the director of The"
+    assert listed(question="x" * 50, query_chars=30)[0] == "x" * 30
+
+
 def test_candidates_are_no_longer_than_a_query_and_a_name_that_is_fills_none():
     long = Passage("long", "Ships", "The Order of the " + "Very " * 8 + "Old Ship won.")
     assert listed([long], query_chars=40)[1:] == ["Red Kite", "Ships Ships director Red Kite born"]

@@ -65,10 +65,17 @@ def test_the_decision_maker_lists_searches_by_their_names_and_the_answer_last():
     assert options.action([len(options.texts) - 1]) == Answer()
 
 
+def test_the_decision_maker_is_told_what_was_searched_for_by_the_names_of_its_list():
+    asked = [QUESTION.rstrip("?"), "Edith Marlowe Edith Marlowe born", "Perth"]
+    options = system().decision_maker.options(question=QUESTION, roadmap="", kept=[BRIDGE], asked=asked)
+    assert f"Question: {QUESTION}\nSearched: the question; Edith Marlowe; Perth\nKnown:\n" in options.prompt
+    assert "Edith Marlowe" not in options.texts
+
+
 def test_nothing_left_to_search_for_leaves_the_answer():
     options = system().decision_maker.options(question="who is it", roadmap="", kept=[], asked=["who is it"])
     assert options.texts == ("answer",)
-    assert options.prompt.endswith("Known:\nnothing\nNext:\n")
+    assert options.prompt.endswith("Searched: the question\nKnown:\nnothing\nNext:\n")
 
 
 def test_a_roadmap_stands_before_what_is_known():

@@ -192,6 +192,21 @@ async def test_a_coordinator_hears_of_no_document_beyond_the_limit_of_documents(
     assert "Thimphu is the capital" in heard and "Kathmandu" not in heard and "ngultrum: the currency" not in heard
 
 
+async def test_documents_found_after_the_response_are_no_part_of_it():
+    later = [SEARCH, query("capital Thimphu"), read("end", True, False)]
+    trajectory, *_ = await run([ANSWER, *later, FINISH])
+    assert trajectory.answer == "the ngultrum" and trajectory.passages == []
+    trajectory, *_ = await run([ANSWER, *later, ANSWER, FINISH])
+    assert trajectory.passages == ["bhutan"]
+
+
+async def test_a_revised_response_rests_on_the_documents_of_the_one_before():
+    first = [SEARCH, query("capital Thimphu"), read("end", True, False), ANSWER]
+    second = [SEARCH, query("currency of Bhutan"), read("end", True)]
+    trajectory, *_ = await run([*first, *second, call("reviser", suggestion="say more"), FINISH])
+    assert trajectory.passages == ["bhutan"]
+
+
 async def test_an_llm_that_was_asked_and_said_nothing_was_asked_in_decisions_alone_too():
     said = iter([ANSWER, ANSWER, ANSWER, FINISH])
     silent = ScriptedEngine(lambda prompt, rng: "")

@@ -252,7 +252,7 @@ async def test_a_tree_that_was_killed_at_any_call_resumes_to_the_same():
     whole = await Tree(
         QUESTION, SMALL, exploring(), exploration=WIDE, seed=3, remember=lambda i, v: calls.append((i, v))
     ).grow()
-    for killed_after in range(0, len(calls) + 1, 3):
+    for killed_after in (*range(0, len(calls), 3), len(calls)):
         backends = exploring()
         recorded = dict(calls[:killed_after])
         resumed = await Tree(QUESTION, SMALL, backends, exploration=WIDE, seed=3, recorded=recorded).grow()

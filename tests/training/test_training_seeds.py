@@ -14,7 +14,7 @@ from dragoman.engines.local import Vocabulary
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import GREEDY
 from dragoman.rollout.record import Episode, Node, Trajectory
-from dragoman.rollout.samples import Sample
+from dragoman.rollout.samples import Marks, Sample
 from dragoman.rollout.tree import Tree
 from dragoman.systems import build
 from dragoman.systems.prompts import Prompt
@@ -221,6 +221,15 @@ def test_no_role_has_more_than_its_share_and_nothing_else_changes(sizes, share, 
     cut = {role for role in whole if roles(thinned)[role] < whole[role]}
     assert len(cut) <= 1
     assert thinned == balance(rows, share, seed)
+
+
+def test_first_decisions_drawn_from_a_policy_are_thinned_and_those_that_an_oracle_labelled_are_not():
+    kinds = ["Plan"] * 30 + ["Search"] * 10
+    drawn = [dataclasses.replace(sample(str(i), "router", kind), forced=True) for i, kind in enumerate(kinds)]
+    assert Counter(s.kind for s in balance(drawn, 0.5, 0)) == {"Plan": 10, "Search": 10}
+    marks = Marks(positions=(5, 9), many=False, taken=(0,), right=((1,),))
+    labelled = [dataclasses.replace(s, marks=marks) for s in drawn]
+    assert balance(labelled, 0.5, 0) == labelled
 
 
 def test_which_are_left_out_depends_on_the_seed_alone():

@@ -1,4 +1,4 @@
-"""What ends a warm-up: the candidate that answers the dev questions best is published."""
+"""What ends a warm-up: the candidate that is worth most on the dev questions is published."""
 
 import json
 import shutil
@@ -13,21 +13,21 @@ from dragoman.training.policies import TrainedPolicy
 from dragoman.training.warm_up import WarmUp
 
 
-@pytest.mark.parametrize(("rewards", "best"), [((0.5, 1.0, 0.5), 2), ((1.0, 0.0, 0.5), 1), ((0.0, 0.5, 1.0), 3)])
-def test_of_three_candidates_the_one_with_the_best_dev_reward_is_published(tiny_model, tmp_path, rewards, best):
+@pytest.mark.parametrize(("worths", "best"), [((0.5, 1.0, 0.5), 2), ((1.0, 0.0, 0.5), 1), ((0.0, 0.5, 1.0), 3)])
+def test_of_three_candidates_the_one_that_is_worth_most_on_dev_is_published(tiny_model, tmp_path, worths, best):
     out = tmp_path / "sft"
     policy = TrainedPolicy(find_policy(str(tiny_model)), (), out)
     warm_up = WarmUp(
         samples=(), too_long=4, policy=policy, manifest={"stage": "sft"}, dev=KNOWN[:2], out=out, finished=None
     )
-    history = [{"epoch": epoch, "dev_reward": reward} for epoch, reward in enumerate(rewards, start=1)]
+    history = [{"epoch": epoch, "dev_reward": 0.25, "dev_worth": worth} for epoch, worth in enumerate(worths, start=1)]
     candidates = {row["epoch"]: candidate(tiny_model, warm_up.candidate(row["epoch"]), row["epoch"]) for row in history}
     assert len(set(candidates.values())) == 3
     metrics = warm_up.finish("epoch", history, [{"loss": 0.9}, {"loss": 0.3}])
     published = find_policy(str(out))
     assert weights_sha256(published.of("choose")) == candidates[best]
     assert metrics == {
-        "samples": 0, "too_long": 4, "roles": {}, "best_epoch": best, "dev_reward": 1.0, "dev_questions": 2, "loss": 0.3,
+        "samples": 0, "too_long": 4, "roles": {}, "best_epoch": best, "dev_reward": 0.25, "dev_worth": 1.0, "dev_questions": 2, "loss": 0.3,
         "policy": published.version,
     }  # fmt: skip
     assert json.loads((out / "metrics.json").read_text()) == metrics

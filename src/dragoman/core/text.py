@@ -129,6 +129,13 @@ def clip(text: str, most: int, more: str = " ...") -> str:
     return line
 
 
+def fit(text: str, chars: int) -> str:
+    """As many whole words of a line as fit into so many characters; of a first word that does not, its beginning."""
+    if len(text) <= chars:
+        return text
+    return (text[: chars + 1].rpartition(" ")[0] or text[:chars]).rstrip()
+
+
 def folder_name(text: str) -> str:
     """The name of a system or a question as the name of a file: `c3po@results/sft` has a slash."""
     return re.sub(r"[^A-Za-z0-9@._-]+", "-", text)

@@ -87,7 +87,7 @@ CHAIN: Mapping[ChainStep, Step] = {
         start="query",
         settings={"label.score": "em", "allow_mismatch": True},  # that policy has learnt under its fixed rounds
     ),
-    "judge": Step(start="query", settings={"sft.roles": ["judge"], "sft.rounds": 0}),
+    "judge": Step(start="query", settings={"sft.roles": ["judge"], "sft.rounds": 0, "sft.shaping": None}),
     "evaluate": Step(settings={"allow_mismatch": True}),
 }
 """The steps in the paper's order. `_do` says which stage each one is."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from itertools import islice
 
-from dragoman.core.text import content_words, names, words
+from dragoman.core.text import content_words, fit, names, words
 from dragoman.core.types import Passage
 from dragoman.systems.prompts import one_line
 
@@ -15,11 +15,13 @@ AHEAD = 3
 """So many places a name moves ahead for each word its sentence shares with the question, and for being longer than a word."""
 WHOLE_RUN = 30
 """So many words of a question or a name are copied."""
+_TWICE = re.compile(r"^(.+) \1(?= |$)")
+_POSSESSIVE = re.compile(r"['’]s?$")
 
 
 def copied(text: str, chars: int) -> str:
     """A text as a query that is copied and not phrased: its words, and as many of them as fit into `chars`."""
-    return " ".join(words(text)[:WHOLE_RUN])[:chars].rstrip()
+    return fit(" ".join(words(text)[:WHOLE_RUN]), chars)
 
 
 def known_names(question: str, kept: Sequence[Passage], *, passage_words: int, chars: int) -> list[str]:
@@ -46,20 +48,30 @@ def searches(question: str, whole: str, kept: Sequence[Passage], start: Sequence
     """
     about = {word for passage in kept for word in _lower(passage.title)}
     said = about | {word for passage in kept for word in _lower(passage.text)}
-    left = [word for word in content_words(question) if word.lower() not in said]
+    left = [word for word in map(_owner, content_words(question)) if word.lower() not in said]
     queries = {ITSELF: whole} | {name: name for name in start}
-    queries |= {name: name for name in names(question) if not set(_lower(name)) <= about}
+    queries |= {name: name for name in map(_owner, names(question)) if not set(_lower(name)) <= about}
     return queries | {name: " ".join([name, name, *left] if left else [name]) for name in _new_names(question, kept)}
 
 
 def unasked(queries: dict[str, str], asked: Collection[str], chars: int, most: int) -> dict[str, str]:
-    """The first `most` of them, each once and cut to `chars`, and none that was asked or has a name of half that length."""
+    """The first `most` of them, each once and cut to `chars`, and none that was asked or has a name of half that length.
+
+    A name with words of the question was asked whichever they were: those that are left open are fewer with each kept passage.
+    """
+    named = {called(query) for query in asked} - {*asked}
     new = dict[str, str]()
     for name, query in queries.items():
-        cut = query[:chars].rstrip()
-        if cut and len(name) <= chars // 2 and cut not in (*asked, *new.values()):
+        cut = fit(query, chars)
+        if cut and len(name) <= chars // 2 and name not in named and cut not in (*asked, *new.values()):
             new[name] = cut
     return dict(islice(new.items(), most))
+
+
+def called(query: str) -> str:
+    """The name that a query of `searches` is about, which it says twice; another query is called by its own words."""
+    found = _TWICE.match(query)
+    return found[1] if found else query
 
 
 def _new_names(question: str, kept: Sequence[Passage]) -> list[str]:
@@ -71,7 +83,8 @@ def _new_names(question: str, kept: Sequence[Passage]) -> list[str]:
         found = [(0, title)]
         for sentence in re.split(r"(?<=[a-z0-9)\"'][.!?])\s+", passage.text):
             shared = len(stems & {_stem(word) for word in words(sentence)})
-            found += [(shared, name) for name in names(sentence) if not set(_lower(name)) <= set(_lower(title))]
+            new = (name for name in map(_owner, names(sentence)) if not set(_lower(name)) <= set(_lower(title)))
+            found += [(shared, name) for name in new]
         for place, (shared, name) in enumerate(found):
             if not known >= set(_lower(name)):
                 rank = place - AHEAD * (shared + (" " in name))
@@ -80,7 +93,12 @@ def _new_names(question: str, kept: Sequence[Passage]) -> list[str]:
 
 
 def _lower(text: str) -> list[str]:
-    return [word.lower() for word in words(text)]
+    return [_owner(word).lower() for word in words(text)]
+
+
+def _owner(name: str) -> str:
+    """`Jane Doe` of `Jane Doe's`, which is no other name."""
+    return _POSSESSIVE.sub("", name)
 
 
 def _stem(word: str) -> str:

@@ -41,11 +41,11 @@ from dragoman.training.batch import AllowedTokens, lay_out
 from dragoman.training.export import export, truncated
 from dragoman.training.learner import rate
 from dragoman.training.parallel import Share, Together
-from dragoman.training.rollouts import Rollouts, summary
+from dragoman.training.rollouts import Rollouts
 from dragoman.training.seeds import labelled
 from dragoman.training.selection import of_roles
 from dragoman.training.settings import SftParams
-from dragoman.training.warm_up import begin
+from dragoman.training.warm_up import begin, dev_row
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ async def train(
         _clean(out)
         return warm_up.finished
     base = truncated(warm_up.policy.base, settings.layers, out / "base")
-    rollouts = Rollouts(system, runtime, reward, seed, settings.concurrency)
+    rollouts = Rollouts(system, runtime, reward, seed, settings.concurrency, settings.shaping)
     make = partial(Student, base, settings, seed, out / CHECKPOINT)
     student = make()
     states = seeds = warm_up.samples
@@ -127,7 +127,7 @@ async def train(
             if not folder.is_dir():
                 student.save(base, folder)
             policy = warm_up.policy.whole(folder)
-            row = summary(await rollouts.run(policy, dev, out=out / "dev" / f"{number:02d}"), reward)
+            row = dev_row(await rollouts.run(policy, dev, out=out / "dev" / f"{number:02d}"), rollouts)
             await runtime.release(system, policy)
             give_back()
             student.history.append({"round": number, "states": len(states), **row})

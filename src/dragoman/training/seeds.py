@@ -97,9 +97,12 @@ def balance(chosen: Sequence[Sample], max_share: float, seed: int) -> list[Sampl
 
     First no kind of first decision has more than `max_share` of those decisions, then no role more than that of all.
     Shares that cannot be had (below one over their number) end in equal ones.
+
+    The first decisions that an oracle has labelled are as frequent as they are right. `kind` is of what was taken there.
     """
     rng = random.Random(seed)
-    first = _capped([s.kind if _is_strategy(s) else None for s in chosen], max_share, rng)
+    drawn = [_is_strategy(sample) and not (sample.marks and sample.marks.right) for sample in chosen]
+    first = _capped([s.kind if free else None for s, free in zip(chosen, drawn, strict=True)], max_share, rng)
     kept = [s for s, keep in zip(chosen, first, strict=True) if keep]
     return [s for s, keep in zip(kept, _capped([s.role for s in kept], max_share, rng), strict=True) if keep]
 

@@ -28,6 +28,9 @@ def _known_shaping(setting: Any) -> str | None:
     return None if setting is None else known_reward(setting)
 
 
+Shaping = Annotated[str | None, BeforeValidator(_known_shaping)]
+
+
 class TrainParams(Section):
     """What is trained, on what, for what: stages `seeds`, `sft` and `rl`."""
 
@@ -112,6 +115,8 @@ class SftParams(Section):
     """The learning rate of these rounds, as a share of `lr`."""
     dev_questions: int = Field(50, ge=1)
     """Greedy answers to so many dev questions choose the checkpoint."""
+    shaping: Shaping = None
+    """Rewards that are added to `train.reward` to choose by, where they are known."""
     roles: tuple[str, ...] = ()
     """Train only these, which get weights of their own; the others keep those that they have. Empty for all, in one model."""
     concurrency: int = Field(32, ge=1)
@@ -214,7 +219,7 @@ class RlParams(Section):
     critic: Literal["separate", "head", "tree"] = "separate"
     """PPO. A model of its own, as in the paper; a head on the policy's last hidden states; or none: the tree itself tells what a
     state is worth, as the mean credit of the actions drawn in it."""
-    shaping: Annotated[str | None, BeforeValidator(_known_shaping)] = None
+    shaping: Shaping = None
     """Rewards that are added to `train.reward`, to learn from (all but MyGO) and to choose by on the dev questions, where they are
     known: `0.7 * gold_recall + 0.3 * gold_precision` tells far more of a decision than one answer of the LLM does."""
     price: float = Field(0.0, ge=0)

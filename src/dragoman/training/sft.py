@@ -21,9 +21,9 @@ from dragoman.runtime import Runtime
 from dragoman.training.actor import lora_config
 from dragoman.training.export import export
 from dragoman.training.parallel import in_each
-from dragoman.training.rollouts import Rollouts, summary
+from dragoman.training.rollouts import Rollouts
 from dragoman.training.settings import SftParams
-from dragoman.training.warm_up import begin
+from dragoman.training.warm_up import begin, dev_row
 
 log = logging.getLogger(__name__)
 
@@ -67,14 +67,14 @@ async def train(
         return warm_up.finished
     base = warm_up.policy.base
     losses = in_each(settings.processes, _fine_tune, base, warm_up.samples, settings, seed, out / "epochs")
-    rollouts = Rollouts(system, runtime, reward, seed, settings.concurrency)
+    rollouts = Rollouts(system, runtime, reward, seed, settings.concurrency, settings.shaping)
     history: list[dict[str, Any]] = []
     for epoch, checkpoint in enumerate(_checkpoints(out / "epochs"), start=1):
         folder = warm_up.candidate(epoch)
         if not folder.is_dir():
             export(base, checkpoint, folder)
         policy = warm_up.policy.whole(folder)
-        row = summary(await rollouts.run(policy, dev, out=out / "dev" / f"{epoch:02d}"), reward)
+        row = dev_row(await rollouts.run(policy, dev, out=out / "dev" / f"{epoch:02d}"), rollouts)
         await runtime.release(system, policy)
         history.append({"epoch": epoch, **row})
         log.info("sft epoch %d: dev %s %.3f", epoch, reward, row["dev_reward"])

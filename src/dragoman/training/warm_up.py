@@ -14,11 +14,13 @@ from dragoman.core.types import Question
 from dragoman.registry.policy import METRICS, PolicySet, lineage, resume
 from dragoman.registry.trained_with import trained_with
 from dragoman.rollout.exploration import GREEDY
+from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import Sample
 from dragoman.runtime import Runtime
 from dragoman.training.identity import run_identity
 from dragoman.training.policies import TrainedPolicy
-from dragoman.training.selection import imitable, of_roles
+from dragoman.training.rollouts import Rollouts, summary
+from dragoman.training.selection import imitable, mean_reward, of_roles
 from dragoman.training.settings import SftParams
 
 
@@ -50,13 +52,14 @@ class WarmUp:
             each: `epoch` or `round`: what a row of the history is about.
             more: other figures of the metrics.
         """
-        best = max(history, key=lambda row: row["dev_reward"])
+        best = max(history, key=lambda row: row["dev_worth"])
         metrics = {
             "samples": len(self.samples),
             "too_long": self.too_long,
             "roles": dict(sorted(Counter(sample.role for sample in self.samples).items())),
             f"best_{each}": best[each],
             "dev_reward": best["dev_reward"],
+            "dev_worth": best["dev_worth"],
             "dev_questions": len(self.dev),
             "loss": losses[-1]["loss"] if losses else None,
             **more,
@@ -67,6 +70,11 @@ class WarmUp:
         files.write_csv(self.out / "dev.csv", history)
         files.write_json(self.out / METRICS, metrics)
         return metrics
+
+
+def dev_row(episodes: Sequence[Episode], rollouts: Rollouts) -> dict[str, Any]:
+    """How good a policy is on dev, by the names of the columns of `dev.csv`. `dev_worth` is the reward with its shaping."""
+    return {**summary(episodes, rollouts.reward), "dev_worth": mean_reward(episodes, rollouts.shaped)}
 
 
 async def begin(

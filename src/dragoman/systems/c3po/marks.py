@@ -51,9 +51,11 @@ def decide(settings: Settings, question: str, roadmap: str, kept: Sequence[Passa
     """The searches that may come next, and the answer."""
     listed = queries.named_candidates(settings, question, kept, asked)
     plan = f"Plan: {as_line(roadmap)}\n" if roadmap else ""
+    before = "; ".join(as_line(queries.briefly(settings, question, query)) for query in asked)
+    searched = f"Searched: {before}\n" if before else ""
     actions = (*((name, Search(query)) for name, query in listed.items()), (queries.END, Answer()))
     return Choice(
-        f"{_head(settings, 'decide', question)}{plan}Known:\n{known(kept, settings.proxy_words)}Next:\n",
+        f"{_head(settings, 'decide', question)}{plan}{searched}Known:\n{known(kept, settings.proxy_words)}Next:\n",
         actions,
         _bias(settings.search_bias if isinstance(action, Search) else 0.0 for _, action in actions),
     )

@@ -17,7 +17,7 @@ from dragoman.core.types import Passage
 from dragoman.systems import names
 from dragoman.systems.c3po.settings import Settings
 from dragoman.systems.grammar import Alias, Line, Span
-from dragoman.systems.names import ITSELF, WHOLE_RUN, copied, searches, unasked
+from dragoman.systems.names import ITSELF, WHOLE_RUN, called, copied, searches, unasked
 from dragoman.systems.options import by_line
 from dragoman.systems.prompts import one_line
 
@@ -79,6 +79,11 @@ def named_candidates(
     """What each query of `candidates` is called in a list, and the query."""
     queries = by_line(searches(question, whole(settings, question), kept), END)
     return unasked(queries, asked, settings.query_chars, settings.max_candidates)
+
+
+def briefly(settings: Settings, question: str, query: str) -> str:
+    """What a query that was asked is called beside a list."""
+    return ITSELF if query == whole(settings, question) else called(query)
 
 
 def shown(settings: Settings, query: str, question: str) -> str:

@@ -7,7 +7,7 @@ hands over to the LLM or a limit is met.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
@@ -59,18 +59,24 @@ class C3PO(Settings, System):
                     page = asked.count(query)  # the same query again means: show me more
                     asked.append(query)
                     aim = objective(self, query, thought, question.question)
-                    found = await self._search(ctx, question, query, aim, page)
-                    kept += [p for p in found if p.id not in {q.id for q in kept}]  # eq. 15: S2 -> the new S3
+                    kept += await self._search(ctx, question, query, aim, page, kept)  # eq. 15: S2 -> the new S3
             if len(kept) >= self.max_documents:
                 return kept[: self.max_documents], StopReason.DOCUMENT_LIMIT
             depth += 2
         return kept, StopReason.DEPTH_LIMIT
 
     async def _search(
-        self, ctx: Context, question: Question, query: str, aim: str = "", page: int = 0
+        self,
+        ctx: Context,
+        question: Question,
+        query: str,
+        aim: str = "",
+        page: int = 0,
+        kept: Sequence[Passage] = (),
     ) -> list[Passage]:
-        """Search, then let the information filter select."""
-        found = await ctx.retrieve(query, k=self.k, page=page)
+        """Search, then let the information filter select from what is not yet `kept`."""
+        known = {passage.id for passage in kept}
+        found = [passage for passage in await ctx.retrieve(query, k=self.k, page=page) if passage.id not in known]
         if not found:
             return []
         # eq. 12: S1 -> S2 = {q, retrieved documents}; a2, of S2

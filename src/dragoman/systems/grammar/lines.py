@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from dragoman.core.text import words
+from dragoman.core.text import fit, words
 from dragoman.systems.grammar.base import InvalidAction, Slot, escape
 
 
@@ -28,7 +28,7 @@ class Line:
         line = " ".join(text.split())
         if not line:
             raise InvalidAction("empty text")
-        return line[: self.max_chars].rstrip()
+        return fit(line, self.max_chars)
 
     def render(self, value: str) -> str:
         if value != " ".join(value.split()) or not 0 < len(value) <= self.max_chars or set("[]") & set(value):

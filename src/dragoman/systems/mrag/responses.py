@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from dragoman.core.types import Question
@@ -22,7 +23,7 @@ async def respond(settings: Settings, ctx: Context, question: Question, state: S
         return answer_ask(question, state.documents, words=words, max_tokens=settings.answer_tokens, final=False)
 
     text, shown = await said(ctx, asked, words=settings.passage_words if state.documents else 0)
-    return state.responded(text, (*shown, ("assistant", text)))
+    return replace(state.responded(text, (*shown, ("assistant", text))), read=state.documents)
 
 
 async def revise(settings: Settings, ctx: Context, state: State, call: Revise) -> State:

@@ -37,6 +37,8 @@ class State:
     """Summary and analyses."""
     response: str = ""
     """r of algorithm 1."""
+    read: tuple[Passage, ...] = ()
+    """The documents that the response was written from. Those found since have no part in it."""
     dialogue: Messages = ()
     """The frozen LLM's dialogue that ends in the response, for a reviser to go on with."""
     verdict: Verdict | None = None

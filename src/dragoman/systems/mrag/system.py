@@ -36,11 +36,14 @@ from dragoman.systems.prompts import Prompt, number
 @dataclass(frozen=True)
 class MRAG(Settings, System):
     async def run(self, question: Question, ctx: Context) -> Outcome:
-        """Algorithm 1. Where the calls are used up before there is a response, the answerer is called at last."""
+        """Algorithm 1. Where the calls are used up before there is a response, the answerer is called at last.
+
+        Of S those documents are returned that the response was written from: else a search after it would be paid as evidence.
+        """
         state, stop = await self._coordinate(question, ctx)
         if not state.response:
             state = await respond(self, ctx, question, state, Answer())
-        return Outcome(state.response, state.documents, stop if state.response else StopReason.EMPTY_ANSWER)
+        return Outcome(state.response, state.read, stop if state.response else StopReason.EMPTY_ANSWER)
 
     async def _coordinate(self, question: Question, ctx: Context) -> tuple[State, StopReason]:
         """What was gathered and written, and why it is no more."""

@@ -56,7 +56,7 @@ class Settings:
     """Subquestions to choose from, where they are listed."""
     queries: QueryMode = "free"
     """What subquestions and answers may be: see `queries.py`."""
-    query_chars: int = 160
+    query_chars: int = 240
     sentence_chars: int = 240
     thought_chars: int = 400
     question_tokens: int = 64
