@@ -53,6 +53,17 @@ def test_a_table_names_the_systems_whose_answers_are_not_the_llms():
     assert "LLM was not asked" not in markdown(summarize(silent, dataset="d", seed=0, resamples=100))
 
 
+def test_a_table_names_the_systems_of_fewer_questions_and_those_that_went_on_without_their_own_step():
+    rows = [row(f"q{i}", s, 1.0) for s, count in (("sure", 3), ("text", 2)) for i in range(count)]
+    rows[1]["stop"] = rows[2]["stop"] = "unreadable_reply"
+    metrics = summarize(rows, dataset="d", seed=0, resamples=100)
+    assert metrics["n"] == 3 and [s.get("n") for s in metrics["systems"].values()] == [None, 2]
+    assert "\nOf fewer questions: text (2).\n" in markdown(metrics)
+    assert "so that it went on without: sure (2).\n" in markdown(metrics)
+    same = markdown(summarize(rows[:1], dataset="d", seed=0, resamples=100))
+    assert "fewer" not in same and "went on" not in same
+
+
 def test_equal_seeds_give_equal_intervals():
     values = [0, 1, 1, 0, 1]
     assert bootstrap_interval(values, resamples=200, seed=3) == bootstrap_interval(values, resamples=200, seed=3)

@@ -8,7 +8,7 @@ import pytest
 from fakes import ListRetriever, ScriptedEngine
 
 from dragoman.core import files
-from dragoman.core.errors import EngineFault, UserError
+from dragoman.core.errors import EngineFault, PromptTooLong, UserError
 from dragoman.core.settings import parse_section
 from dragoman.core.types import Passage, Question
 from dragoman.corpus import load_questions
@@ -47,6 +47,14 @@ async def scored(opened: Backends, names, question: Question = QUESTION) -> dict
     row = prediction(episode, "standard")
     await add_scores({name: opened.reward(name) for name in names}, [episode], [row], opened)
     return row
+
+
+async def test_a_question_that_outgrew_the_context_has_neither_an_answer_score_nor_a_recall():
+    def too_long(prompt, rng):
+        raise PromptTooLong("too long")
+
+    row = prediction(await answered(backends(too_long)), "standard")
+    assert row["stop"] == "prompt_too_long" and set(row["scores"].values()) == {None}
 
 
 SAID = ("[Planning]", "Action: [Retrieval] the capital of Bhutan", "Action: [1]", "Action: [LLM]")

@@ -59,7 +59,7 @@ def test_the_grid_has_losses_in_points_and_marks_those_over_other_questions():
         }
         grid[change] = metrics
     table = markdown(grid)
-    assert "| llm | of llm | s | 1.00 [1.00, 1.00] | 0.00 [0.00, 0.00] | +100.0 [+100.0, +100.0] |" in table
+    assert "| llm | of llm | 2 | s | 1.00 [1.00, 1.00] | 0.00 [0.00, 0.00] | +100.0 [+100.0, +100.0] |" in table
     assert "+100.0 [+100.0, +100.0] * |" in table and table.endswith("each side is drawn by itself.\n")
     assert "[+100.0, +100.0] * | – |" in table  # all lose alike: nothing says how losses scatter
     assert "*:" not in markdown({"llm": grid["llm"]})

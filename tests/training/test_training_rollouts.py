@@ -57,5 +57,11 @@ def test_recall_and_precision_on_dev_count_a_chunk_for_the_passage_it_was_cut_fr
     assert (row["dev_recall"], row["dev_precision"]) == (0.75, 0.75)  # the third question has no gold
 
 
+@pytest.mark.parametrize("stop", [StopReason.PROMPT_TOO_LONG, StopReason.ENGINE_FAULT])
+def test_a_question_that_was_not_answered_for_want_of_a_model_or_of_room_has_no_recall_on_dev(stop):
+    row = summary([*(episode(["a"], ["a"]) for _ in range(19)), episode([], ["a"], stop, error="why")], "r")
+    assert (row["dev_recall"], row["dev_precision"]) == (1.0, 1.0)
+
+
 def test_without_gold_there_is_neither():
     assert "dev_recall" not in summary([episode(["y"], [])], "r")

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from dragoman.core import files
 from dragoman.core.tables import table_lines
 from dragoman.core.text import folder_name
-from dragoman.evaluation.report import COLUMNS, interval, save, without_llm
+from dragoman.evaluation.report import COLUMNS, interval, remarks, save
 from dragoman.evaluation.suite import Suite
 
 PAGE = Path(__file__).with_name("matrix.html")
@@ -127,7 +127,7 @@ def _note(suite: Suite, metrics: Mapping[str, Any] | None) -> str:
             for name, s in suite.served.items()
             if name in metrics["systems"]
         ),
-        without_llm(metrics["systems"]),
+        *remarks(metrics["systems"], metrics["n"]),
         *(["*: some answers of the LLM came from its cache, so the seconds are no measure."] if cached else []),
     ]
     return " ".join(filter(None, notes))

@@ -25,7 +25,7 @@ COSTS = ("calls", "searches", "tokens")
 def prediction(episode: Episode, system: str) -> dict[str, Any]:
     """The line of `predictions.jsonl` for an episode with one trajectory.
 
-    A trajectory that the machinery failed has scores None; one that the policy ended without an answer has an empty
+    A trajectory that the machinery failed, or a context cut short, has scores None; one that the policy ended without an answer has an empty
     answer, which scores 0. `seconds` is the latency of this question among those under way with it.
     """
     (trajectory,) = episode.trajectories
@@ -44,7 +44,7 @@ def prediction(episode: Episode, system: str) -> dict[str, Any]:
         "question": question.question,
         "answer": trajectory.answer,
         "answers": list(question.answers),
-        "scores": scored | retrieval_scores(trajectory.passages, question.supporting_ids, trajectory.stop.is_fault),
+        "scores": scored | retrieval_scores(trajectory.passages, question.supporting_ids, trajectory.answer is None),
         "passages": trajectory.passages,
         "strategy": (visited[0].kind or None) if visited else None,
         "depth": len(visited),
@@ -61,7 +61,7 @@ def prediction(episode: Episode, system: str) -> dict[str, Any]:
 
 
 def retrieval_scores(kept: Sequence[str], gold: Sequence[str], failed: bool = False) -> dict[str, float | None]:
-    """Share of the gold passages that were kept, and whether all were; None where no gold is known.
+    """Share of the gold passages that were kept, and whether all were; None where no gold is known, or nothing came of it.
 
     A chunk `ID#N` counts for the passage `ID` that it was cut from.
     """
@@ -82,6 +82,7 @@ def summarize(
     `paired` holds, for every two systems in the order in which they come, the later one minus the earlier one over the
     questions that both have a score for. `detectable` is the smallest difference that so many questions would have shown; it is
     not there where all differ alike.
+    A system that was asked fewer questions than the `n` of the table has an `n` of its own.
     `scores` names the scores that were asked for beside the usual ones, and is there where some were.
     """
     by_system: dict[str, dict[str, dict[str, Any]]] = {}
@@ -99,9 +100,13 @@ def summarize(
             paired[f"{later} - {earlier}"] = {
                 score: _difference(values, resamples, seed) for score, values in differences.items() if values
             }
+    counts = {name: len({row.get("pooled", id) for id, row in rows.items()}) for name, rows in by_system.items()}
+    n = max(counts.values(), default=0)
+    for name, count in counts.items():
+        systems[name] |= {"n": count} if count < n else {}
     return {
         "dataset": dataset,
-        "n": max((len({row.get("pooled", id) for id, row in rows.items()}) for rows in by_system.values()), default=0),
+        "n": n,
         "seed": seed,
         "systems": systems,
         "paired": paired,

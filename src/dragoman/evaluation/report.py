@@ -10,6 +10,7 @@ from typing import Any
 
 from dragoman.core import files
 from dragoman.core.tables import table_lines
+from dragoman.systems.base import StopReason
 
 COLUMNS = (
     ("cover_em", "cover-EM"),
@@ -36,7 +37,7 @@ def markdown(metrics: dict[str, Any]) -> str:
         "",
         *table_lines(head, rows),
     ]
-    if note := without_llm(systems):
+    for note in remarks(systems, metrics["n"]):
         lines += ["", note]
     if fewer := metrics.get("of_fewer"):
         lines += ["", f"Not in all runs: {', '.join(f'{name} ({count})' for name, count in fewer.items())}."]
@@ -104,10 +105,24 @@ def write_plots(all_metrics: Sequence[dict[str, Any]], folder: Path) -> None:
         _write_pictures(metrics, folder / metrics["dataset"] if len(all_metrics) > 1 else folder)
 
 
-def without_llm(systems: Mapping[str, Mapping[str, Any]]) -> str:
-    """A sentence about the systems whose answers are not the LLM's; empty where there is none."""
-    own = [name for name, summary in systems.items() if summary.get("answered_by") == "proxy"]
-    return f"The LLM was not asked: the proxy, or the oracle in its place, answers in {', '.join(own)}." if own else ""
+def remarks(systems: Mapping[str, Mapping[str, Any]], n: int) -> list[str]:
+    """What a reader has to know of some systems, a sentence each: nothing where all are alike.
+
+    Args:
+        systems: what each did, by its name.
+        n: questions that the table speaks of.
+    """
+    own = [name for name, s in systems.items() if s.get("answered_by") == "proxy"]
+    fewer = [f"{name} ({s['n']})" for name, s in systems.items() if s.get("n", n) < n]
+    unread = {name: s.get("stops", {}).get(StopReason.UNREADABLE_REPLY, 0) for name, s in systems.items()}
+    plain = [f"{name} ({count})" for name, count in unread.items() if count]
+    said = {
+        f"The LLM was not asked: the proxy, or the oracle in its place, answers in {', '.join(own)}.": own,
+        f"Of fewer questions: {', '.join(fewer)}.": fewer,
+        "Questions in which the LLM did not write what the method asks of it, so that it went on without: "
+        f"{', '.join(plain)}.": plain,
+    }
+    return [sentence for sentence, named in said.items() if named]
 
 
 def verdict(sequential: Mapping[str, Any]) -> str:

@@ -51,7 +51,7 @@ def markdown(grid: Mapping[str, Mapping[str, Any]], score: str = "cover_em") -> 
     Args:
         grid: metrics of evaluations that hold a `transfer`, by the change.
     """
-    head = ["another", "data", "system", "in domain", "there", "loss, points", "detectable"]
+    head = ["another", "data", "n", "system", "in domain", "there", "loss, points", "detectable"]
     rows = []
     for change, metrics in grid.items():
         paired = metrics["transfer"]["paired"]
@@ -59,7 +59,14 @@ def markdown(grid: Mapping[str, Mapping[str, Any]], score: str = "cover_em") -> 
             if score not in scores:
                 continue
             there = metrics["systems"][system][score]
-            row = [change, metrics["dataset"], system, interval(scores[score]["home"]), interval(there)]
+            row = [
+                change,
+                metrics["dataset"],
+                str(metrics["n"]),
+                system,
+                interval(scores[score]["home"]),
+                interval(there),
+            ]
             row.append(points(scores[score]["loss"]) + ("" if paired else " *"))
             row.append(f"{100 * scores[score]['detectable']:.1f}" if "detectable" in scores[score] else "–")
             rows.append(row)

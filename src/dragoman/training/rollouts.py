@@ -90,8 +90,8 @@ def summary(episodes: Sequence[Episode], reward: str) -> dict[str, Any]:
 
 
 def _gold(episodes: Sequence[Episode]) -> dict[str, float]:
-    pairs = [(e.trajectories[0].passages, e.question["supporting_ids"]) for e in episodes]
-    known = [(kept, gold) for kept, gold in pairs if gold]
+    ended = [(e.trajectories[0], e.question["supporting_ids"]) for e in episodes]
+    known = [(t.passages, gold) for t, gold in ended if gold and not (t.stop.is_fault or t.stop.is_cut)]
     if not known:
         return {}
     return {
