@@ -1,6 +1,6 @@
-"""How much of what a proxy needs it sees, when passages are shown by their first words (`filter_words`, `proxy_words`).
+"""How much of what a proxy needs it sees of a passage, by `view` and by words (`filter_words`, `proxy_words`).
 
-For each number of words, of the gold passages of all questions:
+For each view and number of words, of the gold passages of all questions:
 
 - *answer*: the share that shows an answer, of those that hold one;
 - *bridge*: the share that shows the title of another gold passage, of those that hold it. Titles that the question has itself do
@@ -14,15 +14,18 @@ No model is asked.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from dragoman.core.text import has
 from dragoman.core.types import Passage, Question
 from dragoman.corpus import load_corpus, load_questions
-from dragoman.systems.prompts import one_line
+from dragoman.systems.prompts import focused, one_line
 
+View = Callable[[Passage, int, str], str]
+"""A passage in so many words, for a question."""
+VIEWS: Mapping[str, View] = {"first": lambda passage, words, _: one_line(passage, words), "focused": focused}
 WORDS = (16, 24, 32, 48, 64, 100)
 WHOLE = 10**6
 """More words than a passage has."""
@@ -35,34 +38,38 @@ class Seen(NamedTuple):
     shares: Mapping[int, float]
 
 
-def seen(held: Iterable[tuple[Passage, Sequence[str]]], words: Sequence[int]) -> Seen:
-    """Count passages of which some text shows, out of those that have it at all.
+class Held(NamedTuple):
+    """A gold passage of a question, with the texts of which one is to be shown."""
 
-    Args:
-        held: passages, each with the texts of which one is to be shown.
-    """
-    there = [(passage, texts) for passage, texts in held if _shows(passage, texts, WHOLE)]
-    return Seen(len(there), {n: sum(_shows(*each, n) for each in there) / max(1, len(there)) for n in words})
+    question: str
+    passage: Passage
+    texts: Sequence[str]
 
 
-def _shows(passage: Passage, texts: Sequence[str], words: int) -> bool:
-    view = one_line(passage, words)
-    return any(has(view, text) for text in texts)
+def seen(held: Iterable[Held], words: Sequence[int], view: View) -> Seen:
+    """Count passages of which some text shows, out of those that have it at all."""
+    there = [each for each in held if _shows(each, WHOLE, view)]
+    return Seen(len(there), {n: sum(_shows(each, n, view) for each in there) / max(1, len(there)) for n in words})
 
 
-def answers(questions: Sequence[Question], passages: Mapping[str, Passage]) -> list[tuple[Passage, Sequence[str]]]:
+def _shows(held: Held, words: int, view: View) -> bool:
+    shown = view(held.passage, words, held.question)
+    return any(has(shown, text) for text in held.texts)
+
+
+def answers(questions: Sequence[Question], passages: Mapping[str, Passage]) -> list[Held]:
     """The gold passages of each question, with its answers."""
-    return [(passages[id], q.answers) for q in questions for id in q.supporting_ids if id in passages]
+    return [Held(q.question, passages[id], q.answers) for q in questions for id in q.supporting_ids if id in passages]
 
 
-def bridges(questions: Sequence[Question], passages: Mapping[str, Passage]) -> list[tuple[Passage, Sequence[str]]]:
+def bridges(questions: Sequence[Question], passages: Mapping[str, Passage]) -> list[Held]:
     """Pairs of gold passages of a question: one, with the title of the other. A part in parentheses is no part of a name."""
-    found: list[tuple[Passage, Sequence[str]]] = []
-    for question in questions:
-        gold = [passages[id] for id in question.supporting_ids if id in passages]
+    found = list[Held]()
+    for q in questions:
+        gold = [passages[id] for id in q.supporting_ids if id in passages]
         for passage in gold:
             titles = (other.title.partition(" (")[0] for other in gold if other is not passage)
-            found += [(passage, [title]) for title in titles if title and not has(question.question, title)]
+            found += [Held(q.question, passage, [title]) for title in titles if title and not has(q.question, title)]
     return found
 
 
@@ -74,12 +81,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(argv)
     passages = {passage.id: passage for passage in load_corpus(chosen.corpus)}
     questions = load_questions(chosen.questions)
-    rows = {"answer": seen(answers(questions, passages), chosen.words)}
-    rows["bridge"] = seen(bridges(questions, passages), chosen.words)
-    print("| first words | passages | " + " | ".join(map(str, chosen.words)) + " |")
-    print("|---" * (2 + len(chosen.words)) + "|")
-    for name, (count, shares) in rows.items():
-        print(f"| {name} | {count} | " + " | ".join(f"{share:.2f}" for share in shares.values()) + " |")
+    held = {"answer": answers(questions, passages), "bridge": bridges(questions, passages)}
+    print("| words | view | passages | " + " | ".join(map(str, chosen.words)) + " |")
+    print("|---" * (3 + len(chosen.words)) + "|")
+    for name, those in held.items():
+        for view, show in VIEWS.items():
+            count, shares = seen(those, chosen.words, show)
+            print(f"| {name} | {view} | {count} | " + " | ".join(f"{share:.2f}" for share in shares.values()) + " |")
 
 
 if __name__ == "__main__":

@@ -49,6 +49,28 @@ def test_the_filter_lists_passages_after_what_was_asked():
     assert options.action([]) == Keep(()) and options.action([1, 0]) == Keep((1, 2))
 
 
+def test_a_focused_view_shows_the_sentences_about_the_question_in_their_order():
+    text = "It spans the Tarn. Its arches are of stone. Edith Marlowe designed it. Many came."
+    bridge = Passage("b", "Tarn Bridge", text)
+    state = {"question": QUESTION, "roadmap": "", "kept": [bridge], "asked": []}
+    shown = [
+        system(view="focused", proxy_words=words).decision_maker.options(**state).prompt.splitlines()[2]
+        for words in (3, 8, 40)
+    ]
+    assert shown == [
+        "Tarn Bridge: Edith Marlowe designed ...",
+        "Tarn Bridge: It spans the Tarn. Edith Marlowe designed it.",
+        f"Tarn Bridge: {text}",
+    ]
+    texts = system(view="focused", filter_words=4).filter.options(question=QUESTION, objective="", passages=[bridge])
+    assert texts.texts == ("Tarn Bridge: Edith Marlowe designed it.",)
+
+
+def test_a_focused_view_of_what_is_written_is_refused():
+    with pytest.raises(UserError, match="view: focused is of lists at marks"):
+        C3PO(view="focused")
+
+
 def test_passages_that_read_alike_are_told_apart_and_empty_ones_listed():
     passages = [BRIDGE, Passage("c", "Tarn Bridge", BRIDGE.text), Passage("d", "", " ")]
     texts = system().filter.options(question=QUESTION, objective="", passages=passages).texts

@@ -90,6 +90,15 @@ def figures(text: str) -> list[str]:
     return list(dict.fromkeys(" ".join(found.split()) for found in _FIGURE.findall(text)))
 
 
+def sentences(text: str) -> list[str]:
+    return _SENTENCE_END.split(text)
+
+
+def stem(word: str) -> str:
+    """What `directed` and `director` have in common: the first five letters."""
+    return word[:5].lower()
+
+
 def content_words(text: str) -> list[str]:
     """The words of a text without the small ones."""
     return [word for word in words(text) if word.lower() not in _SMALL]
@@ -101,6 +110,7 @@ def words(text: str) -> list[str]:
     return [word for word in bare if word and not set("[]") & set(word)]
 
 
+_SENTENCE_END = re.compile(r"(?<=[a-z0-9)\"'][.!?])\s+")
 _WORD_CHARS = 20
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf\uf900-\ufaff\U00020000-\U0003ffff"  # Thai to Chinese
 _WITHOUT_SPACES = f"{_UNSPACED}\U0001f000-\U0001ffff"  # and emoji

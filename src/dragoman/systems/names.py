@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from itertools import islice
 
-from dragoman.core.text import content_words, fit, names, words
+from dragoman.core.text import content_words, fit, names, sentences, stem, words
 from dragoman.core.types import Passage
 from dragoman.systems.prompts import one_line
 
@@ -76,13 +76,13 @@ def called(query: str) -> str:
 
 def _new_names(question: str, kept: Sequence[Passage]) -> list[str]:
     """The names in kept passages that the question has not: early ones first, and those in sentences that share its words."""
-    known, stems = set(_lower(question)), {_stem(word) for word in content_words(question)}
+    known, stems = set(_lower(question)), set(map(stem, content_words(question)))
     ranks = dict[str, int]()
     for passage in kept:
         title = " ".join(words(re.sub(r"\(.*?\)", "", passage.title)))  # without `(film)`
         found = [(0, title)]
-        for sentence in re.split(r"(?<=[a-z0-9)\"'][.!?])\s+", passage.text):
-            shared = len(stems & {_stem(word) for word in words(sentence)})
+        for sentence in sentences(passage.text):
+            shared = len(stems & set(map(stem, words(sentence))))
             new = (name for name in map(_owner, names(sentence)) if not set(_lower(name)) <= set(_lower(title)))
             found += [(shared, name) for name in new]
         for place, (shared, name) in enumerate(found):
@@ -99,7 +99,3 @@ def _lower(text: str) -> list[str]:
 def _owner(name: str) -> str:
     """`Jane Doe` of `Jane Doe's`, which is no other name."""
     return _POSSESSIVE.sub("", name)
-
-
-def _stem(word: str) -> str:
-    return word[:5].lower()  # `directed` is `director`

@@ -16,7 +16,7 @@ from dragoman.core.types import Passage
 from dragoman.engines.base import Request
 from dragoman.engines.marks import MARK
 from dragoman.systems.grammar import Action
-from dragoman.systems.prompts import one_line
+from dragoman.systems.prompts import focused, one_line
 
 Thing = TypeVar("Thing")
 
@@ -126,20 +126,28 @@ def by_line(named: Mapping[str, Thing], *others: str) -> dict[str, Thing]:
     return {line: thing for line, thing in lines.items() if line not in others}
 
 
-def passage_lines(passages: Sequence[Passage], words: int) -> tuple[str, ...]:
-    """A line for each passage, cut to so many words. Of those that read alike the later ones have their number."""
+def passage_lines(passages: Sequence[Passage], words: int, question: str = "") -> tuple[str, ...]:
+    """A line for each passage, cut to so many words. Of those that read alike the later ones have their number.
+
+    Args:
+        question: what the words are to be about, see `focused`; empty takes the first ones.
+    """
     lines: dict[str, None] = {}
     for i, passage in enumerate(passages, start=1):
-        line = as_line(one_line(passage, words)) or "(empty)"
+        line = _shown(passage, words, question) or "(empty)"
         while line in lines:
             line = f"{line} ({i})"
         lines[line] = None
     return tuple(lines)
 
 
-def known(passages: Sequence[Passage], words: int) -> str:
-    """The lines of passages as a part of a prompt."""
-    return "".join(f"{as_line(one_line(passage, words))}\n" for passage in passages) or "nothing\n"
+def known(passages: Sequence[Passage], words: int, question: str = "") -> str:
+    """The lines of passages as a part of a prompt. For `question` see `passage_lines`."""
+    return "".join(f"{_shown(passage, words, question)}\n" for passage in passages) or "nothing\n"
+
+
+def _shown(passage: Passage, words: int, question: str) -> str:
+    return as_line(focused(passage, words, question) if question else one_line(passage, words))
 
 
 def scoring(options: Options) -> Request:

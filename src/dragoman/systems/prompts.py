@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import Any
 
-from dragoman.core.text import clip
+from dragoman.core.text import clip, content_words, count_words, sentences, stem, words
 from dragoman.core.types import Passage
 
 Messages = tuple[tuple[str, str], ...]  # (chat role, content) pairs
@@ -113,6 +113,22 @@ def one_line(passage: Passage, max_words: int) -> str:
     """A passage on one line: its title, of at most `TITLE_WORDS` words, and so many words of its text (see `clip`)."""
     text = clip(passage.text, max_words)
     return f"{clip(passage.title, TITLE_WORDS)}: {text}" if passage.title else text
+
+
+def focused(passage: Passage, max_words: int, question: str) -> str:
+    """As `one_line`, but of the sentences that share most words with a question, in the order of the text.
+
+    The words of the title do not count: each of its sentences is about those.
+    """
+    wanted = set(map(stem, content_words(question))) - set(map(stem, words(passage.title)))
+    read = sentences(passage.text)
+    shared = [len(wanted & set(map(stem, words(sentence)))) for sentence in read]
+    shown, left = dict[int, str](), max_words
+    for place in sorted(range(len(read)), key=lambda place: -shared[place]):
+        if left > 0:
+            shown[place] = clip(read[place], left)
+            left -= count_words(read[place])
+    return one_line(replace(passage, text=" ".join(shown[place] for place in sorted(shown))), max_words)
 
 
 def _fill(template: str, state: dict[str, Any], quotes: Collection[str] = ()) -> str:

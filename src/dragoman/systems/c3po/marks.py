@@ -40,7 +40,7 @@ def select(settings: Settings, question: str, objective: str, passages: Sequence
     searched = f"Searched: {as_line(objective)}\n" if objective else ""
     return Selection(
         _head(settings, "filter", question) + searched,
-        passage_lines(passages, settings.filter_words or settings.proxy_words),
+        passage_lines(passages, settings.filter_words or settings.proxy_words, _focus(settings, question)),
         make=lambda places: Keep(tuple(place + 1 for place in places)),
         places=lambda action: tuple(i - 1 for i in action.ids),
         bias=_bias(settings.keep_bias for _ in passages),
@@ -55,10 +55,15 @@ def decide(settings: Settings, question: str, roadmap: str, kept: Sequence[Passa
     searched = f"Searched: {before}\n" if before else ""
     actions = (*((name, Search(query)) for name, query in listed.items()), (queries.END, Answer()))
     return Choice(
-        f"{_head(settings, 'decide', question)}{plan}{searched}Known:\n{known(kept, settings.proxy_words)}Next:\n",
+        f"{_head(settings, 'decide', question)}{plan}{searched}Known:\n{known(kept, settings.proxy_words, _focus(settings, question))}Next:\n",
         actions,
         _bias(settings.search_bias if isinstance(action, Search) else 0.0 for _, action in actions),
     )
+
+
+def _focus(settings: Settings, question: str) -> str:
+    """What passages are read for; empty where their first words are."""
+    return question if settings.view == "focused" else ""
 
 
 def _bias(added: Iterable[float]) -> tuple[float, ...]:

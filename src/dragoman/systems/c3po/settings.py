@@ -13,6 +13,7 @@ Strategy = Literal["", "NoRetrieval", "Search", "Plan"]
 QueryMode = Literal["free", "span", "phrase", "names"]
 SelectMode = Literal["numbers", "titles"]
 DecideMode = Literal["text", "marks"]
+ViewMode = Literal["first", "focused"]
 PromptMode = Literal["full", "brief"]
 
 
@@ -36,6 +37,9 @@ class Settings:
     """And to this many in the proxy's."""
     filter_words: int = 0
     """And to this many in the filter's, whose prompt is by far the longest. 0: as many as `proxy_words`."""
+    view: ViewMode = "first"
+    """At marks: which words of a passage are read, its first ones, or `focused` those of the sentences that share most words with
+    the question. The latter where what leads on stands late: `python -m benchmarks.views` counts it."""
     decide: DecideMode = "text"
     """Whether the agents write their actions, as in the paper, or score what they may do, listed: see `marks.py`."""
     prompts: PromptMode = "full"
@@ -78,6 +82,8 @@ class Settings:
             raise UserError(
                 "keep_bias, search_bias and plan_bias shift logits at marks: set decide: marks, or leave them at 0"
             )
+        if self.decide == "text" and self.view != "first":
+            raise UserError("view: focused is of lists at marks: set decide: marks, or view: first")
         if self.prompts == "brief" and self.thoughts:
             raise UserError("prompts: brief asks for no thoughts; set prompts: full, or thoughts: false")
 
