@@ -53,9 +53,10 @@ def decide(settings: Settings, question: str, roadmap: str, kept: Sequence[Passa
     plan = f"Plan: {as_line(roadmap)}\n" if roadmap else ""
     before = "; ".join(as_line(queries.briefly(settings, question, query)) for query in asked)
     searched = f"Searched: {before}\n" if before else ""
+    facts = known(kept, settings.proxy_words, _focus(settings, question))
     actions = (*((name, Search(query)) for name, query in listed.items()), (queries.END, Answer()))
     return Choice(
-        f"{_head(settings, 'decide', question)}{plan}{searched}Known:\n{known(kept, settings.proxy_words, _focus(settings, question))}Next:\n",
+        f"{_head(settings, 'decide', question)}{plan}{searched}Known:\n{facts}Next:\n",
         actions,
         _bias(settings.search_bias if isinstance(action, Search) else 0.0 for _, action in actions),
     )
