@@ -8,6 +8,7 @@ import time
 import httpx
 import pytest
 from fakes import ListRetriever
+from pydantic import ValidationError
 from serving_parts import PASSAGES, QUESTION, Failing, Model, Parts, answering, ask, chat, eventually, searching
 
 from dragoman.core.errors import PromptTooLong, RetrieverFault
@@ -17,10 +18,18 @@ from dragoman.engines.transformers import TransformersEngine
 from dragoman.serving import health
 from dragoman.serving.errors import ApiError
 from dragoman.serving.gate import Gate
+from dragoman.serving.wire import ChatRequest
 
 
 def code(response) -> tuple[int, str]:
     return response.status_code, response.json()["error"]["code"]
+
+
+@pytest.mark.parametrize("messages", [[{}] * 5000, [{"role": "user", "content": [1] * 5000}]])
+def test_of_a_body_with_thousands_of_errors_only_the_first_are_looked_for(messages):
+    with pytest.raises(ValidationError) as refused:
+        ChatRequest.model_validate({"model": "standard", "messages": messages})
+    assert refused.value.error_count() <= 3
 
 
 async def test_a_deadline_ends_the_call_that_is_under_way():

@@ -70,7 +70,8 @@ class PlainRetriever:
         await self.inner.close()
 
     def _plain(self, passage: Passage) -> Passage:
-        title, text = " ".join(passage.title.split()), passage.text
+        # an LLM can be asked for the fence's mark, and a passage be written with it
+        title, text = (part.replace(_MARK, " ") for part in (" ".join(passage.title.split()), passage.text))
         return replace(passage, title=plain(title, self.marks), text=plain(text, self.marks))
 
 

@@ -20,13 +20,17 @@ class TextPart(BaseModel):
     text: str
 
 
+_FAIL_FAST = Field(fail_fast=True)
+"""A body of 240 KB may have a hundred thousand errors. To list them all would hold up everybody's answers."""
+
+
 class Message(BaseModel):
     """`user` and `assistant` make up the conversation. The other roles are accepted and have no say in what is answered."""
 
     model_config = ConfigDict(extra="ignore")
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | list[TextPart] | None = None
+    content: str | Annotated[list[TextPart], _FAIL_FAST] | None = None
 
     @property
     def text(self) -> str:
@@ -49,7 +53,7 @@ class ChatRequest(BaseModel):
 
     model: str
     """A system, or `system@policy`, out of `/v1/models`."""
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], Field(min_length=1), _FAIL_FAST]
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     n: Literal[1] | None = 1
