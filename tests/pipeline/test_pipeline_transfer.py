@@ -64,7 +64,7 @@ def test_with_an_llm_that_knows_nothing_all_is_lost_that_was_known(project, caps
     code, out, err = run(capsys, "transfer", "llm", *TRANSFER)
     assert code == 0, err
     assert losses("llm") == {"standard": 0.0, "maps@oracle": 1.0}
-    assert "| llm | towns | maps@oracle | 1.00 [1.00, 1.00] | 0.00 [0.00, 0.00] | +100.0 [+100.0, +100.0] |" in out
+    assert "| llm | towns | 3 | maps@oracle | 1.00 [1.00, 1.00] | 0.00 [0.00, 0.00] | +100.0 [+100.0, +100.0] |" in out
     assert "maps@oracle - standard" in out  # and the evaluation's own table
 
 
@@ -86,7 +86,7 @@ def test_other_data_and_another_retriever_are_compared_over_other_questions(proj
     code, out, err = run(capsys, "transfer", "retriever-data", *changed)
     assert code == 0, err
     assert losses("retriever-data") == {"standard": -1.0, "maps@oracle": 0.0}
-    assert "| retriever-data | villages | standard |" in out and "* |" in out
+    assert "| retriever-data | villages | 3 | standard |" in out and "* |" in out
     assert "+0.0 [+0.0, +0.0] *" in Path("results/transfer/retriever-data/transfer.md").read_text()
 
 
@@ -95,7 +95,7 @@ def test_a_folder_of_ones_own_stands_beside_the_usual_one(project, capsys):
     again = [*TRANSFER, "--set", "evaluate.limit=2", "--out", "results/transfer/of-two"]
     code, out, err = run(capsys, "transfer", "llm", *again)
     assert code == 0, err
-    assert "| of-two | towns | standard |" in out and "| llm | towns | standard |" in out
+    assert "| of-two | towns | 2 | standard |" in out and "| llm | towns | 3 | standard |" in out
     assert "towns, n = 2," in out  # and the evaluation's own table
 
 
