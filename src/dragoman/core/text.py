@@ -91,7 +91,13 @@ def figures(text: str) -> list[str]:
 
 
 def sentences(text: str) -> list[str]:
+    """A text cut after the marks that end its sentences; not after an initial, as in `J. Doe`."""
     return _SENTENCE_END.split(text)
+
+
+def owner(name: str) -> str:
+    """`Jane Doe` of `Jane Doe's`, which is no other name."""
+    return _POSSESSIVE.sub("", name)
 
 
 def stem(word: str) -> str:
@@ -111,6 +117,7 @@ def words(text: str) -> list[str]:
 
 
 _SENTENCE_END = re.compile(r"(?<=[a-z0-9)\"'][.!?])\s+")
+_POSSESSIVE = re.compile(r"['’]s?$")
 _WORD_CHARS = 20
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf\uf900-\ufaff\U00020000-\U0003ffff"  # Thai to Chinese
 _WITHOUT_SPACES = f"{_UNSPACED}\U0001f000-\U0001ffff"  # and emoji

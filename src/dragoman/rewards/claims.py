@@ -8,11 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from dragoman.core.text import content_words, has, names
+from dragoman.core.text import content_words, has, names, owner
 from dragoman.core.types import Passage
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
-_POSSESSIVE = re.compile(r"['’]s?$")
 _NUMBER = re.compile(r"\d[\d.,]*\d|\d")
 _OPENING_WORDS = """according also answer based both but cannot correct currently don’t don't having however i i'm it's located no none
 not officially only people sorry sources there's together unfortunately unknown we yes you"""  # no names, for all their capitals
@@ -26,7 +25,7 @@ def sentences(text: str) -> list[str]:
 
 def marked(sentence: str) -> list[str]:
     """The names and numbers in a sentence. A word that sentences open with is no name for its capital letter."""
-    found = [_POSSESSIVE.sub("", name) for name in names(sentence) if name.lower() not in _OPENERS]
+    found = [owner(name) for name in names(sentence) if name.lower() not in _OPENERS]
     return [*found, *_NUMBER.findall(sentence)]
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from itertools import islice
 
-from dragoman.core.text import content_words, fit, names, sentences, stem, words
+from dragoman.core.text import content_words, fit, names, owner, sentences, stem, words
 from dragoman.core.types import Passage
 from dragoman.systems.prompts import one_line
 
@@ -16,7 +16,6 @@ AHEAD = 3
 WHOLE_RUN = 30
 """So many words of a question or a name are copied."""
 _TWICE = re.compile(r"^(.+) \1(?= |$)")
-_POSSESSIVE = re.compile(r"['’]s?$")
 
 
 def copied(text: str, chars: int) -> str:
@@ -48,9 +47,9 @@ def searches(question: str, whole: str, kept: Sequence[Passage], start: Sequence
     """
     about = {word for passage in kept for word in _lower(passage.title)}
     said = about | {word for passage in kept for word in _lower(passage.text)}
-    left = [word for word in map(_owner, content_words(question)) if word.lower() not in said]
+    left = [word for word in map(owner, content_words(question)) if word.lower() not in said]
     queries = {ITSELF: whole} | {name: name for name in start}
-    queries |= {name: name for name in map(_owner, names(question)) if not set(_lower(name)) <= about}
+    queries |= {name: name for name in map(owner, names(question)) if not set(_lower(name)) <= about}
     return queries | {name: " ".join([name, name, *left] if left else [name]) for name in _new_names(question, kept)}
 
 
@@ -83,7 +82,7 @@ def _new_names(question: str, kept: Sequence[Passage]) -> list[str]:
         found = [(0, title)]
         for sentence in sentences(passage.text):
             shared = len(stems & set(map(stem, words(sentence))))
-            new = (name for name in map(_owner, names(sentence)) if not set(_lower(name)) <= set(_lower(title)))
+            new = (name for name in map(owner, names(sentence)) if not set(_lower(name)) <= set(_lower(title)))
             found += [(shared, name) for name in new]
         for place, (shared, name) in enumerate(found):
             if not known >= set(_lower(name)):
@@ -93,9 +92,4 @@ def _new_names(question: str, kept: Sequence[Passage]) -> list[str]:
 
 
 def _lower(text: str) -> list[str]:
-    return [_owner(word).lower() for word in words(text)]
-
-
-def _owner(name: str) -> str:
-    """`Jane Doe` of `Jane Doe's`, which is no other name."""
-    return _POSSESSIVE.sub("", name)
+    return [owner(word).lower() for word in words(text)]
