@@ -41,8 +41,10 @@ WARM_REQUESTS = 500
 SOON = 60.0
 """Seconds until an event must be seen in answers."""
 MOST_GROWTH = 0.05
-ROWS = 1 << 18
-"""Of a policy's embeddings. They cost no time and 32 MiB or more, so that two policies that were never let go would be seen."""
+HEAP = 64
+"""MiB that Java's heap may grow besides: when it collects is its own affair, and 48 were seen on a busy machine."""
+ROWS = 1 << 20
+"""Of a policy's embeddings. They take 128 MiB or more, so that a policy that was never let go would be seen."""
 
 POLICIES = """
 import json, sys
@@ -57,7 +59,7 @@ from tiny import make_tiny
 registry = Registry()
 for number in (1, 2):
     made = make_tiny(Path(f"made{number}"), seed=0, vocab_size=int(sys.argv[2]))
-    weights = {name: tensor * 0 for name, tensor in load_file(made / "model.safetensors").items()}
+    weights = {name: tensor.half() * 0 for name, tensor in load_file(made / "model.safetensors").items()}
     if number == 2:
         tokenizer = AutoTokenizer.from_pretrained(made)
         _, no = yes_and_no(lambda text: tokenizer.encode(text, add_special_tokens=False))
@@ -69,7 +71,8 @@ for number in (1, 2):
 registry.promote(registry.find("v1"), None)
 Path("policies.json").write_text(json.dumps({version.name: version.policy for version in registry.history()}))
 """
-"""Registers v1, the champion, whose logits are all nought, and v2, whose logits all say yes."""
+"""Registers v1, the champion, whose logits are all nought, and v2, whose logits all say yes. No engine runs in their float16, so
+loading copies them: what is only mapped would take no memory."""
 
 
 @dataclass(frozen=True)
@@ -316,7 +319,7 @@ def verdict(clients: Clients, took: Mapping[str, list[float]], before: float, af
     requests = len(clients.asked)
     must(not faults, f"{faults.total()} of {requests} requests failed: {dict(faults)}")
     grown = f"memory {before:.0f} MiB, then {after:.0f} MiB ({after / before - 1:+.1%})"
-    must(after < before * (1 + MOST_GROWTH), grown)
+    must(after < before * (1 + MOST_GROWTH) + HEAP, grown)
     events = ", ".join(
         f"{len(seconds)} {name.replace('_', ' ')} ({max(seconds):.0f} s)" for name, seconds in took.items()
     )

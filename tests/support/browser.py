@@ -63,20 +63,34 @@ def driven(profile: Path) -> Iterator[Driver]:
     """A browser with a fresh profile in this folder. The test is skipped where there is none."""
     if CHROMIUM is None or shutil.which("chromedriver") is None:
         pytest.skip("needs a browser and its driver: apt-get install chromium chromium-driver")
-    with subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            port = next(m[1] for line in process.stdout if (m := re.search(r"successfully on port (\d+)", line)))
-            flags = [*FLAGS, "--window-size=1600,1000", f"--user-data-dir={profile}"]
-            capabilities = {"alwaysMatch": {"goog:chromeOptions": {"binary": CHROMIUM, "args": flags}}}
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client:
+    flags = [*FLAGS, "--window-size=1600,1000", f"--user-data-dir={profile}"]
+    capabilities = {"alwaysMatch": {"goog:chromeOptions": {"binary": CHROMIUM, "args": flags}}}
+    with (
+        chromedriver() as port,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client,
+    ):
 
-                def send(method: str, path: str, **body: Any) -> Any:
-                    answer = client.request(method, path, json=body if method == "POST" else None)
-                    assert answer.is_success, answer.text
-                    return answer.json()["value"]
+        def send(method: str, path: str, **body: Any) -> Any:
+            answer = client.request(method, path, json=body if method == "POST" else None)
+            assert answer.is_success, answer.text
+            return answer.json()["value"]
 
-                session = f"/session/{send('POST', '/session', capabilities=capabilities)['sessionId']}"
-                yield Driver(lambda method, path, **body: send(method, session + path, **body))
-                send("DELETE", session)
-        finally:
-            process.terminate()
+        session = f"/session/{send('POST', '/session', capabilities=capabilities)['sessionId']}"
+        yield Driver(lambda method, path, **body: send(method, session + path, **body))
+        send("DELETE", session)
+
+
+@contextmanager
+def chromedriver(tries: int = 5) -> Iterator[int]:
+    """Starts the driver. Returns its port."""
+    for _ in range(tries):
+        with subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True) as process:
+            try:
+                said = process.stdout or ()
+                port = next((m[1] for line in said if (m := re.search(r"successfully on port (\d+)", line))), None)
+                if port is not None:  # it takes one port for IPv4 and IPv6, which may be taken in one of them
+                    yield int(port)
+                    return
+            finally:
+                process.terminate()
+    raise AssertionError(f"chromedriver found no free port in {tries} tries")
