@@ -1,7 +1,8 @@
 """What each role is shown and may say does not change by accident: recorded runs and trained policies depend on it.
 
 A system is run with a policy that follows its oracles. What every role and every request to the LLM comes to is hashed.
-After a change that is meant, write the file anew: `python tests/systems/test_systems_snapshot.py`.
+After a change that is meant, write the file anew: `python tests/systems/test_systems_snapshot.py`. Where roles are shown other
+things by the same settings and prompts, raise `views` of the system first, so that policies of before are refused.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import sys
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import fields, replace
@@ -146,7 +148,22 @@ def test_prompts_and_grammars_of_a_system_are_those_of_the_snapshot(name, case):
     assert fingerprints(name, case) == json.loads(SNAPSHOT.read_text())[key(name, case)]
 
 
+def test_the_snapshot_has_the_views_that_systems_count():
+    assert json.loads(SNAPSHOT.read_text())["views"] == counted()
+
+
+def counted() -> dict[str, int]:
+    return {name: build(name).views for name in VARIANTS}
+
+
 if __name__ == "__main__":
     table = {key(name, case): fingerprints(name, case) for name, case in CASES}
     rows = [f"{json.dumps(case)}: {json.dumps(hashes)}" for case, hashes in table.items()]
+    before, views = json.loads(SNAPSHOT.read_text()), counted()
+    rows.insert(0, f'"views": {json.dumps(views)}')
+    changed = {case.split()[0] for case in table if table[case] != before.get(case, table[case])}
     SNAPSHOT.write_text("{\n" + ",\n".join(rows) + "\n}\n")
+    if same := [name for name in views if name in changed and views[name] == before["views"][name]]:
+        sys.exit(
+            f"changed: {', '.join(same)}; raise `views` where policies are shown other things by the same settings"
+        )

@@ -14,13 +14,17 @@ from dragoman.systems.base import System
 
 
 def trained_with(system: System) -> dict[str, Any]:
-    """What a policy's manifest records of its system, a dataclass: its settings, and a hash of its prompts."""
+    """What a policy's manifest records of its system, a dataclass: settings, a hash of the prompts, the count of views."""
     prompts = {name: asdict(prompt) for name, prompt in system.trained_prompts.items()}
-    return {"settings": _as_stored(asdict(cast(Any, system))), "prompts": content_hash(**_as_stored(prompts))}
+    return {
+        "settings": _as_stored(asdict(cast(Any, system))),
+        "prompts": content_hash(**_as_stored(prompts)),
+        "views": system.views,
+    }
 
 
 def check_trained_with(name: str, system: System, manifest: Mapping[str, Any]) -> None:
-    """Refuse a policy whose system now has other settings or prompts than it had when the policy was trained.
+    """Refuse a policy whose system now has other settings, prompts or views than it had when the policy was trained.
 
     A manifest without a record of them, such as that of a plain model, is not checked. A setting that did not exist yet counts
     as its default. Those of `turned_after_training` may be any.
@@ -42,6 +46,8 @@ def check_trained_with(name: str, system: System, manifest: Mapping[str, Any]) -
     ]
     if then["prompts"] != now["prompts"]:
         faults.append(f"the prompts had hash {then['prompts']} and have {now['prompts']}")
+    if (views := then.get("views", 1)) != now["views"]:  # not recorded by the first versions
+        faults.append(f"states were shown in form {views} and are in form {now['views']}, by another dragoman")
     if not faults:
         return
     raise UserError(

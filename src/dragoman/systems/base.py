@@ -256,6 +256,9 @@ class System:
     turned_after_training: ClassVar[frozenset[str]] = frozenset()
     """Settings that may differ from those that a policy was trained with."""
 
+    views: ClassVar[int] = 1
+    """Raised when roles are shown the same states otherwise, by no setting or prompt: policies of before are refused then."""
+
     @property
     def roles(self) -> tuple[Role, ...]:
         """The trainable roles, in the order of the paper; empty for a baseline."""

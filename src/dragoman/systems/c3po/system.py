@@ -25,6 +25,7 @@ from dragoman.systems.c3po.settings import Settings
 @dataclass(frozen=True)
 class C3PO(Settings, System):
     turned_after_training = frozenset({"keep_bias", "search_bias", "plan_bias"})
+    views = 2  # at marks the decision maker is shown what was searched for, and the filter nothing that is kept
 
     def __post_init__(self) -> None:
         super().__post_init__()
