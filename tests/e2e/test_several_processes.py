@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -39,7 +40,12 @@ def kill_another_process(command: int, checkpoint: Path) -> None:
     while not checkpoint.is_file():
         assert time.monotonic() < until and psutil.pid_exists(command)
         time.sleep(0.05)
-    (other,) = (p for p in psutil.Process(command).children() if "spawn_main" in " ".join(p.cmdline()))
+    others = []
+    for child in psutil.Process(command).children():
+        with suppress(psutil.Error):  # one of another kind may end meanwhile
+            if "spawn_main" in " ".join(child.cmdline()):
+                others.append(child)
+    (other,) = others
     os.kill(other.pid, signal.SIGKILL)
 
 

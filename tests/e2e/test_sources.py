@@ -15,11 +15,12 @@ PASSAGE = {"id": "a", "title": "Bhutan", "text": "The currency of Bhutan is the 
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory) -> Path:
+def project(tmp_path_factory, tiny_model) -> Path:
     """A copy of the project whose data set is a file of the user's, after its corpus was made."""
     folder = copied(tmp_path_factory.mktemp("project"))
     params = yaml.safe_load((folder / "params.yaml").read_text())
     params |= {"datasets": ["mine"], "oracles": [], "corpus": {"mine": {"source": "passages.jsonl"}}}
+    params["model"]["source"] = str(tiny_model)
     params["train"]["dataset"] = "mine"
     params["harvest"]["dataset"] = "mine"
     (folder / "params.yaml").write_text(yaml.safe_dump(params))

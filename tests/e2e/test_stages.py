@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from spoilt import spoil_index, spoil_line, spoil_samples
 from tiny import make_tiny
 
 from dragoman import cli
@@ -26,14 +27,14 @@ SYSTEMS = ["direct", "standard", "c3po", "c3po@sft", "c3po@rl", "c3po@oracle"]
 pytestmark = pytest.mark.timeout(1500)
 
 
-def commands(project: Path) -> Iterator[list[str]]:
-    """The command lines of the stages, each after those that it depends on."""
+def commands(project: Path) -> Iterator[tuple[str, list[str]]]:
+    """The stages with their command lines, each after those that it depends on."""
     import networkx
     from dvc.repo import Repo
 
     with Repo(project) as repo:
         for stage in networkx.dfs_postorder_nodes(repo.index.graph):
-            yield shlex.split(stage.cmd)
+            yield stage.addressing, shlex.split(stage.cmd)
 
 
 @pytest.fixture(scope="module")
@@ -53,16 +54,20 @@ def project(tmp_path_factory, model) -> Iterator[Path]:
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params |= {"profile": "smoke", "evaluated": SYSTEMS[:3], "model": {"source": str(model)}, **SMALLER}
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
-    lines = list(commands(folder))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        for line in lines:
-            patch.setattr(sys, "argv", line)
-            with pytest.raises(SystemExit) as ended:
-                cli.main()
-                raise SystemExit(0)
-            assert not ended.value.code, f"{shlex.join(line)}: exit code {ended.value.code}"
+        for _, line in list(commands(folder)):
+            assert not run(line), shlex.join(line)
         yield folder
+
+
+def run(line: list[str]) -> int:
+    """Run a command line in this process. Returns its exit code."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+        patch.setattr(sys, "argv", line)
+        cli.main()
+        raise SystemExit(0)
+    return int(ended.value.code or 0)
 
 
 def read(path: Path):
@@ -126,12 +131,46 @@ def test_synthetic_questions_come_with_a_card(project):
     assert "24 of" in (folder / "card.html").read_text()
 
 
-def test_ask_answers_with_the_passages_it_kept(project, capsys, monkeypatch):
+def test_ask_answers_with_the_passages_it_kept(project, capsys):
     question = "Which currency is used in the country whose capital is Thimphu?"
-    monkeypatch.setattr(sys, "argv", ["dragoman", "ask", question, "--system", "c3po", "--trace"])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-        raise SystemExit(0)
+    code = run(["dragoman", "ask", question, "--system", "c3po", "--trace"])
     out, err = capsys.readouterr()
-    assert not ended.value.code, err
+    assert code == 0, err
     assert " 1. router decides" in out and "answer:" in out and "stopped:" in out
+
+
+SPOILT = {  # by the stage that made it: the file, what is done to it, the stage that refuses it, what it says
+    "corpus@atlas": (
+        "data/atlas/train.jsonl", lambda p: spoil_line(p, supporting_ids=["nowhere"]), "validate@atlas", "nowhere",
+    ),
+    "index@atlas": ("data/index/atlas/manifest.json", spoil_index, "validate@atlas", "manifest.json"),
+    "synthesize": (
+        "results/synthesize/train.jsonl", lambda p: spoil_line(p, categories={"premise": "rude"}),
+        "validate-synthetic", "premise: rude",
+    ),
+    "seeds": ("results/seeds/samples.parquet", spoil_samples, "validate-rollouts@seeds", "samples.parquet:2 (7.0)"),
+    "rl": (
+        "results/rl/rollouts/0001/episodes.jsonl", lambda p: spoil_line(p, 1, schema_version=0),
+        "validate-rollouts@rl", "episodes.jsonl:1",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def stages(project) -> dict[str, list[str]]:
+    return dict(commands(project))
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_a_spoilt_row_is_refused_with_its_place(project, stages, capsys, name):
+    file, spoil, stage, says = SPOILT[name]
+    path = project / file
+    kept = path.read_bytes()
+    spoil(path)
+    try:
+        code = run(stages[stage])
+    finally:
+        path.write_bytes(kept)
+    said = capsys.readouterr().err
+    assert code != 0 and "expectations are not met" in said
+    assert says in said and "report.json" in said

@@ -18,13 +18,16 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory) -> Path:
+def project(tmp_path_factory, tiny_model) -> Path:
     """A project of somebody's own: git keeps the lock, and the corpus is made already."""
     folder = copied(tmp_path_factory.mktemp("project"))
     for name, line in ((".gitignore", "/dvc.lock\n"), (".dvc/config", "    no_scm = true\n")):
         file = folder / name
         assert line in file.read_text()
         file.write_text(file.read_text().replace(line, ""))
+    params = yaml.safe_load((folder / "params.yaml").read_text())
+    params["model"] = {"source": str(tiny_model)}
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
     commit(folder)
     done = dvc(folder, "repro", "corpus@atlas")
     assert done.returncode == 0, done.stdout + done.stderr
