@@ -20,9 +20,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from dragoman.core import files
 from dragoman.core.stats import bootstrap_interval
 from dragoman.evaluation.evaluate import store_of
+from dragoman.evaluation.predictions import read_predictions
 from dragoman.evaluation.report import interval
 from dragoman.rewards.gold import recall
 from dragoman.rollout.record import Episode
@@ -71,7 +71,7 @@ def of_systems(folder: Path) -> Iterator[tuple[str, list[list[Verdict]]]]:
     Its stores may also hold episodes of earlier evaluations into the same folder; those of `predictions.jsonl` count.
     """
     asked: dict[str, set[tuple[Any, ...]]] = {}
-    for _, row in files.read(folder / "predictions.jsonl"):
+    for row in read_predictions(folder):
         asked.setdefault(row["system"], set()).add((row["id"], row["started"]))
     for system, those in asked.items():
         episodes = read_episodes(folder / store_of(system) / EPISODES)

@@ -30,13 +30,13 @@ from dragoman.engines.base import Completion, Request, Result
 from dragoman.retrieval.base import Hit
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.tree import Tree
-from dragoman.runtime import split_name
 from dragoman.serving.metrics import Metrics
 from dragoman.serving.models import Models, Opened
 from dragoman.serving.server import create_app
 from dragoman.serving.service import Service
 from dragoman.serving.settings import ServeParams
 from dragoman.systems import build
+from dragoman.systems.system_name import SystemName
 
 SYSTEM = "c3po"
 
@@ -82,7 +82,7 @@ def opened(name: str, seconds: float) -> Opened:
         pass
 
     engine = Instant(seconds)
-    return Opened(build(split_name(name)[0]), Backends(engine, engine, Fixed()), "0", close)
+    return Opened(build(SystemName.parse(name).system), Backends(engine, engine, Fixed()), "0", close)
 
 
 def serve(listener: socket.socket, seconds: float, concurrency: int, ready: Event) -> None:

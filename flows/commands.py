@@ -15,7 +15,7 @@ import signal
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,12 @@ WAIT = 10.0 * HOUR
 GRACE = 20.0
 """Seconds between asking a command to end and ending it."""
 LAST_LINES = 15
+LONGEST_LINE = 1 << 16
+REFUSED_BY_DVC = re.compile(
+    r"Stage '.+' not found|failed to parse '.+' in '.+'|dvc\.(yaml|lock)' (is invalid|validation failed)"
+    r"|unable to read: '.+', YAML file|Same item\(s\) are defined|output '.+' is (specified in|already tracked by SCM)"
+)
+"""What DVC says of stages and settings that only a person can mend. It ends with the same code as after a stage that failed."""
 _running: set[int] = set()
 """Process ids of the commands under way."""
 
@@ -66,7 +72,8 @@ class CommandFailed(Exception):
             int(found) for line in self.last for found in re.findall(r"exited with (\d+)", line)
         ]  # as DVC reports it
         cancelled = self.code == -signal.SIGTERM
-        return exits.BAD_INPUT not in (self.code, *stages) and not cancelled
+        refused = any(map(REFUSED_BY_DVC.search, self.last))
+        return exits.BAD_INPUT not in (self.code, *stages) and not refused and not cancelled
 
 
 def retriable(_: Any, __: TaskRun, state: State) -> bool:
@@ -86,16 +93,18 @@ COMMAND_TASK: dict[str, Any] = {
 
 
 @task(**COMMAND_TASK)
-async def run(command: Sequence[str], expected: tuple[int, ...] = (0,)) -> int:
+async def run(command: Sequence[str], expected: tuple[int, ...] = (0,), waits: bool = True) -> int:
     """Run a command while no other one runs, with its output in the log. Returns its exit code.
 
     Args:
         command: a program and its arguments. It is never split, so no parameter of a flow can become a second argument.
+        expected: exit codes that are no failure.
+        waits: False where the caller has `exclusive_access`.
 
     Raises:
         CommandFailed: the code is none of `expected`.
     """
-    async with exclusive_access():
+    async with exclusive_access() if waits else nullcontext():
         return await execute(command, expected)
 
 
@@ -145,13 +154,12 @@ async def execute(command: Sequence[str], expected: Sequence[int] = (0,), folder
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         start_new_session=True,
-        limit=1 << 20,
     )
     assert process.stdout is not None
     _running.add(process.pid)
     try:
-        async for raw in process.stdout:
-            if line := raw.decode(errors="replace").rstrip():
+        async for line in _lines(process.stdout):
+            if line:
                 logger.info(line)
                 last.append(line)
         code = await process.wait()
@@ -162,6 +170,21 @@ async def execute(command: Sequence[str], expected: Sequence[int] = (0,), folder
     if code not in expected:
         raise CommandFailed(command, code, list(last))
     return code
+
+
+async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
+    """The lines of an output as a terminal has them at last, without what was written over. Of a longer one the last 64 KiB."""
+    begun = b""
+    while read := await stream.read(LONGEST_LINE):
+        *ended, begun = (begun + read).split(b"\n")
+        for line in ended:
+            yield _as_seen(line)
+        begun = begun[-LONGEST_LINE:]
+    yield _as_seen(begun)
+
+
+def _as_seen(line: bytes) -> str:
+    return line[-LONGEST_LINE:].decode(errors="replace").rstrip().rpartition("\r")[2]
 
 
 def flags(options: Mapping[str, bool | int | float | str]) -> list[str]:

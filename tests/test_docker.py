@@ -5,6 +5,7 @@ There is no Docker where these tests run: both files are read, not run.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -241,6 +242,7 @@ def test_every_service_is_made_of_known_parts_and_has_a_health_check():
         assert {"interval", "timeout", "start_period"} <= set(check) <= {"test", "interval", "timeout", "start_period"}
         assert seconds(check["timeout"]) > 4 or name == "postgres", name
         assert service["restart"] == "unless-stopped"
+        assert service["logging"] == {"driver": "local"}, "Docker's default keeps all that was ever said"
 
 
 def test_every_volume_config_and_dependency_is_declared():
@@ -295,7 +297,7 @@ def test_the_worker_serves_the_pool_of_the_deployments():
     # A slot that a dead run has kept goes with its limit, before the next run: docs/operations.md.
     assert free == ["prefect", "--no-prompt", "gcl", "delete", tools_services.LIMIT, "||", ":"]
     assert limit == ["prefect", "--no-prompt", "gcl", "create", tools_services.LIMIT, "--limit", "1"]
-    assert deploy == ["prefect", "--no-prompt", "deploy", "--all"]
+    assert deploy == ["python", "-m", "flows.deployments"]
     assert start[:4] == ["exec", "prefect", "worker", "start"]  # exec: the signal to end is the worker's
     assert option(start, "--pool") == tools_services.POOL and option(start, "--type") == option(create, "--type")
     assert SERVICES["worker"]["environment"]["PWD"] == "/project"
@@ -311,6 +313,9 @@ def test_commands_of_prefect_exist_with_their_options():
     assert prefect.cli
     for line in SERVICES["worker"]["command"][0].splitlines():
         words = shlex.split(line.removesuffix("|| :"))
+        if words[:2] == ["python", "-m"]:
+            assert importlib.util.find_spec(words[2])
+            continue
         accepts(*words[words.index("prefect") + 1 :])
     accepts(*SERVICES["prefect"]["entrypoint"][1:], *command_of("prefect"))
     with pytest.raises(Exception, match="no-such"):

@@ -11,12 +11,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 from dragoman.config import load_params
+from dragoman.core import exits
 from dragoman.core.errors import UserError
 
 BIN = Path(sys.executable).parent
@@ -65,9 +67,14 @@ def stale() -> list[str]:
 
 
 def reproduce(*targets: str) -> None:
-    """`dvc repro`, with the seconds of each stage written down as soon as it has ended."""
+    """`dvc repro`, with the seconds of each stage written down as soon as it has ended.
+
+    Ctrl-C reaches the stage too. DVC then writes its lock, and this ends after it.
+    """
     command = [BIN / "dvc", "repro", *targets]
     process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True)
+    interrupted: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: interrupted.append(number))
     assert process.stdout is not None
     running, started = None, 0.0
     for line in process.stdout:
@@ -78,8 +85,10 @@ def reproduce(*targets: str) -> None:
         elif line.startswith("Stage '"):  # "... didn't change, skipping"
             record(running, started)
             running = None
-    if code := process.wait():  # what failed has not taken its time
-        sys.exit(code)
+    code = process.wait()
+    signal.signal(signal.SIGINT, before)
+    if code or interrupted:  # what failed has not taken its time
+        sys.exit(exits.INTERRUPTED if interrupted else code)
     record(running, started)
 
 
@@ -127,4 +136,7 @@ def environment() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(exits.INTERRUPTED)

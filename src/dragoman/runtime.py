@@ -31,6 +31,7 @@ from dragoman.retrieval.store import corpus_sha256
 from dragoman.rollout.backends import Backends
 from dragoman.systems import build
 from dragoman.systems.base import System
+from dragoman.systems.system_name import ORACLE, SystemName
 
 
 class RuntimeParams(Section):
@@ -52,8 +53,6 @@ class RuntimeParams(Section):
 
 
 PROBES = 5
-ORACLE = "oracle"  # as a policy: oracle actions, out of the gold passages of the question
-WITH_ORACLE = "+oracle:"  # after a policy: the roles, with commas between them, in which the oracle takes its place
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -79,18 +78,17 @@ def find_system(
     Raises:
         UserError: no such system or policy, or the policy lacks a role of the system or was trained with other settings.
     """
-    system_name, policy_name = split_name(name)
-    policy_name, _, oracles = policy_name.partition(WITH_ORACLE)
-    system = build(system_name, params.system_settings(system_name)).prepared()
-    if policy_name == ORACLE and not oracles:
+    named = SystemName.parse(name)
+    system = build(named.system, params.system_settings(named.system)).prepared()
+    if named.is_oracle:
         system = system.for_oracle()
-    if unknown := set(filter(None, oracles.split(","))) - {role.name for role in system.roles}:
+    if unknown := {*named.oracle_roles} - {role.name for role in system.roles}:
         raise UserError(
-            f"{name}: {system_name} has no role {min(unknown)!r}; it has {', '.join(role.name for role in system.roles)}"
+            f"{name}: {named.system} has no role {min(unknown)!r}; it has {', '.join(role.name for role in system.roles)}"
         )
-    if weights is None and policy_name in ("", ORACLE):
+    if weights is None and named.policy in ("", ORACLE):
         return system, None
-    policy = weights or registry.policy(policy_name)
+    policy = weights or registry.policy(named.policy)
     if policy.instructions:
         try:
             system = system.with_instructions(policy.instructions)
@@ -199,16 +197,16 @@ class Runtime:
             UserError: no such system or policy, a role without weights, or a model that is not there.
         """
         system, policy = find_system(name, self.params, weights, self.registry)
-        oracle = split_name(name)[1] == ORACLE
+        named = SystemName.parse(name)
         llm = self.llm(averages=system.averages)
         asked = {ask: self._cached(settings) for ask, settings in system.engines.items()}
         # what has no role to play, or is told what to do, must not load a proxy that it will never ask
-        if not system.roles or oracle:
-            return system, Backends(llm, llm, self.retriever, asked, oracle=oracle, open_judge=self.judge)
+        if not system.roles or named.is_oracle:
+            return system, Backends(llm, llm, self.retriever, asked, oracle=named.is_oracle, open_judge=self.judge)
         proxies = {role: self.engine(settings) for role, settings in self._proxies(system, policy).items()}
         engines = asked | proxies
         proxy = engines.pop(SHARED, None) or engines[system.roles[0].name]
-        roles = frozenset(filter(None, name.partition(WITH_ORACLE)[2].split(",")))
+        roles = frozenset(named.oracle_roles)
         return system, Backends(llm, proxy, self.retriever, engines, oracle_roles=roles, open_judge=self.judge)
 
     def open_sampler(self, name: str, teacher: EngineParams | None, *, shots: int) -> tuple[System, Backends]:

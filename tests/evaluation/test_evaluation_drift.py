@@ -128,7 +128,10 @@ def test_another_kind_of_questions_is_found_within_200_and_the_same_kind_is_not(
     assert found is not None
     (traffic,) = monitor.state.traffic
     assert (traffic.alarmed_at, traffic.alarmed_by) == (float(found), "kind")
-    assert "**Drift**, first in kind." in markdown(traffic, DriftParams())
+    shown = markdown(traffic, DriftParams())
+    assert "**Drift**, first in kind." in shown
+    assert "| measure | reference | windows | PSI | KS | p | |\n|---|---|---|---|---|---|---|\n" in shown
+    assert any(line.startswith("| kind | 500 of 500 |") and "**alarm** |" in line for line in shown.splitlines())
 
 
 def test_the_first_values_are_the_reference_and_windows_do_not_overlap():

@@ -4,17 +4,23 @@ import asyncio
 import importlib
 import json
 import pickle
+import shutil
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import yaml
 from prefect import flow
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.filters import ArtifactCollectionFilter, ArtifactCollectionFilterKey
+from prefect.settings import PREFECT_API_URL
+from prefect.states import Completed, Running
 
 from dragoman.core.exits import DRIFTED
-from flows import commands
+from flows import commands, deployments
 from flows.chain import chain
 from flows.drift import drift
 from flows.evaluate_and_promote import evaluate_and_promote
@@ -114,10 +120,10 @@ async def test_a_chain_of_which_a_step_collapsed_says_so_and_goes_on(chained):
 
 
 async def test_a_chain_on_a_dataset_that_is_not_turned_on_ends_at_its_first_step(chained, no_waits):
-    words = "ERROR: failed to reproduce: Stage 'chain-debate@atlas' not found"
+    words = "ERROR: Stage 'chain-debate@atlas' not found inside 'dvc.yaml' file"
     chained.tell({f"{REPRO} chain-debate@atlas": [{"code": 255, "say": words}]})
     state = await chain(return_state=True)
-    assert state.is_failed() and set(chained.commands) == {f"{REPRO} chain-debate@atlas"}
+    assert state.is_failed() and chained.commands == [f"{REPRO} chain-debate@atlas"]
     assert "Stage 'chain-debate@atlas' not found" in str(await state.aresult(raise_on_failure=False))
 
 
@@ -154,6 +160,40 @@ async def test_a_refusal_is_no_failure_and_says_why(project):
 async def test_nothing_new_is_said_to_be_nothing_new(project):
     project.tell({"dragoman promote": [{"say": "v2 is the champion already"}]})
     assert (await evaluate_and_promote(return_state=True)).name == "Unchanged"
+
+
+async def test_what_another_run_has_decided_meanwhile_is_not_told_as_its_own(project, monkeypatch):
+    project.tell({"dragoman promote": [{"say": "v2 is the champion already"}]})
+    alone = commands.concurrency
+
+    @asynccontextmanager
+    async def after_another(*arguments, **options) -> AsyncIterator[None]:
+        async with alone(*arguments, **options):
+            if project.commands[-1:] == ["dragoman validate"]:
+                Path("results/promote").mkdir()
+                Path("results/promote/decision.json").write_text('{"challenger": "v2", "against": "c3po@v1"}')
+            yield
+
+    monkeypatch.setattr(commands, "concurrency", after_another)
+    assert (await evaluate_and_promote(return_state=True)).name == "Unchanged"
+    assert project.commands[-1] == "dragoman promote" and Path("results/promote/decision.json").exists()
+
+
+@pytest.fixture
+async def nightly(project) -> AsyncIterator[None]:
+    """A run of the deployment `nightly` that is under way."""
+    async with get_client() as client:
+        deployment = await client.create_deployment(await client.create_flow(retrain), "nightly")
+        run = await client.create_flow_run_from_deployment(deployment)
+        await client.set_flow_run_state(run.id, Running(), force=True)
+        yield
+        await client.set_flow_run_state(run.id, Completed(), force=True)
+
+
+async def test_beside_a_nightly_run_the_weekly_one_is_skipped_and_the_gate_of_the_night_is_not(project, nightly):
+    state = await evaluate_and_promote(return_state=True)
+    assert state.is_completed() and state.name == "Skipped" and project.commands == []
+    assert (await retrain(return_state=True)).name == "Promoted"
 
 
 async def test_bad_data_keeps_the_challenger_from_the_gate(project):
@@ -296,7 +336,8 @@ def test_every_flow_belongs_to_a_deployment():
     deployments = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
     used = {deployment["entrypoint"].partition(":")[0] for deployment in deployments}
     files = {f"flows/{path.name}" for path in (ROOT / "flows").glob("*.py")}
-    assert files - used == {"flows/__init__.py", "flows/commands.py", "flows/side_by_side.py", "flows/tied.py"}
+    apart = {"__init__", "commands", "deployments", "side_by_side", "tied"}
+    assert files - used == {f"flows/{name}.py" for name in apart}
 
 
 def test_deployments_name_flows_and_refuse_overlap():
@@ -311,6 +352,36 @@ def test_deployments_name_flows_and_refuse_overlap():
         assert deployment["concurrency_limit"] == {"limit": 1, "collision_strategy": "CANCEL_NEW"}
         for schedule in deployment.get("schedules", []):
             assert schedule["timezone"] and len(schedule["cron"].split()) == 5
+
+
+async def test_an_alarm_goes_on_counting_when_deployments_are_registered_again_unless_its_entry_has_changed(
+    stub, monkeypatch
+):
+    shutil.copytree(ROOT / "flows", "flows", ignore=shutil.ignore_patterns("__pycache__"))
+    settings = yaml.safe_load((ROOT / "prefect.yaml").read_text())
+    settings["deployments"] = [d for d in settings["deployments"] if d["name"] in ("nightly", "alarm")]
+    Path("prefect.yaml").write_text(yaml.safe_dump(settings))
+    monkeypatch.setenv("PREFECT_API_URL", PREFECT_API_URL.value())
+    monkeypatch.setenv("PWD", str(stub.folder))
+
+    async def registered() -> dict[str, tuple]:
+        """Who waits how long, by the name of the automation, after `python -m flows.deployments`."""
+        await asyncio.to_thread(deployments.main)
+        async with get_client() as client:
+            return {
+                made.name: (made.id, made.trigger.within.total_seconds()) for made in await client.read_automations()
+            }
+
+    async with get_client() as client:
+        await client.create_work_pool(WorkPoolCreate(name="dragoman", type="process"))
+    first, again = await registered(), await registered()
+    assert first.keys() == {"alarm__automation_1", "nightly__automation_1"}
+    assert again["alarm__automation_1"] == first["alarm__automation_1"]
+    assert again["nightly__automation_1"][0] != first["nightly__automation_1"][0], "as Prefect does it"
+    settings["deployments"][1]["triggers"][0]["within"] = 3600
+    Path("prefect.yaml").write_text(yaml.safe_dump(settings))
+    changed = await registered()
+    assert changed.keys() == first.keys() and changed["alarm__automation_1"][1] == 3600
 
 
 def drifted(policy: str, alarm: dict | None) -> list[dict]:

@@ -45,6 +45,51 @@ def test_each_system_of_params_yaml_has_settings_that_its_stages_can_name():
     assert set(params["systems"]) == set(system_names())
 
 
+def test_a_stage_that_watches_a_section_watches_that_of_the_profile_too():
+    profiles = [yaml.safe_load(path.read_text()) for path in (ROOT / "conf").glob("*.yaml")]
+    sections = {section for profile in profiles for section in profile}
+    for name, stage in STAGES.items():
+        own = {entry.partition(".")[0] for entry in stage["params"] if isinstance(entry, str)}
+        (of_profile,) = (entry["conf/${profile}.yaml"] for entry in stage["params"] if isinstance(entry, dict))
+        assert own & sections <= set(of_profile), name
+
+
+@pytest.fixture(scope="module")
+def behind(tmp_path_factory) -> dict[str, set[str]]:
+    """For each stage all those before it, with two data sets and with all that is off by default."""
+    import networkx
+    from dvc.repo import Repo
+
+    folder = tmp_path_factory.mktemp("graph")
+    shutil.copy(ROOT / "dvc.yaml", folder)
+    (folder / ".dvc").mkdir()
+    shutil.copy(ROOT / ".dvc" / "config", folder / ".dvc")
+    shutil.copytree(ROOT / "conf", folder / "conf")
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    params |= {"datasets": ["atlas", "other"], "baselines": ["rewrite"], "optimised": ["gepa"], "chains": ["atlas"]}
+    params |= {"transfers": ["data"], "ablations": ["icl"], "pairs": {"systems": ["c3po"], "algorithms": ["mygo"]}}
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+    with Repo(str(folder)) as repo:
+        graph = repo.index.graph
+        return {stage.name: {other.name for other in networkx.descendants(graph, stage)} for stage in graph}
+
+
+def test_what_uses_synthetic_questions_runs_after_their_validation(behind):
+    users = {stage for stage, earlier in behind.items() if "synthesize" in earlier} - {"validate-synthetic"}
+    assert {"seeds", "gepa@gepa", "chain-debate@atlas", "chain-answer-1@atlas", "evaluate@atlas-direct"} <= users
+    assert [stage for stage in sorted(users) if "validate-synthetic" not in behind[stage]] == []
+
+
+def test_an_evaluation_runs_after_the_validation_of_its_data_set(behind):
+    evaluations = {stage for stage in behind if stage.startswith("evaluate") and "@other" in stage}
+    assert {"evaluate@other-direct", "evaluate-policy@other-rl", "evaluate-optimised@other-gepa"} <= evaluations
+    assert [stage for stage in sorted(evaluations) if "validate@other" not in behind[stage]] == []
+
+
+def test_a_transfer_watches_the_indexes_of_all_data_sets():
+    assert "data/index" in STAGES["transfer"]["deps"]
+
+
 PAIRS = {"pairs-warm-up@c3po", "pairs-warm-up@mujica", "pairs@c3po-mygo", "pairs@mujica-mygo"}
 
 

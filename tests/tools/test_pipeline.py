@@ -1,12 +1,18 @@
 """What `make pipeline` runs, in which order, and what it says; `dvc` and `dragoman` are scripts."""
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from tools import pipeline
 
+ROOT = Path(__file__).parents[2]
 STAGES = "sources\nseeds\nevaluate@atlas-direct\nevaluate@atlas-standard\nevaluate@atlas-c3po\nevaluate@my-docs-standard\nreport"
 STALE = {"sources": ["always changed"], "seeds": [{"changed deps": {}}, "always changed"], "report": []}
 SCRIPT = f"""#!{sys.executable}
@@ -86,6 +92,41 @@ def test_the_seconds_of_a_stage_that_failed_are_not_written_down(commands, tmp_p
     with pytest.raises(SystemExit):
         pipeline.main()
     assert set(json.loads((tmp_path / "results" / "seconds.json").read_text())) == {"seeds"}
+
+
+# A `dvc` that takes its time to end.
+SLOW = f"""#!{sys.executable}
+import signal, sys, time
+def end(*_):
+    time.sleep(0.5)
+    print("the lock is written")
+    open("ended", "w").close()
+    sys.exit(255)
+signal.signal(signal.SIGINT, end)
+open("started", "w").close()
+time.sleep(60)
+"""
+
+
+def test_an_interruption_ends_the_run_after_dvc_and_without_a_traceback(tmp_path):
+    (tmp_path / "dvc").write_text(SLOW)
+    (tmp_path / "dvc").chmod(0o755)
+    program = f"import pathlib, tools.pipeline as p; p.BIN = pathlib.Path({str(tmp_path)!r}); p.reproduce()"
+    path = os.pathsep.join(map(str, (ROOT, ROOT / "src")))
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as run:  # fmt: skip
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "started").exists():
+            assert run.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        for _ in range(2):  # twice, for who is impatient
+            os.killpg(run.pid, signal.SIGINT)  # as a terminal does
+        said, wrong = run.communicate(timeout=60)
+    assert run.returncode == 130 and (tmp_path / "ended").exists()
+    assert "the lock is written" in said and wrong == ""
 
 
 def test_a_stage_that_has_not_run_is_expected_at_the_pace_of_those_that_have(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dragoman.core.text import printable
 from dragoman.core.types import Passage, Question
 from dragoman.rollout.record import Call, Node
 from dragoman.rollout.tree import Tree
@@ -43,7 +44,11 @@ async def ask_one(
 
 
 def show_step(step: Node | Call) -> str:
-    """A step as a few lines of text."""
+    """A step as a few lines of text for a terminal."""
+    return printable(_step(step))
+
+
+def _step(step: Node | Call) -> str:
     took = f"{step.seconds:.1f} s"
     if isinstance(step, Node):
         said = step.text.strip().replace("\n", "\n      ")
@@ -67,8 +72,8 @@ def _options(step: Node) -> str:
 
 
 def show_answer(given: Answered) -> str:
-    """The answer as a few lines of text."""
+    """The answer as a few lines of text for a terminal."""
     lines = [f"answer: {given.answer or '(none)'}"]
     lines += [f"  kept {p.id}  {p.title}: {p.text[:100]}" for p in given.passages] or ["  no passages kept"]
     lines.append(f"  {given.decisions} decisions, {given.seconds:.1f} s, stopped: {given.stop}")
-    return "\n".join(lines)
+    return printable("\n".join(lines))

@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dragoman.core.errors import UserError
 from dragoman.core.stats import detectable_distance
+from dragoman.core.tables import table_lines
 from dragoman.core.text import content_words, key
 from dragoman.evaluation.settings import PERMUTATIONS, DriftParams
 from dragoman.rollout.feedback import Feedback
@@ -263,17 +264,17 @@ def markdown(traffic: Traffic, settings: DriftParams) -> str:
         f"policy {traffic.policy}: {traffic.answers} answers; windows of {settings.window} against the first "
         f"{settings.reference} values; alarm at p < {settings.level:.4f}",
         "",
-        "| measure | reference | windows | PSI | KS | p | |",
-        "|---|---|---|---|---|---|---|",
     ]
+    rows = []
     for measure in settings.measures:
         series = traffic.series.get(measure, Series())
-        has = f"| {measure} | {len(series.reference)} of {settings.reference} | {series.windows} |"
+        has = [measure, f"{len(series.reference)} of {settings.reference}", str(series.windows)]
         if found := series.last:
             ks = "–" if found.ks is None else f"{found.ks:.2f}"
-            lines.append(f"{has} {found.psi:.2f} | {ks} | {found.p:.4f} | {'**alarm**' if found.alarm else ''} |")
+            rows.append([*has, f"{found.psi:.2f}", ks, f"{found.p:.4f}", "**alarm**" if found.alarm else ""])
         else:
-            lines.append(f"{has} – | – | – | too few |")
+            rows.append([*has, "–", "–", "–", "too few"])
+    lines += table_lines(["measure", "reference", "windows", "PSI", "KS", "p", ""], rows)
     lines += ["", f"*KS*: a true distance of {least:.2f} is found four times out of five."]
     if traffic.alarmed_at is not None:
         lines += ["", f"**Drift**, first in {traffic.alarmed_by}."]

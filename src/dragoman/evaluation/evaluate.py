@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from dragoman import tracking
-from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.identity import FINGERPRINTED, code_hash, content_hash
 from dragoman.core.progress import bar
 from dragoman.core.text import folder_name
 from dragoman.core.types import Question
 from dragoman.evaluation.metrics import prediction, summarize
+from dragoman.evaluation.predictions import read_predictions, write_predictions
 from dragoman.evaluation.report import write_report
 from dragoman.evaluation.scoring import add_scores
 from dragoman.evaluation.settings import EvaluateParams
@@ -141,7 +141,7 @@ async def ask(
 def report(answers: Answers, evaluation: Evaluation, *, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Write what was answered into `evaluation.out`, with its figures; see `evaluate`."""
     dataset, settings, seed = evaluation.dataset, evaluation.settings, evaluation.seed
-    files.write(evaluation.out / "predictions.jsonl", answers.predictions)
+    write_predictions(evaluation.out, answers.predictions)
     metrics = summarize(answers.predictions, dataset=dataset, seed=seed, resamples=settings.bootstrap)
     metrics |= dict(more or {})
     write_report(metrics, evaluation.out)
@@ -209,7 +209,7 @@ def merge(
         }
         for number, folders in enumerate(runs)
         for folder in folders
-        for _, row in files.read(folder / "predictions.jsonl")
+        for row in read_predictions(folder)
     ]
     metrics = summarize(predictions, dataset=dataset, seed=seed, resamples=resamples)
     if len(runs) > 1:

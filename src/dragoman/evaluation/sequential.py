@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.stats import student_interval
 from dragoman.core.types import Question
 from dragoman.evaluation.evaluate import REWARD, Evaluation, evaluate
 from dragoman.evaluation.metrics import ANSWER_SCORES, RETRIEVAL_SCORES, differences_of
+from dragoman.evaluation.predictions import read_predictions
 from dragoman.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ async def until_clear(
         found |= {"look": look, "n": n, "level": level(len(sizes)), "clear": False}
         await evaluate((earlier, later), questions[:n], runtime, of_a_look)
         of: dict[str, dict[str, Any]] = {earlier: {}, later: {}}
-        for _, row in files.read(evaluation.out / "predictions.jsonl"):
+        for row in read_predictions(evaluation.out):
             of[row["system"]][row["id"]] = row
         values = differences_of(of[later], of[earlier], score)
         if len(values) < 2:  # nobody answers: to ask on is of no use

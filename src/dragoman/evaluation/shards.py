@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dragoman.core import files
 from dragoman.core.types import Question
 from dragoman.evaluation.evaluate import REWARD, Answers, Evaluation, store_of
+from dragoman.evaluation.predictions import read_predictions
 from dragoman.evaluation.settings import EvaluateParams
 from dragoman.rewards import Reward
 from dragoman.rollout.exploration import GREEDY
@@ -31,17 +31,13 @@ def merged(of: int, systems: Mapping[str, System], questions: Sequence[Question]
     """
     out, seed, reward = evaluation.out, evaluation.seed, Reward.of(REWARD)
     configs = {store_of(name): describe(name, system, None, GREEDY, seed, reward) for name, system in systems.items()}
-    found = merge(out, of, questions, configs, made=_scored(evaluation.settings))
+    found = merge(out, of, questions, configs, made_with=_scored(evaluation.settings))
     shards = Shard.all(of)
-    rows = {
-        (row["system"], row["id"]): row
-        for shard in shards
-        for _, row in files.read(shard.folder(out) / "predictions.jsonl")
-    }
+    rows = {(row["system"], row["id"]): row for shard in shards for row in read_predictions(shard.folder(out))}
     return Answers(
         {name: found[store_of(name)] for name in systems},
         [rows[name, question.id] for name in systems for question in questions],
-        shards[0].finished(out).made["judge"],
+        shards[0].finished(out).made_with["judge"],
     )
 
 

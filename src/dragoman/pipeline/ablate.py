@@ -13,6 +13,7 @@ from dragoman.core.errors import UserError
 from dragoman.pipeline import evaluate, rl, warm_up
 from dragoman.pipeline.project import Project
 from dragoman.systems import ablation, ablations, build, system_names
+from dragoman.systems.system_name import SystemName
 
 TRAINED = "rl"
 """The policy of most ablations."""
@@ -64,7 +65,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         policy = str(out / "rl")
         await rl.run(project, rl.Options(dataset=options.dataset, single=True, out=out / "rl"))
     changed = project.changed(settings | {"allow_mismatch": True})
-    name = f"{system}@{policy}" if policy else system
+    name = str(SystemName(system, policy))
     return await evaluate.run(changed, evaluate.Options(dataset=options.dataset, systems=(name,), out=out))
 
 

@@ -30,6 +30,7 @@ from dragoman.core.types import Question
 from dragoman.corpus import load_questions
 from dragoman.evaluation.evaluate import Evaluation, evaluate, identity, merge, store_of
 from dragoman.evaluation.matrix import Cell, write_matrix
+from dragoman.evaluation.predictions import read_predictions, write_predictions
 from dragoman.evaluation.report import interval, write_report
 from dragoman.evaluation.suite import DataParams, Suite, read_suite
 from dragoman.pipeline.inputs import InputOptions, ShardOptions, open_inputs
@@ -38,14 +39,14 @@ from dragoman.published.catalogue import catalogue, find
 from dragoman.retrieval import Manifest
 from dragoman.rollout.shards import Shard, keep
 from dragoman.rollout.store import EPISODES, read_episodes
-from dragoman.runtime import Runtime, open_checked, split_name
+from dragoman.runtime import Runtime, open_checked
 from dragoman.systems import system_class
+from dragoman.systems.system_name import SystemName
 
 log = logging.getLogger(__name__)
 
 DONE = "cell.json"
 """In a cell's folder, once it is finished: the hash of what it depends on."""
-PREDICTIONS = "predictions.jsonl"
 SECTIONS = ("seed", "evaluate", "index", "llm", "proxy")
 """The settings that cells have in common. Under others, cells stand under another run in MLflow."""
 
@@ -89,19 +90,19 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     (suite, absent), whole, part = _checked(project, options), options.folder(project), options.part()
     out = options.place(whole)
     wanted = [(dataset, system) for dataset in suite.datasets for system in suite.systems]
-    made = project.params.model_dump(mode="json", include={*SECTIONS, "systems"}) | {
+    made_with = project.params.model_dump(mode="json", include={*SECTIONS, "systems"}) | {
         "suite": suite.model_dump(mode="json")
     }
     with files.only_writer(out):
         if options.merge is not None:
-            cells = _merged(whole, options.merge, wanted, made)
+            cells = _merged(whole, options.merge, wanted, made_with)
         else:
             if part:
                 wanted = part.part(wanted, "cells")
                 part.begin(whole)
             cells = await _done(project, suite, absent, wanted, whole, out)
     if part:
-        part.finish(whole, [asdict(cell) for cell in cells], made)
+        part.finish(whole, [asdict(cell) for cell in cells], made_with)
         return {"cells": cells, "datasets": {}}
     metrics = {}
     for dataset in suite.datasets:
@@ -111,8 +112,8 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
             resamples = project.params.evaluate.bootstrap
             metrics[dataset] = merge([finished], dataset=dataset, seed=project.params.seed, resamples=resamples)
             write_report(metrics[dataset], folder)
-            answers = (row for cell in finished for _, row in files.read(cell / PREDICTIONS))
-            files.write(folder / PREDICTIONS, answers)  # as `evaluate` leaves them, for `report --joined`
+            answers = (row for cell in finished for row in read_predictions(cell))
+            write_predictions(folder, answers)  # as `evaluate` leaves them, for `report --joined`
     write_matrix(suite, metrics, cells, out)
     return {"cells": cells, "datasets": metrics}
 
@@ -144,7 +145,7 @@ async def _done(
     return cells
 
 
-def _merged(out: Path, of: int, wanted: Sequence[Place], made: Mapping[str, Any]) -> list[Cell]:
+def _merged(out: Path, of: int, wanted: Sequence[Place], made_with: Mapping[str, Any]) -> list[Cell]:
     """The cells of finished shards, whose folders are then in `out` as well.
 
     Raises:
@@ -153,7 +154,7 @@ def _merged(out: Path, of: int, wanted: Sequence[Place], made: Mapping[str, Any]
     done = dict[Place, tuple[Cell, Path]]()
     for shard in Shard.all(of):
         finished = shard.finished(out)
-        shard.check(out, finished.made, made)
+        shard.check(out, finished.made_with, made_with)
         done |= {(c["dataset"], c["system"]): (Cell(**c), shard.folder(out)) for c in finished.left}
     for cell, folder in done.values():
         at, store = Path(folder_name(cell.dataset), folder_name(cell.system)), store_of(cell.system)
@@ -173,7 +174,7 @@ def _checked(project: Project, options: Options) -> tuple[Suite, dict[str, str]]
     suite.check(project.params.evaluate, origin=str(path))
     suite = suite.only(options.systems, options.datasets, options.limit, origin=str(path))
     for name in suite.systems:
-        system_class(split_name(name)[0])
+        system_class(SystemName.parse(name).system)
     datasets, absent, settings = dict(suite.datasets), dict[str, str](), project.params.evaluate
     for name, data in suite.datasets.items():
         here = f"{path}: data set {name!r}"
@@ -309,7 +310,7 @@ class _DataSet:
             await own.close()
         summary = metrics["systems"][system]
         if summary["failed"] == len(questions):
-            _, first = next(iter(files.read(out / "predictions.jsonl")))
+            first = next(read_predictions(out))
             raise AllFailed(f"every question failed, the first with: {first['error']}")
         if not summary["failed"] and not summary["judge_faults"]:  # else the next run asks one of the two again
             files.write_json(out / DONE, key)

@@ -19,7 +19,7 @@ from dragoman.evaluation.shards import finish, merged
 from dragoman.pipeline.inputs import ShardInputOptions, open_inputs
 from dragoman.pipeline.project import Project
 from dragoman.pipeline.questions import QuestionSet
-from dragoman.runtime import ORACLE, WITH_ORACLE, split_name
+from dragoman.systems.system_name import SystemName
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ def _check_oracles(systems: Sequence[str], asked: QuestionSet) -> None:
     Raises:
         UserError: an oracle would meet a question whose gold passages are not known, after other systems were paid for.
     """
-    oracles = [name for name in systems if split_name(name)[1] == ORACLE or WITH_ORACLE in name]
+    oracles = [name for name in systems if SystemName.parse(name).needs_gold]
     unknown = [question.id for question in asked.questions if not question.supporting_ids]
     if oracles and unknown:
         raise UserError(

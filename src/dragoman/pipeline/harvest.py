@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -59,11 +59,9 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     if not folders:
         raise UserError("harvest: serve.episodes in params.yaml names no folder; name some with --episodes")
     base = project.dataset(settings.dataset)
-    if out.resolve() == base.resolve():
-        raise UserError(f"{out}: that is the data set that was searched; name another folder with --out")
-    if not (base / CORPUS).is_file():
-        raise UserError(f"{base / CORPUS}: no such file; `dragoman corpus --dataset {settings.dataset}` makes it")
-    gold = {split: load_questions(base / f"{split}.jsonl") for split in SPLITS if (base / f"{split}.jsonl").is_file()}
+    _check_base(base, settings.dataset, out)
+    splits = ((split, base / f"{split}.jsonl") for split in SPLITS)
+    gold: dict[str, list[Question]] = {split: load_questions(path) for split, path in splits if path.is_file()}
     limits = params.validation
     done = harvest(
         kept_episodes(folders),
@@ -77,37 +75,71 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     kept = gold if settings.gold else {}
     if not done.questions and not kept:
         raise UserError(f"harvest: none of {done.episodes} episodes can be used: {_reasons(done)}")
-    closed = {split for split in ("dev", "test") if split in kept}
-    shares = {split: share for split, share in settings.shares.items() if split not in closed} or {"train": 1.0}
-    harvested: dict[str, list[Question]] = {split: [] for split in SPLITS}
-    for question in done.questions:
-        harvested[split_of(question, shares)].append(question)
+    harvested = _in_splits(done.questions, settings.shares, closed={"dev", "test"} & {*kept})
     report = project.results("harvest") / out.name
     with files.only_writer(out):
         out.mkdir(parents=True, exist_ok=True)
-        for name in (CORPUS, TRIPLES):
-            if (base / name).is_file():
-                with files.replacing(out / name) as copy:
-                    shutil.copyfile(base / name, copy)
-            else:  # an earlier base had one
-                (out / name).unlink(missing_ok=True)
-        for split in SPLITS:
-            if rows := [question.to_json() for question in (*kept.get(split, ()), *harvested[split])]:
-                files.write(out / f"{split}.jsonl", rows)
-            else:
-                (out / f"{split}.jsonl").unlink(missing_ok=True)
-        metrics = {
-            "episodes": done.episodes,
-            "questions": {split: len(questions) for split, questions in harvested.items()},
-            "labels": dict(sorted(done.labels.items())),
-            "dropped": dict(done.dropped.most_common()),
-            "passages_gone": done.passages_gone,
-            "feedback_alone": done.feedback_alone,
-        }
+        _copy_corpus(base, out)
+        _write_questions(out, kept, harvested)
+        metrics = _metrics(done, harvested)
         files.write_json(report / "metrics.json", metrics)
         validate([out], project.results("validate") / out.name, limits, track=project.tracking)
     project.record("harvest", report, metrics, settings.model_dump())
     return metrics
+
+
+def _check_base(base: Path, name: str, out: Path) -> None:
+    """
+    Raises:
+        UserError: the data set that was searched has no corpus, or is the one that would be written.
+    """
+    if out.resolve() == base.resolve():
+        raise UserError(f"{out}: that is the data set that was searched; name another folder with --out")
+    if not (base / CORPUS).is_file():
+        raise UserError(f"{base / CORPUS}: no such file; `dragoman corpus --dataset {name}` makes it")
+
+
+def _in_splits(
+    questions: Iterable[Question], shares: Mapping[str, float], *, closed: Collection[str]
+) -> dict[str, list[Question]]:
+    """The questions of each split, by its share; those of closed splits go to the others."""
+    open_shares = {split: share for split, share in shares.items() if split not in closed} or {"train": 1.0}
+    found: dict[str, list[Question]] = {split: [] for split in SPLITS}
+    for question in questions:
+        found[split_of(question, open_shares)].append(question)
+    return found
+
+
+def _copy_corpus(base: Path, out: Path) -> None:
+    """Copy passages and triples, and remove what an earlier base had and this one lacks."""
+    for name in (CORPUS, TRIPLES):
+        if (base / name).is_file():
+            with files.replacing(out / name) as copy:
+                shutil.copyfile(base / name, copy)
+        else:
+            (out / name).unlink(missing_ok=True)
+
+
+def _write_questions(
+    out: Path, gold: Mapping[str, Sequence[Question]], harvested: Mapping[str, Sequence[Question]]
+) -> None:
+    """Write each split, first its gold questions; the file of one that has none is removed."""
+    for split in SPLITS:
+        if rows := [question.to_json() for question in (*gold.get(split, ()), *harvested[split])]:
+            files.write(out / f"{split}.jsonl", rows)
+        else:
+            (out / f"{split}.jsonl").unlink(missing_ok=True)
+
+
+def _metrics(done: Harvest, harvested: Mapping[str, Sequence[Question]]) -> dict[str, Any]:
+    return {
+        "episodes": done.episodes,
+        "questions": {split: len(questions) for split, questions in harvested.items()},
+        "labels": dict(sorted(done.labels.items())),
+        "dropped": dict(done.dropped.most_common()),
+        "passages_gone": done.passages_gone,
+        "feedback_alone": done.feedback_alone,
+    }
 
 
 def kept_episodes(folders: Sequence[Path]) -> Iterator[Episode]:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -26,15 +27,17 @@ from dragoman.pipeline.debate import SNAPSHOTS, SYSTEM
 from dragoman.pipeline.inputs import InputOptions, open_inputs
 from dragoman.pipeline.project import Project
 from dragoman.rewards.answer import scores
+from dragoman.rollout.backends import Backends
 from dragoman.rollout.calls import seed_of
 from dragoman.rollout.choosing import taken
 from dragoman.rollout.results import SAMPLES
-from dragoman.rollout.samples import write_samples
+from dragoman.rollout.samples import Sample, write_samples
 from dragoman.systems.answer import answer_ask
 from dragoman.systems.maps.actions import Insufficient, Sufficient
 from dragoman.systems.maps.snapshots import Snapshot, read_snapshots
 from dragoman.systems.maps.system import MAPS
 from dragoman.systems.options import Choice, biased, scoring
+from dragoman.systems.system_name import SystemName
 from dragoman.training.seeds import taught
 from dragoman.training.settings import LabelParams
 
@@ -65,65 +68,22 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     """
     params, settings, out = project.params, project.params.label, options.folder(project)
     path = options.snapshots or project.results("debate") / SNAPSHOTS
-    found = [snapshot for snapshot in read_snapshots(path) if snapshot.question.answers]
+    snapshots = [snapshot for snapshot in read_snapshots(path) if snapshot.question.answers]
     inputs = open_inputs(project, options, "train", out, sources=params.train.questions, limit=1)  # nothing is searched
     async with project.runtime(inputs.index, inputs.passages) as runtime:
-        opened, backends = runtime.open(f"{SYSTEM}@{options.policy}" if options.policy else SYSTEM)
-        maps, gate = cast(MAPS, opened), asyncio.Semaphore(settings.concurrency)
-        if over := next((s for s in found if len(s.pool.passages) > maps.max_documents), None):
-            raise UserError(
-                f"label: {path}: question {over.question.id}, round {over.round}: a pool of {len(over.pool.passages)} passages, "
-                f"and maps.max_documents is {maps.max_documents}; raise it, or debate again"
-            )
-        engine = backends.llm
-        if maps.answers == "agent":
-            engine = backends.engine_of(maps.answer_agent.name, backends.proxy)
-        faults: list[str] = []
-        with bar("label", len(found)) as advance, Journal(out / ANSWERS) as journal:
-
-            async def right(snapshot: Snapshot) -> int | None:
-                request, listed = _drawing(maps, snapshot, settings, params.seed)
-                # a request that scores a list has none of these
-                drawn = settings.draws, settings.temperature, params.seed
-                key = digest(snapshot.to_json(), settings.score, request, engine.fingerprint, *drawn)
-                async with gate:
-                    try:
-                        count: int = await journal.get(
-                            key, lambda: _right(engine, request, listed, snapshot, settings, params.seed)
-                        )
-                    except EngineFault as e:
-                        log.warning("label: question %s, round %d: %s", snapshot.question.id, snapshot.round, e)
-                        faults.append(str(e))
-                        return None
-                    finally:
-                        advance()
-                return count
-
-            counts = await asyncio.gather(*map(right, found))
-    verdicts: dict[int | None, Sufficient | Insufficient] = {settings.draws: Sufficient(), 0: Insufficient()}
-    vocabulary = Vocabulary(Path(params.proxy.model), None)
-    samples = [
-        taught(
-            maps.judge_agent,
-            {"question": snapshot.question.question, "pool": snapshot.pool},
-            verdicts[count],
-            vocabulary,
-            question=snapshot.question.id,
-            node=f"round {snapshot.round}",
-        )
-        for snapshot, count in zip(found, counts, strict=True)
-        if count in verdicts
-    ]
-    agreed = len(samples)
-    if settings.samples is not None and agreed > settings.samples:
-        samples = random.Random(params.seed).sample(samples, settings.samples)
-    if faults and len(faults) == len(found):
-        raise Fault(f"label: every question met a fault, the first: {faults[0]}")
-    if not samples:
+        opened, backends = runtime.open(str(SystemName(SYSTEM, options.policy or "")))
+        maps = cast(MAPS, opened)
+        _check_pools(snapshots, maps, path)
+        counts = await _counts_of_right(snapshots, maps, _answering(maps, backends), settings, params.seed, out)
+    labelled = _labelled(snapshots, counts, maps, settings.draws, Vocabulary(Path(params.proxy.model), None))
+    if not labelled:
         raise UserError(
-            f"label: on none of {len(found)} snapshots of {path} with gold answers do {settings.draws} answers agree; take "
+            f"label: on none of {len(snapshots)} snapshots of {path} with gold answers do {settings.draws} answers agree; take "
             "more snapshots, or lower label.draws or label.temperature"
         )
+    samples = labelled
+    if settings.samples is not None and len(labelled) > settings.samples:
+        samples = random.Random(params.seed).sample(labelled, settings.samples)
     kinds = Counter(sample.kind for sample in samples)
     if len(kinds) == 1:
         log.warning(
@@ -133,14 +93,89 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         )
     write_samples(out / SAMPLES, samples)
     metrics = {
-        "snapshots": len(found),
+        "snapshots": len(snapshots),
         "kinds": dict(sorted(kinds.items())),
-        "dropped": len(found) - agreed - counts.count(None),
+        "dropped": len(snapshots) - len(labelled) - counts.count(None),
         "failed": counts.count(None),
     }
     files.write_json(out / "metrics.json", metrics)
     project.record("label", out, metrics, settings.model_dump())
     return metrics
+
+
+def _check_pools(snapshots: Sequence[Snapshot], maps: MAPS, path: Path) -> None:
+    """
+    Raises:
+        UserError: a pool is over the limit.
+    """
+    if over := next((s for s in snapshots if len(s.pool.passages) > maps.max_documents), None):
+        raise UserError(
+            f"label: {path}: question {over.question.id}, round {over.round}: a pool of {len(over.pool.passages)} passages, "
+            f"and maps.max_documents is {maps.max_documents}; raise it, or debate again"
+        )
+
+
+def _answering(maps: MAPS, backends: Backends) -> Engine:
+    """The engine that draws answers."""
+    return backends.engine_of(maps.answer_agent.name, backends.proxy) if maps.answers == "agent" else backends.llm
+
+
+async def _counts_of_right(
+    snapshots: Sequence[Snapshot], maps: MAPS, engine: Engine, settings: LabelParams, seed: int, out: Path
+) -> list[int | None]:
+    """How many of the answers that are drawn from each pool are right; None where a fault left none.
+
+    Args:
+        out: the folder in which the counts are kept.
+
+    Raises:
+        Fault: every snapshot met one.
+    """
+    faults: list[str] = []
+    gate = asyncio.Semaphore(settings.concurrency)
+    with bar("label", len(snapshots)) as advance, Journal(out / ANSWERS) as journal:
+
+        async def count_of_right(snapshot: Snapshot) -> int | None:
+            request, listed = _drawing(maps, snapshot, settings, seed)
+            # a request that scores a list has none of these
+            drawn = settings.draws, settings.temperature, seed
+            key = digest(snapshot.to_json(), settings.score, request, engine.fingerprint, *drawn)
+            async with gate:
+                try:
+                    count: int = await journal.get(
+                        key, lambda: _right(engine, request, listed, snapshot, settings, seed)
+                    )
+                except EngineFault as e:
+                    log.warning("label: question %s, round %d: %s", snapshot.question.id, snapshot.round, e)
+                    faults.append(str(e))
+                    return None
+                finally:
+                    advance()
+            return count
+
+        counts = await asyncio.gather(*map(count_of_right, snapshots))
+    if faults and len(faults) == len(snapshots):
+        raise Fault(f"label: every question met a fault, the first: {faults[0]}")
+    return counts
+
+
+def _labelled(
+    snapshots: Sequence[Snapshot], counts: Sequence[int | None], maps: MAPS, draws: int, vocabulary: Vocabulary
+) -> list[Sample]:
+    """A sample of the judge for each snapshot on which all of `draws` answers agree."""
+    verdicts: dict[int | None, Sufficient | Insufficient] = {draws: Sufficient(), 0: Insufficient()}
+    return [
+        taught(
+            maps.judge_agent,
+            {"question": snapshot.question.question, "pool": snapshot.pool},
+            verdicts[count],
+            vocabulary,
+            question=snapshot.question.id,
+            node=f"round {snapshot.round}",
+        )
+        for snapshot, count in zip(snapshots, counts, strict=True)
+        if count in verdicts
+    ]
 
 
 def _drawing(maps: MAPS, snapshot: Snapshot, settings: LabelParams, seed: int) -> tuple[Request, Choice | None]:

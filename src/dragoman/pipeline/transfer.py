@@ -13,6 +13,7 @@ from typing_extensions import Doc
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.text import folder_name
+from dragoman.evaluation.predictions import PREDICTIONS, read_predictions
 from dragoman.evaluation.report import write_report
 from dragoman.evaluation.transfer import losses, markdown
 from dragoman.pipeline import evaluate
@@ -108,7 +109,7 @@ def _in_domain(project: Project, system: str) -> Path:
     """
     dataset = project.params.train.dataset
     folder = project.results("evaluate") / f"{dataset}-{folder_name(system)}"
-    if not (folder / "predictions.jsonl").is_file():
+    if not (folder / PREDICTIONS).is_file():
         raise UserError(
             f"{folder}: {system} has not been evaluated in domain; run "
             f"`dragoman evaluate --dataset {dataset} --systems {system} --out {folder}` first"
@@ -118,8 +119,7 @@ def _in_domain(project: Project, system: str) -> Path:
 
 def _predictions(folder: Path, system: str) -> dict[str, dict[str, Any]]:
     """Of one system, by the question's id."""
-    rows = (row for _, row in files.read(folder / "predictions.jsonl"))
-    return {row["id"]: row for row in rows if row["system"] == system}
+    return {row["id"]: row for row in read_predictions(folder) if row["system"] == system}
 
 
 def _beside(out: Path) -> dict[str, dict[str, Any]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from dragoman.core import files
 from dragoman.core.errors import UserError
@@ -27,8 +27,8 @@ T = TypeVar("T")
 class Finished(BaseModel):
     """What a shard says of its last run: its folder may also hold some of earlier settings."""
 
-    made: dict[str, Any]
-    """With which settings, as far as its episodes do not say."""
+    made_with: dict[str, Any] = Field(alias="made")
+    """The settings it was made with, as far as its episodes do not say."""
     left: Any
     """What came of it: by the folder of a store, the keys of its episodes in the order of the questions."""
 
@@ -77,9 +77,9 @@ class Shard:
         """Mark it as not finished."""
         self._record(out).unlink(missing_ok=True)
 
-    def finish(self, out: Path, left: Any, made: Mapping[str, Any] = {}) -> None:
+    def finish(self, out: Path, left: Any, made_with: Mapping[str, Any] = {}) -> None:
         """Mark it as finished; see `Finished`."""
-        files.write_json(self._record(out), {"made": dict(made), "left": left})
+        files.write_json(self._record(out), {"made": dict(made_with), "left": left})
 
     def finished(self, out: Path) -> Finished:
         """
@@ -93,12 +93,12 @@ class Shard:
                 f"{self.folder(out)}: not finished; run the same command with --shard {self} in the place of --merge"
             ) from None
 
-    def check(self, out: Path, made: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    def check(self, out: Path, made_with: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
         """
         Raises:
             UserError: it was made with other settings than these.
         """
-        if differing := [key for key in expected if expected[key] != made.get(key)]:
+        if differing := [key for key in expected if expected[key] != made_with.get(key)]:
             raise UserError(
                 f"{self.folder(out)}: its {' and '.join(differing)} differ from those of this command or of the other "
                 f"shards; run all shards, and the merge, with the same settings, models, index and code"
@@ -119,7 +119,7 @@ def merge(
     configs: Mapping[str, Mapping[str, Any]],
     *,
     draws: int = 1,
-    made: Mapping[str, Any] = {},
+    made_with: Mapping[str, Any] = {},
 ) -> dict[str, list[Episode]]:
     """Put the episodes of finished shards into `out`, which then holds those that the whole run would have left there.
 
@@ -128,7 +128,7 @@ def merge(
     Args:
         configs: by the folder of a store below `out`, what its episodes must have been made with; see `describe`.
         draws: how often each question was asked, with one seed after the other from that of the configuration.
-        made: what all shards must have been made with besides; see `Finished`.
+        made_with: what all shards must have been made with besides; see `Finished`.
 
     Returns:
         The episodes of each store, draw by draw in the order of the questions.
@@ -136,7 +136,7 @@ def merge(
     Raises:
         UserError: a shard is not finished, or belongs to another run. Then nothing is merged.
     """
-    found = {at: _collected(out, of, questions, at, config, draws, made) for at, config in configs.items()}
+    found = {at: _collected(out, of, questions, at, config, draws, made_with) for at, config in configs.items()}
     for at, episodes in found.items():
         keep(episodes, out / at)
     return found
@@ -158,7 +158,7 @@ def _collected(
     at: str,
     config: Mapping[str, Any],
     draws: int,
-    made: Mapping[str, Any],
+    made_with: Mapping[str, Any],
 ) -> list[Episode]:
     seed, first = config["seed"], dict[str, Any]()
     found: dict[tuple[int, str], Episode] = {}
@@ -172,8 +172,8 @@ def _collected(
                 f"{shard.folder(out) / at}: other questions, systems, seeds or draws than these; run shard {shard} again"
             )
         for episode in episodes:
-            own = episode.config | finished.made | {"seed": seed}
-            first = first or {**own, **config, **made}
+            own = episode.config | finished.made_with | {"seed": seed}
+            first = first or {**own, **config, **made_with}
             shard.check(out, own, first)
             found[episode.config["seed"], episode.question["id"]] = episode
     return [found[seed + draw, question.id] for draw in range(draws) for question in questions]
