@@ -33,14 +33,14 @@ from tools.drill import (
     Endpoint,
     basic,
     call,
-    free_port,
     must,
     until,
 )
+from tools.ports import free_port
 from tools.services import answers
 
-AWAKE = 2.0
-"""Seconds in which an endpoint says that it lives, whatever it computes."""
+AWAKE = 5.0
+"""Seconds in which an endpoint says that it lives, whatever it computes: compose.yaml gives it as many."""
 MODEL = """
 from pathlib import Path
 from sys import argv

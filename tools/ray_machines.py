@@ -13,6 +13,8 @@ from pathlib import Path
 
 import psutil
 
+from tools.ports import free_port
+
 PATIENCE = 90.0
 """Seconds."""
 SMALLEST_STORE = 80_000_000
@@ -30,12 +32,12 @@ class Machines:
     def __init__(self, temporary: Path, environment: Mapping[str, str]) -> None:
         self.temporary, self.environment = temporary, os.environ | environment
         self.host = _address(0)
-        self.port = _free_port(self.host)
+        self.port = free_port(self.host)
         self.address = f"{self.host}:{self.port}"
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def start_head(self) -> None:
-        ports = f"--port={self.port}", f"--ray-client-server-port={_free_port(self.host)}"
+        ports = f"--port={self.port}", f"--ray-client-server-port={free_port(self.host)}"
         self._start("--head", *ports, "--num-cpus=0", "--include-dashboard=false", "--disable-usage-stats")
         until(self._listens, lambda: f"the head listens: {self.logs()}")
 
@@ -98,13 +100,6 @@ def until(condition: Callable[[], bool], what: Callable[[], str]) -> None:
 def _address(number: int) -> str:
     """That of a machine on the loop of this one. Ray takes 127.0.0.1 for the address that others see."""
     return f"127.0.0.{2 + number}"
-
-
-def _free_port(host: str) -> int:
-    with socket.socket() as listener:
-        listener.bind((host, 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def _family(pid: int) -> list[psutil.Process]:

@@ -122,7 +122,15 @@ EVALUATE = ["evaluate", "--corpus", "corpus.jsonl", "--questions", "questions.js
         (["sft", "--samples", "corpus.jsonl"], "corpus.jsonl: not a file of samples"),
         (["rl", "--policy", "nowhere"], "policy 'nowhere': neither a model folder nor a finished stage"),
         (["rl", "--algorithm", "magic"], "--algorithm magic: train.algorithm: unknown algorithm 'magic'"),
-        (["report"], "results/evaluate/atlas-direct/predictions.jsonl: no such file"),
+        (
+            ["report"],
+            "results/evaluate/atlas-direct/predictions.jsonl: no such file (3 of 3 systems have none on atlas); `make",
+        ),
+        (["index"], "data/atlas/corpus.jsonl: no such file; `dragoman corpus --dataset atlas` makes it"),
+        (
+            ["ask", "Who?", "--system", "direct"],
+            "data/atlas/corpus.jsonl: no such file; `dragoman corpus --dataset atlas`",
+        ),
         (["model", "--source", "nobody/nothing", "--out", "m"], "nobody/nothing"),
         (["ask", "Who?", "--params", "other.yaml"], "other.yaml: no such file"),
         (["ask", "Who?", "--params", "latin.yaml"], "latin.yaml:2: not UTF-8; save the file in that encoding"),
@@ -338,6 +346,11 @@ def test_a_tracking_server_that_is_not_there_is_named(project, capsys, monkeypat
     assert "Traceback" not in err
 
 
+def test_a_registry_without_versions_says_what_makes_some(project, capsys):
+    code, out, _ = run(capsys, "lineage")
+    assert code == 0 and out.startswith("no versions yet: `dragoman register` makes versions")
+
+
 def test_a_429_that_passes_costs_nothing(project, capsys):
     server = Server(after_a_429)
     code, out, _ = evaluate(capsys, server.url)
@@ -374,11 +387,14 @@ def test_questions_are_asked_until_the_difference_is_clear_or_none_is_left(proje
 
 @pytest.mark.process
 def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(project, capsys):
-    def slowly(request: BaseHTTPRequestHandler, n: int) -> None:
-        time.sleep(0.3)
+    go_on = threading.Event()
+
+    def at_first(request: BaseHTTPRequestHandler, n: int) -> None:
+        if n >= 2:
+            go_on.wait(60)
         completion(request, n)
 
-    server = Server(slowly)
+    server = Server(at_first)
     (project / "params.yaml").write_text(
         "llm: {structured: none}\nevaluate: {concurrency: 1}\nsystems: {standard: {k: 2}}"
     )
@@ -396,6 +412,7 @@ def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(project, cap
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "interrupted; what is finished is kept, run the same command to go on" in err and "Traceback" not in err
+    go_on.set()
     code, out, _ = run(capsys, *arguments)
     server.close()
     assert code == 0 and "n = 4" in out
@@ -448,6 +465,23 @@ def test_the_doctor_finds_what_the_engine_would_refuse(project, capsys, card, li
     _, out, _ = run(capsys, "doctor")
     server.close()
     assert line in out
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        (
+            "smollm2",
+            "WARN model: data/model holds smollm2, and model.source is org/larger by now\n     Run `dragoman model`",
+        ),
+        ("org/larger", "ok   model: llm: data/model"),
+    ],
+)
+def test_the_doctor_notices_a_model_that_is_not_the_one_of_the_settings(project, capsys, source, line):
+    files.write_json(Path("data/model/manifest.json"), {"source": source})
+    files.write_json(Path("data/model/config.json"), {})
+    _, out, _ = run(capsys, "doctor", "--set", "model.source=org/larger")
+    assert line in out and out.count("by now") == (source == "smollm2")
 
 
 def test_the_troubleshooting_page_is_the_doctors_knowledge():

@@ -15,8 +15,9 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
-from project_services import ROOT, free_port
+from project_services import ROOT
 
+from tools.ports import free_port
 from tools.services import HOST, Services, answers
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(1200)]
@@ -24,11 +25,14 @@ pytestmark = [pytest.mark.services, pytest.mark.timeout(1200)]
 
 @pytest.fixture
 def project(stub):
-    """A project whose pipeline takes a few seconds."""
+    """A project whose pipeline ends once the file `overlapped` is there."""
     decision = json.dumps({"promoted": False, "reasons": ["gain in cover_em: too small"]})
     stub.tell({
         "dvc --wait-for-lock repro": [
-            {"writes": {"results/rl/metrics.json": "{}", "results/report/table.md": "| a table |"}, "sleep": 15},
+            {
+                "writes": {"results/rl/metrics.json": "{}", "results/report/table.md": "| a table |"},
+                "awaits": "overlapped",
+            },
         ],
         "dragoman validate": [{"writes": {"results/validate/metrics.json": "{}"}}],
         "dragoman promote": [
@@ -128,10 +132,17 @@ def test_from_up_to_a_finished_run_to_down(project, services, proxy):
             auth=services.login("mlflow"),
         )
         assert found.json()["experiment"]["name"] == "dragoman"
+
+        def alarm() -> dict:
+            (made,) = (a for a in api.post("/automations/filter", json={}).json() if "alarm" in a["name"])
+            return made
+
+        counting = alarm()
         limit = "/v2/concurrency_limits/dvc"
         assert api.patch(limit, json={"active_slots": 1}).status_code in (200, 204)  # as a dead run leaves it
         services.up()
         assert api.get(limit).json()["active_slots"] == 0
+        assert alarm()["id"] == counting["id"], "its time goes on"
         deployments = {d["name"]: d for d in api.post("/deployments/filter", json={}).json()}
         on_demand = {"train", "chain", "pair", "synthesize", "rollout", "seeds", "evaluate", "bench", "sweep"}
         assert set(deployments) == {"nightly", "drift", "alarm", "weekly"} | on_demand
@@ -174,6 +185,7 @@ def test_from_up_to_a_finished_run_to_down(project, services, proxy):
         wait(scheduled, "RUNNING")
         overlapping = run()
         assert wait(overlapping, "CANCELLED", "COMPLETED")["type"] == "CANCELLED"
+        (project.folder / "overlapped").touch()
         ended = wait(scheduled, "COMPLETED", "FAILED", "CRASHED")
         assert (ended["type"], ended["name"], ended["message"]) == (
             "COMPLETED",
@@ -184,7 +196,7 @@ def test_from_up_to_a_finished_run_to_down(project, services, proxy):
         keys = {artifact["key"]: artifact["data"] for artifact in api.post("/artifacts/latest/filter", json={}).json()}
         assert keys["report"] == "| a table |" and keys["promotion"] == "| no |"
 
-        (automation,) = (a for a in api.post("/automations/filter", json={}).json() if "alarm" in a["name"])
+        automation = alarm()
         assert automation["trigger"]["within"] == 36 * 3600
         api.put(f"/automations/{automation['id']}", json=changed(automation, within=10)).raise_for_status()
         asked = {"deployments": {"name": {"any_": ["alarm"]}}}
@@ -299,6 +311,21 @@ def test_services_that_run_elsewhere_are_named_and_left_alone(project):
     finally:
         running.kill()
         running.wait()
+
+
+def test_a_process_whose_start_is_reckoned_anew_after_the_clock_was_set_is_still_ended(tmp_path):
+    (tmp_path / ".services").mkdir()
+    with subprocess.Popen(["sleep", "600"]) as running:
+        threading.Thread(target=running.wait, daemon=True).start()  # `down` waits until somebody has
+        try:
+            record = {"pid": running.pid, "created": psutil.Process(running.pid).create_time() + 2}
+            (tmp_path / ".services/worker.json").write_text(json.dumps(record))
+            command = [sys.executable, ROOT / "tools/services.py", "down", "--project", tmp_path]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            assert "ended: worker" in done.stdout
+            assert running.wait(10) != 0
+        finally:
+            running.kill()
 
 
 def test_a_record_whose_id_was_given_to_another_process_ends_nothing(project):

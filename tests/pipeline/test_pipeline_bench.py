@@ -349,11 +349,25 @@ def test_a_cell_that_fails_in_a_shard_is_named_by_the_merge_and_done_again_by_it
     assert code == 0 and "What is missing" not in out
 
 
+INTERRUPTED = """
+import asyncio
+from dragoman.cli import main
+from dragoman.systems.standard import SYSTEM
+
+async def run(*_):
+    await asyncio.sleep(60)
+
+SYSTEM.run = run
+main()
+"""
+"""The command with a `standard` that is under way when it is interrupted, however late that is."""
+
+
 @pytest.mark.process
 def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(project, capsys, llm):
     arguments = [*BENCH, "--no-track", "--systems", "direct,standard"]
     process = subprocess.Popen(
-        [sys.executable, "-c", "from dragoman.cli import main; main()", *arguments],
+        [sys.executable, "-c", INTERRUPTED, *arguments],
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
@@ -423,8 +437,8 @@ def test_weights_in_the_place_of_the_llm_do_not_judge(tmp_path):
 def test_the_suites_of_the_project_can_be_read_and_name_systems_that_exist(name):
     from dragoman.config import load_params
     from dragoman.published.catalogue import catalogue
-    from dragoman.runtime import split_name
     from dragoman.systems import baseline_names, system_class
+    from dragoman.systems.system_name import SystemName
 
     suite, path = read_suite(name, ROOT / "conf/bench")
     params = load_params(ROOT / "params.yaml")
@@ -434,7 +448,7 @@ def test_the_suites_of_the_project_can_be_read_and_name_systems_that_exist(name)
         data.questions or data.corpus for data in suite.datasets.values()
     )  # so one that lacks says how to get it
     assert "c3po@gepa" in suite.systems
-    systems = {split_name(system)[0]: system_class(split_name(system)[0]) for system in suite.systems}
+    systems = {name: system_class(name) for name in (SystemName.parse(system).system for system in suite.systems)}
     assert set(baseline_names()) - set(systems) <= {"search-r1", "r1-searcher", "self-rag", "auto-rag"}
     assert {"direct", "standard", "c3po", "maps", "mrag", "mujica"} <= set(systems)
 

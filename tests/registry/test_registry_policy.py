@@ -155,6 +155,22 @@ def test_an_unknown_policy_is_named_with_the_place_where_it_was_looked_for(tmp_p
         found(name, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("rl", "`dragoman rl` trains it"),
+        ("results/mine/sft", "`dragoman sft --out results/mine/sft` trains it"),
+        ("gepa", "`dragoman gepa` trains it"),
+        ("pairs/mujica-warm-up/sft", "`dragoman warm-up mujica --out pairs/mujica-warm-up` trains it"),
+        ("mine", "`dragoman sft --out mine` trains one there, and so does `dragoman rl`"),
+    ],
+)
+def test_a_policy_that_is_missing_is_named_with_the_command_of_its_stage(tmp_path, name, command):
+    with pytest.raises(UserError) as refused:
+        found(name, tmp_path)
+    assert str(refused.value).endswith(f"; {command}")
+
+
 def test_a_pointer_to_a_folder_that_is_gone_finds_nothing(tmp_path):
     kept = published(model(tmp_path / "m"), tmp_path / "rl", {})
     (kept / "config.json").unlink()

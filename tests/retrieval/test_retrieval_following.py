@@ -156,6 +156,9 @@ async def test_a_server_that_is_gone_is_opened_again_by_one_for_all_that_fail(mo
         given_up.cancel()
     await asyncio.wait(searches[:10])
     searches += [asyncio.create_task(found(retriever, f"later {n}")) for n in range(5)]
+    async with asyncio.timeout(10):
+        while down.opened < 2:  # in a thread
+            await asyncio.sleep(0.01)
     await asyncio.sleep(0.1)
     assert down.opened == 2
     down.go_on.set()

@@ -6,7 +6,7 @@ import asyncio
 
 import openai
 import pytest
-from serving_parts import QUESTION, Model, Parts, answering
+from serving_parts import QUESTION, Model, Parts, answering, eventually
 
 from dragoman.core.errors import EngineFault
 from dragoman.core.keys import Keys, make_key
@@ -91,10 +91,10 @@ async def test_errors_are_those_of_the_client(tmp_path):
 
 
 async def test_a_busy_server_is_asked_again_by_the_client():
-    parts = Parts(llm=Model(answering, seconds=0.1), settings={"concurrency": 1, "queue": 0})
+    parts = Parts(llm=Model(answering, seconds=1.0), settings={"concurrency": 1, "queue": 0})
     async with parts.server() as url, connect(url, retries=3) as patient, connect(url) as hasty:
         first = asyncio.create_task(hasty.chat.completions.create(model="direct", messages=MESSAGES))
-        await asyncio.sleep(0.05)
+        await eventually(lambda: parts.llm.running == 1)
         with pytest.raises(openai.RateLimitError) as busy:
             await hasty.chat.completions.create(model="direct", messages=MESSAGES)
         assert busy.value.response.headers["retry-after"] == "1"

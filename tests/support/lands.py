@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,7 @@ def run(
     origin: str = "lands",
     plan: Plan | None = None,
     checks: dict[str, Filter] | None = None,
+    known: Collection[str] = (),
     **values: object,
 ) -> Filled:
     """Write questions about so many lands, in an event loop of its own as the command has it."""
@@ -126,6 +127,7 @@ def run(
         seed=seed,
         out=out,
         origin=origin,
+        known=known,
     )
     with asyncio.Runner() as runner:
         runner.get_loop().set_exception_handler(_told)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,15 +11,10 @@ from typing import Any
 
 import httpx
 
+from tools.ports import free_port
 from tools.services import HOST, LIMIT, QUIET
 
 ROOT = Path(__file__).parents[2]
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind((HOST, 0))
-        return listener.getsockname()[1]
 
 
 class ProjectServices:

@@ -113,6 +113,7 @@ class Parts:
     models: tuple[str, ...] = ("c3po", "standard", "direct")
     settings: dict[str, Any] = field(default_factory=dict)
     keys: Keys | None = None
+    host: str = "localhost"
     systems: dict[str, dict[str, Any]] = field(default_factory=dict)
     service: Service = field(init=False)
     episodes: list[Episode] = field(default_factory=list)
@@ -171,7 +172,7 @@ class Parts:
             )
             book = FeedbackBook(self.feedback, 1 << 20) if self.feedback else None
             self.service = Service(models, settings, metrics, keep=keep, feedback=book, past=past, trial=trial)
-            yield create_app(self.service, keys=self.keys)
+            yield create_app(self.service, keys=self.keys, host=self.host)
             await self.service.close()
             if book is not None:
                 book.close()
@@ -180,7 +181,7 @@ class Parts:
     async def client(self) -> AsyncIterator[httpx.AsyncClient]:
         async with self.app() as app:
             transport = httpx.ASGITransport(app=app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
                 yield client
 
     @asynccontextmanager
@@ -236,7 +237,7 @@ async def ask(client: httpx.AsyncClient, *arguments: Any, **more: Any) -> httpx.
     return await client.post("/v1/chat/completions", json=chat(*arguments, **more))
 
 
-async def eventually(condition: Callable[[], bool], seconds: float = 3.0) -> None:
+async def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.005)
