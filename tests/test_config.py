@@ -74,11 +74,19 @@ def test_every_system_can_be_built_with_its_settings_for_a_profile(name, profile
         ("datasets: [mine]", "'mine' has no entry under corpus"),
         ("oracles: [mine]", "oracles: 'mine' is not under datasets"),
         ("corpus: {atlas: {source: my_docs, dev: data/atlas/dev.jsonl}}", r"corpus\.atlas\.dev: lies in data/atlas/"),
+        (
+            "corpus: {atlas: {source: 'hf:data/atlas/saved@v1::train'}}",
+            r"corpus\.atlas\.source: lies in data/atlas/",
+        ),
+        ("corpus: {atlas: {source: data/x/../atlas/mine}}", r"corpus\.atlas\.source: lies in data/atlas/"),
+        ("corpus: {atlas: {source: 'hf:a:b:c:d'}}", "hf:a:b:c:d: expected hf:NAME"),
+        ("train: {algorithm: [ppo, grpo]}", r"train\.algorithm: .*string"),
         ("evaluated: [c4po]", "unknown system 'c4po'"),
         ("evaluated: [ircot]", "evaluated: 'ircot' is a file of systems/baselines/: name it under baselines"),
         ("baselines: [c3po]", "baselines: 'c3po' is none; choose from auto-rag, drag, instructrag, ircot"),
         ("systems: {c3po: {depth: 3}}", r"systems\.c3po\.depth: no such setting"),
         ("llm: {engine: openai}", "urls"),
+        ('llm: {engine: openai, urls: "http://a/v1"}', r"llm.urls: expected a list in brackets, such as"),
         ("corpus: {atlas: {chunk: {size: 5, overlap: 5}}}", "overlap 5 must be smaller"),
         ("a: [1", "params.yaml:.*not valid YAML"),
         (
@@ -93,6 +101,46 @@ def test_every_system_can_be_built_with_its_settings_for_a_profile(name, profile
 def test_what_is_refused_is_named(tmp_path, text, message):
     with pytest.raises(UserError, match=message):
         load_params(project(tmp_path, text))
+
+
+def test_a_source_in_its_own_data_set_is_refused_as_an_absolute_path_and_behind_a_link(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "data" / "mine"
+    folder.mkdir(parents=True)
+    (tmp_path / "linked").symlink_to(folder)
+    path = project(tmp_path, "")
+    for source in (folder / "docs", f"hf:{folder}/saved", "linked/docs"):
+        path.write_text(f"{{datasets: [mine], train: {{dataset: mine}}, corpus: {{mine: {{source: '{source}'}}}}}}")
+        with pytest.raises(UserError, match=r"corpus\.mine\.source: lies in data/mine/"):
+            load_params(path)
+
+
+def test_a_source_beside_its_data_set_is_taken_however_it_is_written(tmp_path):
+    text = (
+        "datasets: [mine]\ntrain: {dataset: mine}\ncorpus: {mine: {source: [data/mine/../docs, 'hf:mine', data/mine2]}}"
+    )
+    assert load_params(project(tmp_path, text)).datasets == ("mine",)
+
+
+def test_a_changed_index_method_stays_when_the_algorithm_is_changed_later(tmp_path):
+    path = project(tmp_path, "index: {method: dense, encoder: mine}")
+    for method, settings in (("bm25", {}), ("hybrid", {"encoder": "mine"})):
+        params = load_params(path).changed({"index.method": method}, origin="x")
+        later = params.changed({"train.algorithm": "grpo"}, origin="x")
+        assert (later.index, later.index.method) == (params.index, method)
+        assert params.index.model_extra == settings
+
+
+def test_a_changed_index_method_takes_along_what_both_methods_know_of_the_profile(tmp_path):
+    path = project(tmp_path, "{}", "index: {method: dense, encoder: mine}")
+    params = load_params(path).changed({"index.method": "hybrid", "index.pool": 7}, origin="x")
+    later = params.changed({"train.algorithm": "grpo"}, origin="x")
+    assert later.index == params.index and later.index.model_extra == {"encoder": "mine", "pool": 7}
+
+
+def test_an_algorithm_that_is_changed_to_a_list_is_refused_by_its_key(tmp_path):
+    with pytest.raises(UserError, match=r"x: train\.algorithm: "):
+        load_params(project(tmp_path, "{}")).changed({"train.algorithm": ["ppo"]}, origin="x")
 
 
 def test_baselines_are_compared_before_what_is_trained(tmp_path):

@@ -7,6 +7,7 @@ algorithm of stage `rl` needs other numbers, they lie in a section of the profil
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -15,6 +16,7 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from dragoman.core.errors import UserError
 from dragoman.core.settings import keys, merged, near, parse_section, read_yaml
+from dragoman.corpus.hub import place_of
 from dragoman.corpus.settings import CorpusParams, listed
 from dragoman.engines.settings import ModelParams
 from dragoman.evaluation.settings import EvaluateParams, PromoteParams, TransferParams
@@ -51,9 +53,8 @@ class Layers(NamedTuple):
     def values(self, algorithm: str | None = None) -> dict[str, Any]:
         """All of them, for `algorithm` or the one that they name."""
         train = merged(self.profile, self.own).get("train")
-        named = train.get("algorithm") if isinstance(train, dict) else None
-        chosen = self.per_algorithm.get(algorithm or named or TrainParams().algorithm, {})
-        below = merged(self.profile, chosen)
+        named = algorithm or (train.get("algorithm") if isinstance(train, dict) else None) or TrainParams().algorithm
+        below = merged(self.profile, self.per_algorithm.get(named, {}) if isinstance(named, str) else {})
         if _method(self.own) not in (None, _method(below)):
             below = below | {"index": {}}  # what it says there is of another method
         return merged(below, self.own)
@@ -63,6 +64,19 @@ def _method(values: Mapping[str, Any]) -> Any:
     """The index method that values name, if they do."""
     index = values.get("index")
     return index.get("method") if isinstance(index, dict) else None
+
+
+def _lies_in(path: str, folder: Path) -> bool:
+    """Whether a path of a data set is in a folder, by how it is written or by where its links lead.
+
+    Raises:
+        ValueError: it begins with hf: and is no address of a data set.
+    """
+    try:
+        place = place_of(path)
+    except UserError as e:
+        raise ValueError(str(e)) from None
+    return any(Path(form(place)).is_relative_to(form(folder)) for form in (os.path.abspath, os.path.realpath))
 
 
 class Params(RuntimeParams):
@@ -134,7 +148,7 @@ class Params(RuntimeParams):
     def _no_source_lies_where_a_data_set_is_written(self) -> Params:
         for name, given in self.corpus.items():
             for key in ("source", "train", "dev", "test"):
-                if any(Path(path).is_relative_to(Path("data", name)) for path in listed(getattr(given, key))):
+                if any(_lies_in(path, Path("data", name)) for path in listed(getattr(given, key))):
                     raise ValueError(
                         f"corpus.{name}.{key}: lies in data/{name}/, which DVC empties before stage corpus writes it: "
                         f"give the data set another name than {name!r}"
@@ -212,6 +226,8 @@ class Params(RuntimeParams):
                 values["index"] = self.index.with_method(changes["index.method"]).model_dump()
             except UserError as e:
                 raise UserError(f"{origin}: {e}") from None
+            if layers:
+                layers = layers._replace(own=layers.own | {"index": values["index"]})
         for key, value in changes.items():
             first, *rest = key.split(".")
             if first in systems:

@@ -10,7 +10,18 @@ from dragoman.core.settings import parse_section
 from dragoman.engines.settings import EngineParams
 
 
-@pytest.mark.parametrize("url", ["http://localhost:8000/v1", "https://10.0.0.7/v1", "http://[::1]:8000"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://localhost:8000/v1",
+        "https://10.0.0.7/v1",
+        "http://[::1]:8000",
+        "http://host:65535",
+        "http://my_service-2:80/v1",
+        "https://bücher.example./v1",
+        f"http://{'a' * 63}.example",
+    ],
+)
 def test_a_plain_address_has_no_fault(url: str) -> None:
     assert url_fault(url) == ""
 
@@ -23,7 +34,23 @@ def test_an_address_with_a_secret_is_refused_without_repeating_it(url: str) -> N
     assert "the URL of host holds" in url_fault(url) and "hunter2" not in url_fault(url)
 
 
-@pytest.mark.parametrize("url", ["localhost:8000", "ftp://host", "", "http://", "http://host:port"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost:8000",
+        "ftp://host",
+        "",
+        "http://",
+        "http://host:port",
+        "http://host:65536",
+        "http://host:0/v1",
+        "http://a..b/v1",
+        "http://.host",
+        f"http://{'a' * 64}.example",
+        "http://my host/v1",
+        "http://xn--zz-.example",
+    ],
+)
 def test_what_is_no_http_address_is_refused(url: str) -> None:
     assert "not an http(s) URL" in url_fault(url)
 

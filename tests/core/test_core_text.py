@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.core.text import count_words, has, same_question, stands_in
+from dragoman.core.text import count_words, has, printable, same_question, stands_in
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,16 @@ def test_two_characters_of_a_script_without_blanks_are_a_word(text, count):
 @given(st.text(st.characters(max_codepoint=0xDFF)))
 def test_words_between_blanks_are_counted_as_they_stand(text):
     assert count_words(text) == len(text.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\x1b[2Jb\x07", "a\\x1b[2Jb\\x07"),
+        ("a\x9b31mb\r\x7f", "a\\x9b31mb\\r\\x7f"),
+        ("a\u202eb\ud83d", "a\\u202eb\\ud83d"),
+        ("Łódź\t東京\n👩\u200d🔬", "Łódź\t東京\n👩\u200d🔬"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_written_out_and_all_else_stays(text, shown):
+    assert printable(text) == shown

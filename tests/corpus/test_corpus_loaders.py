@@ -1,11 +1,13 @@
 import json
+import os
+import re
 from pathlib import Path
 
 import pytest
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
-from dragoman.corpus.loaders import load_corpus, load_questions
+from dragoman.corpus.loaders import files_of, load_corpus, load_questions
 
 
 def write(path: Path, *rows: object) -> Path:
@@ -139,6 +141,14 @@ def test_saved_datasets(tmp_path):
     datasets.Dataset.from_dict({"label": [1]}).save_to_disk(str(tmp_path / "labels"))
     with pytest.raises(UserError, match="no text column"):
         load_corpus(tmp_path / "labels")
+
+
+def test_a_data_set_whose_other_columns_cannot_be_read_is_read_without_them(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features({"image": datasets.Image(), "text": datasets.Value("string")})
+    rows = {"image": [{"bytes": b"no image", "path": None}], "text": ["one"]}
+    datasets.Dataset.from_dict(rows, features=features).save_to_disk(str(tmp_path / "saved"))
+    assert load_corpus(tmp_path / "saved") == [Passage("0", "", "one")]
 
 
 def test_a_data_set_of_the_hub_is_asked_for_at_its_revision(monkeypatch):
@@ -325,3 +335,14 @@ def test_a_link_out_of_a_folder_of_texts_is_refused(tmp_path):
     (folder / "other.txt").symlink_to(tmp_path / "secret.txt")
     with pytest.raises(UserError, match=r"other\.txt: a link out of"):
         load_corpus(folder)
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9.md", b"caf\xe9/menu.pdf"])
+def test_a_file_in_a_folder_whose_name_is_not_utf_8_is_refused_by_its_bytes(tmp_path, name):
+    (tmp_path / "fine.txt").write_text("Fine.")
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("Coffee.")
+    for read in (load_corpus, files_of):
+        with pytest.raises(UserError, match=re.escape(f"{tmp_path}: the name of the file {name!r} is not UTF-8")):
+            read(str(tmp_path))

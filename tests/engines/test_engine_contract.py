@@ -127,6 +127,7 @@ async def test_greedy_copies_are_equal_and_paid_once(engine: Engine) -> None:
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
 async def test_logprobs_are_those_at_the_temperature(engine: Engine, tiny: Path, temperature: float) -> None:
     result = await one(engine, replace(SAMPLE, temperature=temperature, n=2))
+    assert len(result.completions) == 2
     for completion in result.completions:
         assert len(completion.logprobs) == len(completion.token_ids)
         assert max(completion.logprobs) <= 0
@@ -144,6 +145,7 @@ async def test_logprobs_are_those_under_the_grammar(engine: Engine, tiny: Path, 
         pytest.approx((0.0, 0.0), abs=1e-6)
     ] * 4
     result = await one(engine, replace(SAMPLE, temperature=temperature, n=6, grammar=Grammar(regex="[abcd]")))
+    assert len(result.completions) == 6
     for completion in result.completions:
         first, end = completion.logprobs
         own = distributions(tiny, result.prompt_ids, completion)[0, tokens] / (temperature or 1.0)
@@ -242,6 +244,9 @@ async def test_a_caller_that_gives_up_leaves_the_engine_working(engine: Engine) 
 async def test_work_that_was_given_up_is_not_done(engine: Engine) -> None:
     if not isinstance(engine, LocalEngine):
         pytest.skip("a server sees the connection close")
+    started = time.monotonic()
+    await one(engine, SAMPLE)
+    alone = time.monotonic() - started
     long = replace(SAMPLE, max_tokens=450, n=2)
     callers = [asyncio.ensure_future(engine.generate([replace(long, seed=seed)])) for seed in range(40)]
     while len(engine._pending) < 40:
@@ -252,7 +257,9 @@ async def test_work_that_was_given_up_is_not_done(engine: Engine) -> None:
     await asyncio.gather(*callers, return_exceptions=True)
     started = time.monotonic()
     await one(engine, SAMPLE)
-    assert time.monotonic() - started < 3, "the next caller waits for a step of the others, not for their 36,000 tokens"
+    assert time.monotonic() - started < 3 + 10 * alone, (
+        "the next caller waits for a step of the others, not for their 36,000 tokens"
+    )
     assert not engine._pending
 
 

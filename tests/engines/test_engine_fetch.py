@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny import CHAT_TEMPLATE, SPECIAL, make_tiny
+from tiny import CHAT_TEMPLATE, SPECIAL, make_tiny, make_tokenizer
 
 from dragoman.core.errors import UserError
 from dragoman.engines import fetch as model
@@ -127,6 +127,52 @@ def test_a_model_without_a_chat_template_is_refused(local: Path, tmp_path: Path)
     with pytest.raises(UserError, match="no chat template"):
         fetch_model(str(base), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_model_without_a_tokenizer_is_refused_by_what_a_folder_needs(tmp_path: Path) -> None:
+    base = make_tiny(tmp_path / "base", seed=0)
+    for file in base.glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(UserError, match=f"model {base}: neither a folder with config, weights and tokenizer nor"):
+        fetch_model(str(base), tmp_path / "out")
+
+
+def test_a_model_whose_weights_need_a_package_that_is_missing_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import transformers
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ImportError("\nLoading a GPTQ quantized model requires optimum\n")
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", refuse)
+    base = make_tiny(tmp_path / "base", seed=0)
+    with pytest.raises(UserError, match=rf"model {base}: needs a package .*\(Loading a GPTQ .* not\s+quantised"):
+        fetch_model(str(base), tmp_path / "out")
+
+
+def test_a_model_that_reads_images_too_is_fetched_with_the_context_of_its_texts(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer, Gemma3Config, Gemma3ForConditionalGeneration
+
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    text = {"num_key_value_heads": 1, "head_dim": 8, "vocab_size": 512, "max_position_embeddings": 77}
+    images = {"image_size": 28, "patch_size": 14}
+    words = make_tokenizer()
+    words.model_max_length = 10**30  # as of a tokenizer without a limit of its own
+    words.save_pretrained(tmp_path / "base")
+    config = Gemma3Config(text_config=sizes | text, vision_config=sizes | images)
+    Gemma3ForConditionalGeneration(config).save_pretrained(tmp_path / "base")
+    fetch_model(str(tmp_path / "base"), tmp_path / "out")
+    assert AutoTokenizer.from_pretrained(tmp_path / "out").model_max_length == 77
+
+
+def test_a_model_that_was_made_for_no_number_of_tokens_is_refused(tmp_path: Path) -> None:
+    from transformers import MambaConfig, MambaForCausalLM
+
+    make_tokenizer().save_pretrained(tmp_path / "base")
+    MambaForCausalLM(MambaConfig(hidden_size=8, num_hidden_layers=1, vocab_size=512)).save_pretrained(tmp_path / "base")
+    with pytest.raises(UserError, match=r"base: its config\.json has no max_position_embeddings"):
+        fetch_model(str(tmp_path / "base"), tmp_path / "out")
 
 
 @pytest.mark.parametrize("source", ["nobody/no-such-model", "not a name at all"])

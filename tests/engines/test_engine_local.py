@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny import make_tiny
 
 from dragoman import engines
 from dragoman.core.errors import EngineFault, UserError
@@ -70,6 +71,38 @@ def test_a_config_that_is_no_json_is_the_users(tiny: Path, tmp_path: Path) -> No
     (folder / "config.json").write_text("{oops")
     with pytest.raises(UserError, match=r"config\.json: not valid JSON .*fetch the model again"):
         fingerprint(folder, "float32")
+
+
+@pytest.mark.parametrize(
+    ("gone", "changes", "message"),
+    [
+        ("tokenizer*", {}, r"its config or its tokenizer cannot be loaded \(.*fetch it by `dragoman model`"),
+        ("", {"model_type": "nonsense"}, r"its config or its tokenizer cannot be loaded \(.*`nonsense`"),
+        ("", {"model_type": "mamba"}, r"its config\.json has no max_position_embeddings"),
+    ],
+)
+def test_a_folder_whose_vocabulary_cannot_be_used_is_the_users(
+    tmp_path: Path, gone: str, changes: dict[str, str], message: str
+) -> None:
+    folder = make_tiny(tmp_path / "model", seed=0)
+    for file in folder.glob(gone or "no such file"):
+        file.unlink()
+    config = json.loads((folder / "config.json").read_text())
+    del config["max_position_embeddings"]
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    with pytest.raises(UserError, match=f"{folder}: {message}"):
+        Vocabulary(folder, None)
+
+
+def test_weights_that_nothing_here_can_read_are_the_users(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import transformers
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ImportError("requires bitsandbytes")
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", refuse)
+    with pytest.raises(UserError, match=rf"{tiny}: needs a package that is not installed here \(requires bitsandbytes"):
+        TransformersEngine(tiny)
 
 
 def test_a_message_of_the_assistant_that_has_begun_is_gone_on_with(tiny: Path) -> None:

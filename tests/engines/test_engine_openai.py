@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from openai_stub import serving
 from starlette.requests import Request as HttpRequest
 
-from dragoman.core.errors import EngineFault, UserError
+from dragoman.core.errors import EngineFault, Refused, UserError
 from dragoman.engines import openai
 from dragoman.engines.base import Grammar, Request
 from dragoman.engines.openai import OpenAIEngine
@@ -267,6 +267,30 @@ async def test_garbage_is_a_fault_that_quotes_it(reply: Response, said: str) -> 
     assert "http://127.0.0.1" in str(caught.value)
     assert len(str(caught.value)) < 500
     assert len(app.bodies) == 1, "the same question would get the same answer"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        JSONResponse({"error": {"code": "content_filter", "message": "no", "type": None}}, 400),
+        JSONResponse({"error": {"type": "content_policy_violation", "message": "no"}}, 403),
+        answer(choices=[CHOICE | {"finish_reason": "content_filter", "message": {"content": None}}]),
+    ],
+)
+async def test_what_a_filter_of_the_servers_refuses_is_told_apart_and_not_asked_again(reply: Response) -> None:
+    app = Scripted(reply)
+    with pytest.raises(Refused, match=r"http://127\.0\.0\.1"):
+        await ask(app)
+    assert len(app.bodies) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [{"code": "invalid_request", "message": "content_filter"}, "content_filter", [], None]
+)
+async def test_a_refusal_that_has_no_filters_code_is_any_fault(error: Any) -> None:
+    with pytest.raises(EngineFault) as caught:
+        await ask(Scripted(JSONResponse({"error": error}, 400)))
+    assert not isinstance(caught.value, Refused)
 
 
 async def test_a_server_that_is_not_there() -> None:

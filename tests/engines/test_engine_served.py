@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 from openai_stub import serving
 
 from dragoman.core.errors import EngineFault, UserError
@@ -34,7 +35,7 @@ class Server(FastAPI):
         self.get("/v1/models")(self.models)
         self.post("/v1/chat/completions")(self.chat)
 
-    async def models(self) -> JSONResponse:
+    async def models(self) -> Response:
         self.listed += 1
         card = {"created": int(time.time()), **self.card}
         return JSONResponse({"object": "list", "data": [{"id": "llm", "object": "model", **card}]})
@@ -204,11 +205,40 @@ def test_a_key_that_no_header_can_hold_is_refused_before_a_server_is_asked(monke
     assert "hush" not in str(refused.value) and server.listed == 0
 
 
-def test_a_failure_whose_text_repeats_the_key_is_told_without_it() -> None:
+async def test_a_failure_whose_text_repeats_the_key_is_told_without_it() -> None:
     def fail(request: httpx.Request) -> httpx.Response:
         raise httpx.RemoteProtocolError("illegal header line: hush-hush")
 
     settings = EngineParams(engine="openai", model="llm", urls=("http://a/v1",))
     told = r"illegal header line: \*\*\*; start the server"
-    with httpx.Client(transport=httpx.MockTransport(fail)) as client, pytest.raises(EngineFault, match=told):
-        served._said(client, "http://a/v1", settings, "hush-hush")
+    async with httpx.AsyncClient(transport=httpx.MockTransport(fail)) as client:
+        with pytest.raises(EngineFault, match=told):
+            await served._said(client, "http://a/v1", settings, "hush-hush")
+
+
+def test_a_list_of_models_that_breaks_off_is_asked_for_again() -> None:
+    class Breaking(Server):
+        async def models(self) -> Response:
+            if self.listed:
+                return await super().models()
+            self.listed += 1
+            return Response(b"{", headers={"content-length": "100"})
+
+    server = Breaking("", root="/models/a")
+    with served_by(server) as settings:
+        assert Served(settings).identity
+    assert server.listed == 2
+
+
+def test_a_list_of_models_that_does_not_end_is_a_fault_after_the_time_to_connect_and_to_answer() -> None:
+    async def drip() -> AsyncIterator[bytes]:
+        for _ in range(40):
+            yield b" "
+            await asyncio.sleep(0.05)
+
+    app = FastAPI()
+    app.get("/v1/models")(lambda: StreamingResponse(drip()))
+    with serving(app) as url:
+        settings = EngineParams(engine="openai", model="llm", urls=(url,), retries=0, connect_timeout_s=0.2)
+        with pytest.raises(EngineFault, match=f"{url}/models: ReadTimeout no whole answer in 0.4 s"):
+            Served(settings)

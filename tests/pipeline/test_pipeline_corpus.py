@@ -147,6 +147,8 @@ async def test_a_source_in_the_folder_that_is_written_is_refused_and_kept(tmp_pa
     with pytest.raises(UserError, match=r"corpus: source-0\.jsonl lies in \., which is written anew"):
         await corpus.run(project, corpus.Options(out=Path()))
     assert Path("test-0.jsonl").is_file()
+    with pytest.raises(UserError, match=r"corpus: hf:saved lies in saved, which is written anew"):
+        await corpus.run(project.changed({"corpus.both.source": "hf:saved"}), corpus.Options(out=Path("saved")))
 
 
 async def test_several_corpora_are_one_with_questions_of_each_in_their_share(tmp_path, monkeypatch):

@@ -41,6 +41,16 @@ def test_dev_questions_of_another_data_set_do_not_choose_the_policy(mine):
         dev_of(options, Path("astray.jsonl"))
 
 
+def test_a_corpus_whose_questions_are_not_named_is_refused_and_not_asked_the_data_set_s(mine):
+    project, corpus = Project(), Path("corpus.jsonl")
+    with pytest.raises(UserError, match=r"--corpus corpus.jsonl: what is to be asked about it\? Name a file"):
+        open_inputs(project, InputOptions(corpus=corpus, index="an-index"), "dev", Path("out"), sources=("gold",))
+    named = InputOptions(corpus=corpus, index="an-index", dataset="atlas")
+    assert [q.id for q in open_inputs(project, named, "dev", Path("out"), sources=("gold",)).asked.questions] == [
+        "atlas-dev"
+    ]
+
+
 def test_another_index_of_the_data_set_goes_with_its_dev_questions(mine):
     assert [q.id for q in dev_of(InputOptions(index="another"), None).asked.questions] == ["atlas-dev"]
 

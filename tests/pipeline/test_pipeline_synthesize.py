@@ -7,10 +7,12 @@ import yaml
 from lands import lands
 
 from dragoman.config import Params, parse_params
+from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
 from dragoman.corpus.loaders import is_texts, load_corpus, load_questions
-from dragoman.pipeline.synthesize import make_questions
+from dragoman.pipeline.project import Project
+from dragoman.pipeline.synthesize import Options, make_questions, run
 from dragoman.quality import validate
 from dragoman.synthesis.plan import BUILT_IN
 
@@ -86,6 +88,28 @@ async def test_a_run_again_gives_the_same_and_costs_nothing(tmp_path):
     again = await ran(tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name != "card.html"} == before
     assert first | {"seconds": 0} == again | {"seconds": 0}
+
+
+@pytest.mark.parametrize("split", ["train", "dev", "test"])
+async def test_a_question_that_the_data_set_has_in_any_split_is_not_made_again(tmp_path, split):
+    passages, triples = lands(40)
+    data = tmp_path / "data" / "atlas"
+    files.write(data / "corpus.jsonl", ({"id": p.id, "title": p.title, "text": p.text} for p in passages))
+    (data / "triples.tsv").write_text("".join("\t".join(triple) + "\n" for triple in triples))
+    params = Params.model_validate({"synthesize": {"retrievable": 0, "n": 30}})
+    project, options = Project(tmp_path, params, track=False), Options()
+    assert "in the data set already" not in (await run(project, options))["rejected"]
+    (gold, *_) = load_questions(tmp_path / "results/synthesize/train.jsonl")
+    files.write(data / f"{split}.jsonl", [gold.to_json() | {"question": gold.question.upper()}])
+    assert (await run(project, options))["rejected"]["in the data set already"] == 1
+    asked = {question.question for question in load_questions(tmp_path / "results/synthesize/train.jsonl")}
+    assert gold.question not in asked
+
+
+async def test_facts_with_two_answers_are_counted(tmp_path):
+    twins = [Passage(f"{name}.md", name, f"{name} is a tool that is made of soft copper.") for name in ("Awl", "Adze")]
+    values = await ran(tmp_path, [*MARKDOWN, *twins], n=12)
+    assert values["ambiguous"] == json.loads((tmp_path / "metrics.json").read_text(encoding="utf-8"))["ambiguous"] == 2
 
 
 @pytest.mark.parametrize(

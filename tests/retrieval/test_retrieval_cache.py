@@ -69,3 +69,15 @@ async def test_memory_is_bounded(listed: Listed) -> None:
     assert inner.searched == ["x", "y", "z", "y"]
     results = await cached.search(["p", "q", "r", "s"], 1)
     assert all(hits[0].passage.id == "a" for hits in results)
+
+
+async def test_memory_is_bounded_in_characters_too(listed: Listed) -> None:
+    inner = listed("abc")  # each with 7 of its title and 10 of its text
+    cached = CachedRetriever(inner, characters=2 * 17)
+    for query in ["x", "y", "x", "z", "x", "y"]:  # z drives out y, the least recently used
+        await cached.search([query], 1)
+    assert inner.searched == ["x", "y", "z", "y"]
+    for _ in range(2):  # more than the bound by itself: not remembered
+        [hits] = await cached.search(["w"], 3)
+        assert [hit.passage.id for hit in hits] == ["a", "b", "c"]
+    assert inner.searched[4:] == ["w", "w"]

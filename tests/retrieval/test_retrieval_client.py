@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import threading
@@ -25,7 +26,10 @@ FOUND = {"fingerprint": "stub", "results": [[HIT]]}
 
 
 class Stub:
-    """A server that answers searches from a script of (status, headers, body), and sleeps where the body is a number."""
+    """A server that answers searches from a script of (status, headers, body), and sleeps where the body is a number.
+
+    A body that is a list of bytes comes in these pieces, 0.1 s apart, and is said to be longer than it is.
+    """
 
     def __init__(self) -> None:
         self.script: list[tuple[int, dict[str, str], Any]] = []
@@ -44,6 +48,9 @@ class Stub:
                 if isinstance(body, float):
                     time.sleep(body)
                     return
+                if isinstance(body, list):
+                    self.break_off(body)
+                    return
                 raw = body if isinstance(body, bytes) else json.dumps(body).encode()
                 self.send_response(status)
                 for name, value in ({"Content-Type": "application/json"} | headers).items():
@@ -51,6 +58,16 @@ class Stub:
                 self.send_header("Content-Length", str(len(raw)))
                 self.end_headers()
                 self.wfile.write(raw)
+
+            def break_off(self, pieces: list[bytes]) -> None:
+                self.send_response(200)
+                self.send_header("Content-Length", "1000")
+                self.end_headers()
+                with contextlib.suppress(OSError):  # the client has had enough
+                    for piece in pieces:
+                        self.wfile.write(piece)
+                        self.wfile.flush()
+                        time.sleep(0.1)
 
             def log_message(self, *args: object) -> None:
                 pass
@@ -102,16 +119,26 @@ async def test_a_server_that_hangs_is_asked_again(stub: Stub) -> None:
     await retriever.close()
 
 
+async def test_an_answer_that_breaks_off_is_asked_for_again(stub: Stub) -> None:
+    retriever = client(stub)
+    stub.script = [(200, {}, [b'{"fingerprint"'])]
+    [[hit]] = await retriever.search(["x"], 1)
+    assert hit.passage.id == "a" and len(stub.requests) == 2
+    await retriever.close()
+
+
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
         ((500, {}, b"Internal Server Error"), "status 500, 'Internal Server Error'"),
         ((429, {}, {"detail": "slow down"}), "status 429.*slow down"),
         ((200, {}, 0.6), "ReadTimeout"),
+        ((200, {}, [b" "]), "RemoteProtocolError"),
+        ((200, {}, [b" "] * 10), "ReadTimeout no whole answer in 0.4 s"),
     ],
 )
 async def test_lasting_faults_name_the_url(stub: Stub, fault: tuple[int, dict[str, str], Any], message: str) -> None:
-    retriever = client(stub, timeout=0.3)
+    retriever = client(stub, timeout=0.3, connect_timeout=0.1)
     stub.script = [fault] * 3
     with pytest.raises(RetrieverFault, match=f"{stub.url}/v1/search: no answer in 3 attempts, the last: {message}"):
         await retriever.search(["x"], 1)

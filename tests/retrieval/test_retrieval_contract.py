@@ -119,8 +119,9 @@ async def test_passes_the_health_check(retriever: Retriever, corpus: list[Passag
     await check_health(retriever, corpus)
     await check_health(retriever, None)
     stranger = Passage("stranger", "Unheard of", "Xylophones quarrel beneath quarantined zeppelins.")
+    another = Passage("another", "Unseen", "Quizzical marmots juggle vexed pharaohs.")
     with pytest.raises(UserError, match=r"'stranger'.*build the index again"):
-        await check_health(retriever, [corpus[0], stranger])
+        await check_health(retriever, [corpus[0], stranger, another])
 
 
 async def test_says_which_passages_it_lacks(retriever: Retriever, corpus: list[Passage]) -> None:

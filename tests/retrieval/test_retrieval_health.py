@@ -25,6 +25,26 @@ async def test_only_the_best_k_count(listed: Callable[..., Any]) -> None:
         await check_health(retriever, [retriever.hits[2].passage], k=2)
 
 
+async def test_an_index_that_misses_half_of_the_sample_passes_and_one_that_misses_more_is_refused_with_the_first(
+    listed: Callable[..., Any],
+) -> None:
+    retriever = listed("ab")
+    there = [hit.passage for hit in retriever.hits]
+    gone = [Passage(id, f"Title {id}", f"Text of {id}.") for id in "xyz"]
+    await check_health(retriever, [gone[0], *there, gone[1]])
+    with pytest.raises(UserError, match=r"does not find passage 'x' \('Title x'\) by its own words"):
+        await check_health(retriever, [gone[0], *there, *gone[1:]])
+
+
+async def test_the_words_of_a_long_title_and_of_a_text_without_blanks_are_clipped_without_a_mark(
+    listed: Callable[..., Any],
+) -> None:
+    retriever = listed("a")
+    retriever.hits = [Hit(Passage("a", "one " * 50, "日本" * 10_000), 1.0)]
+    await check_health(retriever, [retriever.hits[0].passage])
+    assert retriever.searched == [f"{('one ' * 12).strip()} {'日本' * 12}"]
+
+
 @pytest.mark.parametrize("sampled", [True, False])
 async def test_refuses_empty_texts_and_rising_scores(listed: Callable[..., Any], sampled: bool) -> None:
     retriever = listed("abc")

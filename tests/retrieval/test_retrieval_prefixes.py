@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
 from dragoman.retrieval.methods.dense import Settings, build
 from dragoman.retrieval.models import load_model
@@ -60,6 +61,17 @@ def test_a_model_of_the_hub_is_asked_for_at_its_revision(monkeypatch: pytest.Mon
     for name in ("org/judge@0a1b2c3", "org/judge"):
         load_model("CrossEncoder", name, what="x", instead="y")
     assert asked == [("org/judge", "0a1b2c3"), ("org/judge", None)]
+
+
+def test_a_model_whose_weights_need_a_package_that_is_missing_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sentence_transformers
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ImportError("requires optimum")
+
+    monkeypatch.setattr(sentence_transformers, "CrossEncoder", refuse)
+    with pytest.raises(UserError, match=r"judge cannot be loaded \(requires optimum\): give another"):
+        load_model("CrossEncoder", "org/judge", what="judge", instead="another")
 
 
 def test_an_instruction_stands_before_queries_alone() -> None:

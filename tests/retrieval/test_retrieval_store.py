@@ -96,6 +96,22 @@ def test_a_build_that_fails_leaves_the_old_index(tmp_path: Path, resumable: bool
     assert Manifest.read(tmp_path / "index").corpus_sha256 == "new"
 
 
+def test_a_resumed_build_that_a_user_error_ends_keeps_what_there_was_and_a_fresh_one_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    def refused() -> None:
+        with pytest.raises(UserError, match="no such encoder"), building(tmp_path / "index", "dense", resumable=True):
+            raise UserError("no such encoder")
+
+    refused()
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(KeyboardInterrupt), building(tmp_path / "index", "dense", resumable=True) as work:
+        (work / "vectors").touch()
+        raise KeyboardInterrupt
+    refused()
+    assert (work / "vectors").exists()
+
+
 def test_never_overwrites_what_is_not_an_index(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("three years of work")
     with pytest.raises(UserError, match="exists and is not an index"), building(tmp_path, "bm25"):

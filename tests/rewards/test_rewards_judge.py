@@ -1,7 +1,7 @@
 import pytest
 from fakes import ScriptedEngine
 
-from dragoman.core.errors import EngineFault
+from dragoman.core.errors import ASKED_IN_VAIN, EngineFault
 from dragoman.rewards.judge import VERDICTS, judge_predictions, verdict
 
 
@@ -19,3 +19,10 @@ async def test_a_failed_judge_is_none_and_an_empty_answer_needs_none():
     await judge_predictions(engine, rows)
     assert [row["scores"]["judge"] for row in rows] == [None, 0.0, None]
     assert len(engine.requests) == 1
+
+
+@pytest.mark.parametrize("fault", [*ASKED_IN_VAIN, EngineFault])
+async def test_a_judge_that_was_asked_in_vain_leaves_no_fault_which_the_next_run_would_try_to_mend(fault):
+    rows = [{"question": "q", "answers": ["a"], "answer": "x", "scores": {}}]
+    await judge_predictions(ScriptedEngine(lambda prompt, rng: fault("no")), rows)
+    assert rows[0]["scores"]["judge"] is None and ("judge_fault" in rows[0]) == (fault is EngineFault)

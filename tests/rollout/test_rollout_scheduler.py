@@ -14,7 +14,7 @@ import pytest
 from fakes import ListRetriever, ScriptedEngine
 
 from dragoman.core import files
-from dragoman.core.errors import EngineFault, PromptTooLong, UserError
+from dragoman.core.errors import EngineFault, PromptTooLong, Refused, UserError
 from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Request
 from dragoman.engines.coalesce import CoalescingEngine
@@ -96,6 +96,19 @@ async def test_of_a_question_that_met_a_fault_no_finished_call_is_made_again(tmp
     again = await run(tmp_path, w)
     assert not w.retriever.queries and len(w.llm.requests) == 1 and not any(e.faulty for e in again)
     assert not (tmp_path / "calls.jsonl").exists()
+
+
+async def test_what_a_filter_refuses_is_recorded_as_that_without_an_answer_and_never_asked_again(tmp_path):
+    def filtered(prompt, rng):
+        return Refused("content_filter") if "number 3?" in prompt else "fine"
+
+    (_, _, _, refused, *_) = await run(tmp_path, backends(filtered))
+    (trajectory,) = refused.trajectories
+    assert (trajectory.stop, trajectory.answer, trajectory.error) == ("refused", None, "content_filter")
+    assert not refused.faulty and trajectory.stop.is_cut
+    w = backends()
+    await run(tmp_path, w)
+    assert w.llm.requests == []
 
 
 def short_sighted(prompt, rng):

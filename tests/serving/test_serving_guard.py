@@ -71,23 +71,25 @@ async def test_an_order_that_is_an_action_of_the_role_chooses_among_its_passages
     assert parts.episodes[0].trajectories[0].passages == ["p1"] and body["dragoman"]["degraded"] is None
 
 
-async def test_a_constrained_model_acts_validly_whatever_it_reads(tiny_engine: Engine):
+@pytest.mark.parametrize(("strategy", "roles"), [("Plan", {"router", "decide"}), ("Search", {"router", "filter"})])
+async def test_a_constrained_model_acts_validly_whatever_it_reads(tiny_engine: Engine, strategy, roles):
     """A real model under its grammar, which knows nothing and so says anything."""
     parts = Parts(
         proxies={"": tiny_engine},  # type: ignore[dict-item]
         retriever=ListRetriever(INJECTED),
-        systems={"c3po": {"k": 4, "max_depth": 5, "query_chars": 40, "action_tokens": 48, "strategy": "Plan"}},
+        systems={"c3po": {"k": 4, "max_depth": 5, "query_chars": 40, "action_tokens": 48, "strategy": strategy}},
         settings={"deadline_s": 60},
     )
     async with parts.client() as client:
         body = (await ask(client)).json()
     nodes = parts.episodes[0].nodes
-    assert {node.role for node in nodes} >= {"router", "decide"}
+    assert {node.role for node in nodes} >= roles
     for node in nodes:
         assert node.stop is None or node.stop is StopReason.TRUNCATED_ACTION
         assert node.stop or node.kind in ACTIONS[node.role]
-        if node.kind == "Keep":
-            assert all(1 <= i <= 4 for i in node.action["ids"])  # type: ignore[index, call-overload]
+    kept = [node.action["ids"] for node in nodes if node.kind == "Keep"]  # type: ignore[index, call-overload]
+    assert bool(kept) == ("filter" in roles), "nothing was kept or left out, so the next line sees nothing"
+    assert all(set(ids) <= {1, 2, 3, 4} for ids in kept)
     assert body["choices"][0]["message"]["content"] == "Port Salt"
 
 

@@ -11,7 +11,7 @@ from fakes import ListRetriever
 from pydantic import ValidationError
 from serving_parts import PASSAGES, QUESTION, Failing, Model, Parts, answering, ask, chat, eventually, searching
 
-from dragoman.core.errors import PromptTooLong, RetrieverFault
+from dragoman.core.errors import PromptTooLong, Refused, RetrieverFault
 from dragoman.core.keys import Keys, make_key
 from dragoman.core.types import Passage
 from dragoman.engines.transformers import TransformersEngine
@@ -87,7 +87,7 @@ async def test_a_deadline_ends_a_search():
 
 
 async def test_so_many_at_once_so_many_wait_and_the_others_come_again():
-    parts = Parts(llm=Model(answering, seconds=0.1), settings={"concurrency": 2, "queue": 3})
+    parts = Parts(llm=Model(answering, seconds=0.5), settings={"concurrency": 2, "queue": 3})
     async with parts.client() as client:
         responses = await asyncio.gather(*(ask(client, f"{QUESTION} {i}", model="direct") for i in range(8)))
         refused = [r for r in responses if r.status_code == 429]
@@ -169,7 +169,7 @@ async def test_an_llm_that_hangs_is_not_ready_until_it_answers_again(monkeypatch
         probes = len(parts.llm.requests) + parts.llm.abandoned + parts.llm.running
         started = time.monotonic()
         answers = await asyncio.gather(*(client.get("/readyz") for _ in range(8)))
-        assert {a.status_code for a in answers} == {503} and time.monotonic() - started < 1
+        assert {a.status_code for a in answers} == {503} and time.monotonic() - started < 8 * 0.3
         assert len(parts.llm.requests) + parts.llm.abandoned + parts.llm.running == probes + 1, "one probe for all"
         parts.llm.seconds = 0
         await eventually(lambda: not parts.llm.running)
@@ -204,6 +204,22 @@ async def test_a_prompt_that_is_too_long_is_no_fault_of_the_llm():
             response = await client.post("/v1/chat/completions", json=request)
             assert code(response) == (400, "prompt_too_long")
         assert (await client.get("/readyz")).status_code == 200
+
+
+@pytest.mark.parametrize("model", ["standard", "c3po"])
+async def test_what_a_filter_before_the_llm_refuses_is_no_fault_of_the_llm_and_not_to_be_sent_again(model):
+    parts = Parts(llm=Model(lambda *_: Refused("content_filter: you said ...")))
+    earlier = [{"role": "user", "content": "Hello"}, {"role": "user", "content": QUESTION}]
+    async with parts.client() as client:
+        with parts.service.llm.call():
+            pass  # it has answered before
+        for request in (chat(model=model), chat(model=model) | {"messages": earlier}):
+            response = await client.post("/v1/chat/completions", json=request)
+            assert code(response) == (400, "content_filter") and "retry-after" not in response.headers
+            assert "you said" not in response.text
+        assert (await client.get("/readyz")).status_code == 200
+    assert parts.service.llm.failures.total() == 0
+    assert {episode.trajectories[0].stop for episode in parts.episodes} == {"refused"}
 
 
 async def test_a_poisoned_passage_is_cut_and_the_question_answered(tiny_engine):

@@ -59,7 +59,7 @@ async def test_a_set_of_three_is_promoted_and_served(tmp_path, tiny_model, regis
     params, index = params_of(tiny_model), str(tmp_path / "index")
     async with open_service(params, params.serve, index, RegistryChampion(registry), registry) as service:
         transport = httpx.ASGITransport(app=create_app(service))
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             body = {"model": "maps@champion", "messages": [{"role": "user", "content": QUESTION}]}
             answer = (await client.post("/v1/chat/completions", json=body)).json()
             assert answer["dragoman"]["degraded"] is None and answer["dragoman"]["policy"] == version.policy
@@ -79,7 +79,7 @@ async def test_a_set_without_one_of_the_three_is_not_served(tmp_path, tiny_model
         params, params.serve, str(tmp_path / "index"), RegistryChampion(registry), registry
     ) as service:
         transport = httpx.ASGITransport(app=create_app(service))
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             body = {"model": "maps@champion", "messages": [{"role": "user", "content": QUESTION}]}
             answer = (await client.post("/v1/chat/completions", json=body)).json()
             assert answer["dragoman"]["degraded"] == {"system": "standard", "reason": "unavailable"}

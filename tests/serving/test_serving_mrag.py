@@ -55,7 +55,7 @@ async def client(tmp_path: Path, tiny_model: Path, registry: Registry, **setting
     )
     async with open_service(params, serve, str(tmp_path / "index"), RegistryChampion(registry), registry) as service:
         transport = httpx.ASGITransport(app=create_app(service))
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as opened:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as opened:
             yield opened
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -33,6 +32,7 @@ from dragoman.serving.champion import StageChampion
 from dragoman.serving.run import open_service
 from dragoman.serving.server import create_app
 from dragoman.serving.settings import ServeParams
+from tools.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 
@@ -147,7 +147,7 @@ async def test_a_service_out_of_settings(served, llm_server, tmp_path):
     )
     async with open_service(params, params.serve, str(served / "index"), None) as service:
         transport = httpx.ASGITransport(app=create_app(service))
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             body = {"model": "standard", "messages": [{"role": "user", "content": QUESTION}]}
             answers = [(await client.post("/v1/chat/completions", json=body)).json() for _ in range(2)]
             assert answers[0]["choices"][0]["message"]["content"] == "Port Salt"
@@ -187,9 +187,7 @@ async def test_an_abandoned_request_does_not_hold_the_engines_slot(llm_server):
 def test_the_command_serves_until_it_is_told_to_stop(served, llm_server, tmp_path):
     """A process of its own: the official client asks it, and SIGTERM ends it with exit code 0."""
     url, _ = llm_server
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "cpu.yaml").write_text("{}")
     llm = {"engine": "openai", "model": "m", "urls": [url], "revision": "stub", "structured": "none"}
@@ -238,7 +236,7 @@ async def test_real_engines_follow_a_stage_and_are_all_closed(served, tiny_model
     first = train(1)
     async with open_service(params, params.serve, str(served / "index"), StageChampion("rl", tmp_path)) as service:
         transport = httpx.ASGITransport(app=create_app(service))
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
 
             async def policy_of(model: str) -> str:
                 body = {"model": model, "messages": [{"role": "user", "content": QUESTION}]}

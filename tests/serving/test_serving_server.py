@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from fakes import ListRetriever
-from serving_parts import PASSAGES, QUESTION, Failing, Model, Parts, ask, chat
+from serving_parts import PASSAGES, QUESTION, Failing, Model, Parts, answering, ask, chat
 
 from dragoman.core.errors import EngineFault, RetrieverFault, UserError
 from dragoman.core.keys import Keys, make_key
+from dragoman.engines.base import Request, Result
+from dragoman.rollout.record import Call
 from dragoman.serving.errors import ApiError
 from dragoman.serving.models import Opened
+from dragoman.serving.service import _is_cut
 
 
 async def test_an_answer_has_openais_form_and_our_extension():
@@ -239,6 +243,22 @@ async def test_api_keys(tmp_path, caplog):
         assert hidden not in log
 
 
+async def test_what_each_key_has_used_is_counted_by_its_name_and_nothing_where_none_is_needed(tmp_path):
+    key = make_key(tmp_path / "keys", "alice")
+    parts = Parts(keys=Keys(tmp_path / "keys"))
+    async with parts.client() as client:
+        client.headers["authorization"] = f"Bearer {key}"
+        usage = [(await ask(client)).json()["usage"] for _ in range(2)]
+    assert parts.metric("dragoman_key_answers_total", key="alice") == 2
+    for kind in ("prompt", "completion"):
+        used = parts.metric("dragoman_key_tokens_total", key="alice", kind=kind)
+        assert used == sum(each[f"{kind}_tokens"] for each in usage) > 0
+    parts = Parts()
+    async with parts.client() as client:
+        await ask(client)
+        assert "dragoman_key_answers_total{" not in (await client.get("/metrics")).text
+
+
 async def test_models_are_listed():
     async with Parts().client() as client:
         models = (await client.get("/v1/models")).json()
@@ -285,6 +305,42 @@ async def test_streaming():
     assert [s["dragoman"]["step"]["name"] for s in steps] == ["router", "search", "filter", "answer"]
     assert usage["choices"] == [] and content["usage"] is None
     assert usage["usage"]["total_tokens"] == parts.episodes[1].tokens > 0
+
+
+class Short(Model):
+    """Has so few tokens for its answer that they end within a word."""
+
+    async def generate(self, requests: Sequence[Request]) -> list[Result]:
+        results = await super().generate(requests)
+        return [
+            replace(result, completions=tuple(replace(c, finish_reason="length") for c in result.completions))
+            for result in results
+        ]
+
+
+async def test_an_answer_that_was_cut_at_its_most_tokens_says_so_streamed_or_not():
+    parts = Parts(llm=Short(lambda *_: "Port Sa "))
+    async with parts.client() as client:
+        plain, streamed = (await ask(client)).json(), await ask(client, stream=True)
+    assert plain["choices"][0]["finish_reason"] == "length"
+    assert plain["choices"][0]["message"]["content"] == "Port Sa"
+    assert sse(streamed.text)[-1]["choices"][0]["finish_reason"] == "length"
+    (call,) = (call for call in parts.episodes[0].calls if call.kind == "ask")
+    assert call.truncated
+
+
+async def test_an_answer_is_not_cut_where_another_text_on_the_way_was():
+    parts = Parts(llm=Short(answering), models=("direct",))
+    call = Call(
+        id="1", kind="ask", name="roadmap", input=[], output="First, find", started=0, seconds=0, truncated=True
+    )
+    assert _is_cut("Port Salt", [call]) is False and _is_cut("", [call]) is False
+    assert _is_cut("Port Salt", [call.model_copy(update={"output": "Answer: Port Salt\n"})])
+    async with parts.client() as client:  # the LLM is cut where it makes one question of two
+        messages = [{"role": "user", "content": "Hello"}, {"role": "user", "content": QUESTION}]
+        parts.llm.script = lambda prompt, random: "Which" if "Last question:" in prompt else ""
+        response = await client.post("/v1/chat/completions", json={"model": "direct", "messages": messages})
+    assert response.json()["choices"][0]["finish_reason"] == "stop"
 
 
 async def test_what_fails_before_the_first_word_has_its_status_when_streamed():

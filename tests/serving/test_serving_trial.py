@@ -86,12 +86,12 @@ async def test_the_champion_answers_and_its_shadow_is_asked_the_same():
 
 @pytest.mark.parametrize("broken", [Model(lambda *_: EngineFault("gone")), Model(searching, seconds=60)])
 async def test_a_shadow_that_fails_or_hangs_is_noticed_by_nobody(broken):
-    parts = parts_with("shadow", broken, settings={"deadline_s": 2, "shadows": 1})
+    parts = parts_with("shadow", broken, settings={"deadline_s": 6, "shadows": 1})
     async with parts.client() as client:
         started = time.monotonic()
         for _ in range(2):
             assert await policy(client) == "v1"
-        assert time.monotonic() - started < 1.2, "nobody waits for as long as a shadow may take"
+        assert time.monotonic() - started < 3.6, "nobody waits for as long as a shadow may take"
         await eventually(lambda: parts.service.trial.arms["challenger"].failed >= 1)
         assert (await client.get("/readyz")).status_code == 200
         assert parts.service.trial.arms["champion"].failed == 0
@@ -137,10 +137,9 @@ async def test_a_canary_answers_its_share_and_a_user_stays_with_it():
 async def test_a_canary_that_fails_is_taken_back_at_once_and_no_request_fails():
     parts = parts_with("canary", Model(lambda *_: EngineFault("gone")), share=0.5)
     async with parts.client() as client:
-        started = time.monotonic()
         for number in range(40):
             assert (await ask(client, f"What is number {number}?", MODEL)).status_code == 200
-        assert parts.service.trial.ended == "errors" and time.monotonic() - started < 10
+        assert parts.service.trial.ended == "errors"
         failed = parts.service.trial.arms["challenger"].failed
         assert 3 <= failed <= 6
         assert {await policy(client, f"What is number {number}?") for number in range(40)} == {"v1"}
@@ -151,13 +150,13 @@ async def test_a_canary_that_fails_is_taken_back_at_once_and_no_request_fails():
 
 
 async def test_a_canary_that_hangs_is_taken_back_before_its_answers_have_ended():
-    parts = parts_with("canary", Model(searching, seconds=60), share=0.5, settings={"deadline_s": 20})
+    parts = parts_with("canary", Model(searching, seconds=60), share=0.5, settings={"deadline_s": 30})
     async with parts.client() as client:
         used_to(parts.service.trial, 0.5)
         started = time.monotonic()
         asked = [asyncio.create_task(ask(client, f"What is number {n}?", MODEL)) for n in range(30)]
         await eventually(lambda: parts.service.trial.ended == "latency")
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 15, "after 18 s, a share of the deadline, it would have ended"
         for task in asked:
             task.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
@@ -366,6 +365,22 @@ def test_of_the_questions_under_one_key_it_is_asked_its_share_too():
     one = trial(share=0.05)
     asked = [ServedRequest(str(n), MODEL, Conversation(f"What is number {n}?"), owner="app") for n in range(4000)]
     assert 150 <= sum(one.chooses(request.who) for request in asked) <= 250
+
+
+def test_what_is_said_later_of_an_answer_takes_the_place_of_what_was_said_before():
+    one = trial("shadow")
+    one.remember("k", {"champion": "Port Salt", "challenger": "Woolton"})
+    figures = []
+    for said in ({"rating": "up"}, {"answer": "Woolton"}, {"rating": "down"}, {"comment": "?"}, {"rating": "up"}):
+        one.said(Feedback(id="k", at=0.0, **said))
+        figures.append([(arm.up, arm.down) for arm in one.arms.values()])
+    assert figures == [
+        [(1, 0), (0, 1)],
+        [(0, 1), (1, 0)],
+        [(0, 1), (0, 0)],
+        [(0, 0), (0, 0)],
+        [(1, 0), (0, 1)],
+    ]
 
 
 def test_feedback_counts_once_and_only_on_what_was_tried():

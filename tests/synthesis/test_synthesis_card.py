@@ -208,6 +208,13 @@ def test_nothing_that_a_question_says_is_run(tmp_path):
     assert Page(shown).text.count(SCRIPT) >= 9
 
 
+def test_facts_that_were_not_asked_for_are_counted(tmp_path):
+    found = filled(train=[row("a")])
+    values = card(found, PLAN, settings={"backend": "grounded"}, source="x", seconds=1, ambiguous=54)
+    assert "54 facts were not asked for" in page(values, tmp_path)
+    assert json.loads((tmp_path / "metrics.json").read_text(encoding="utf-8"))["ambiguous"] == 54
+
+
 def test_the_figures_to_compare(tmp_path):
     found = filled(
         train=[row(f"w{i}") for i in range(15)] + [row(f"o{i}", premise="without premise") for i in range(5)]
@@ -222,6 +229,7 @@ def test_the_figures_to_compare(tmp_path):
         "acceptance": 1.0,
         "writers": {"grounded": 20},
         "rejected": {},
+        "ambiguous": 0,
         "categories_p": {
             "premise": pytest.approx(0.0253, abs=1e-4),
             "number_of_documents": pytest.approx(math.erfc(math.sqrt(20 / 2))),

@@ -7,7 +7,7 @@ import pytest
 from fakes import ListRetriever, ScriptedEngine
 from lands import BHUTAN, NEPAL, THIMPHU, THREE
 
-from dragoman.core.errors import EngineFault, Fault, UserError
+from dragoman.core.errors import EngineFault, Fault, Refused, UserError
 from dragoman.core.files import write
 from dragoman.synthesis.difficulty import JOURNAL, curriculum, label, rate
 from dragoman.synthesis.reader import Reader
@@ -135,6 +135,14 @@ async def test_a_fault_is_said_and_the_others_are_kept(tmp_path):
     engine = ScriptedEngine(reads)
     assert all("difficulty" in row for row in await rated(tmp_path, engine))
     assert len(engine.requests) == 3
+
+
+async def test_a_question_that_the_llm_refuses_to_read_has_no_label_and_holds_up_no_other(tmp_path):
+    def filtered(prompt, rng):
+        return Refused("a filter") if "capital" in prompt.partition("Question:")[2] else reads(prompt, rng)
+
+    rows = await rated(tmp_path, ScriptedEngine(filtered))
+    assert sum("difficulty" not in row for row in rows) == 1 < len(rows)
 
 
 def test_the_easiest_first(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 from lands import THIMPHU, THREE, TRIPLES
 
 from dragoman.core.types import Passage
-from dragoman.synthesis.facts import Fact, facts_of, mentions, phrase, relations, sentences, spans, through
+from dragoman.synthesis.facts import Fact, facts_of, mentions, phrase, relations, sentences, spans, through, unambiguous
 
 
 def test_facts_of_triples_by_passage():
@@ -104,6 +104,65 @@ def test_text_is_read_where_no_triple_can_be_asked_for():
     assert name.plain == "the name missing from “Thimphu is a town in ____, high above the sea”"
     assert name.expert == "the exact name that completes “Thimphu is a town in ____, high above the sea”"
     assert (name.answers, name.distant) == (("Bhutan",), "")
+
+
+def test_a_name_that_a_sentence_links_with_several_is_not_asked_for_by_it():
+    several = "In 1900 farmers of Perth and smiths of Cupar sold oats to Leith. In 1912 Leith was left by the Danes."
+    found = facts_of([Passage("o", "Oats", several)])["o"]
+    assert {(f.answers[0], f.distant) for f in found} == {
+        ("Perth", ""),  # with Leith the account links Cupar and the Danes too
+        ("Cupar", ""),
+        ("Leith", ""),
+        ("Leith", "the name that the account of Oats links with Danes"),  # in the second sentence
+        ("Danes", ""),
+        ("1900", "the number that the account of Oats links with Perth"),
+        ("1912", "the number that the account of Oats links with Danes"),  # with Leith it links 1900 too
+    }
+
+
+def kept(*passages):
+    """The aspects and answers of the facts that are left of some passages, and how many are not."""
+    clear, left_out = unambiguous(facts_of(passages), passages)
+    return {(f.aspect, f.answers[0]) for known in clear.values() for f in known}, left_out
+
+
+def test_a_sentence_with_one_gap_and_two_answers_is_asked_for_in_no_passage():
+    one = Passage("a", "Cold Sea", "It was released in the year 1971 by a small label.")
+    other = Passage(
+        "b", "Warm Sea", "It was released in the year 1983 by a small label. Nobody had bought it before 1990."
+    )
+    assert kept(one, other) == ({("number", "1990")}, 2)
+    again = Passage("c", "Cold Sea", one.text)
+    assert kept(one, again) == ({("number", "1971")}, 0)  # of one answer there may be several passages
+
+
+@pytest.mark.parametrize(
+    ("text", "others"),
+    [
+        pytest.param("Jane Doe is an American actress.", 1, id="the same definition"),
+        pytest.param("Jane Doe is an American actress and singer.", 0, id="one that says more"),
+        pytest.param("The play was written for Jane Doe, an American actress.", 0, id="within a sentence"),
+    ],
+)
+def test_a_definition_that_is_true_of_something_else_is_not_asked_for(text, others):
+    first = Passage("a", "Ann Other", "Ann Other is an American actress.")
+    assert kept(first) == ({("definition", "Ann Other"), ("name", "American")}, 0)
+    facts, left_out = kept(first, Passage("b", "Jane Doe", text))
+    assert ("definition", "Ann Other") not in facts and left_out == 1 + others
+
+
+def test_a_definition_that_only_passages_of_its_own_title_repeat_is_asked_for():
+    chunks = [Passage(f"a{i}", "Ann Other", "Ann Other is an American actress.") for i in range(2)]
+    assert kept(*chunks) == ({("definition", "Ann Other"), ("name", "American")}, 0)
+
+
+def test_facts_of_triples_are_left_out_where_two_names_are_one_when_said():
+    passages = [
+        Passage("a", "São Tomé", "Its capital is Arville."),
+        Passage("b", "Sao Tome", "Its capital is Boville."),
+    ]
+    triples = [("São Tomé", "capital", "Arville"), ("Sao Tome", "capital", "Boville")]
+    assert unambiguous(facts_of(passages, triples), passages) == ({}, 2)
 
 
 def test_a_gap_can_be_asked_for_in_other_words_by_another_name_of_its_sentence():

@@ -16,10 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lands import CHECKS, Watched, files, grounded, journalled, lands, run
 
-from dragoman.core.errors import EngineFault, Fault, RetrieverFault, UserError
+from dragoman.core.errors import EngineFault, Fault, Refused, RetrieverFault, UserError
+from dragoman.core.text import same_question
 from dragoman.synthesis.brief import Draft, Rejected
 from dragoman.synthesis.plan import Plan, load_plan
-from dragoman.synthesis.synthesize import JOURNAL, REJECTED, SPLITS, sizes
+from dragoman.synthesis.synthesize import JOURNAL, KNOWN, REJECTED, SPLITS, sizes
 
 NAMES = [*sorted(f"{split}.jsonl" for split in (*SPLITS, "rejected"))]
 
@@ -70,6 +71,26 @@ def test_every_rejected_candidate_has_its_reason(tmp_path):
     for row in rejected:
         if row["reason"] == "near-duplicate":
             assert row["detail"] in kept and row["detail"] != row["slot"]
+
+
+def test_a_gold_question_of_any_split_is_left_out_and_counted(tmp_path):
+    before = run(tmp_path / "before")
+    asked = [row["question"] for found in before.questions.values() for row in found]
+    gold = {same_question(question) for question in asked[::5]}
+    after = run(tmp_path / "after", known=gold)
+    kept = {same_question(row["question"]) for found in after.questions.values() for row in found}
+    assert len(gold) > 3 and not kept & gold and after.kept == before.kept
+    assert after.reasons[KNOWN] >= len(gold) and KNOWN not in before.reasons
+    assert {row["question"] for row in after.rejected if row["reason"] == KNOWN} >= {*asked[::5]}
+
+
+def test_what_a_filter_of_the_writers_server_refuses_is_a_rejected_candidate_and_no_fault(tmp_path):
+    def refuse(brief, calls):
+        if brief.attempt == 0:
+            raise Refused("content_filter")
+
+    filled = run(tmp_path, Watched(grounded(40), refuse))
+    assert filled.reasons["refused by a filter"] == 30 and filled.kept == 30
 
 
 # --- seeds ------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from fakes import ListRetriever, ScriptedEngine
 
 from dragoman.core.errors import PromptTooLong, UserError
 from dragoman.core.types import Passage, Question
+from dragoman.engines.base import AnswerEnd
 from dragoman.registry.trained_with import trained_with
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import GREEDY
@@ -377,3 +378,8 @@ def test_an_errand_counts_pages_and_knows_what_was_read():
     assert (errand.pages("a"), errand.pages("b"), errand.query, errand.reads) == (2, 1, "a", 3) and errand.exhausted
     assert errand.new([first, second, second]) == (second,)
     assert errand.read([second], [False]).new([second]) == () and errand.read([second], [True]).kept == (first, second)
+
+
+async def test_response_and_revision_end_where_answers_do():
+    *_, model = await run([ANSWER, call("reviser", suggestion="say more"), FINISH])
+    assert [isinstance(stop, AnswerEnd) for request in model.requests for stop in request.stop] == [True, True]

@@ -180,7 +180,8 @@ async def test_the_planner_sees_short_answers_and_no_passage():
     assert f"{TARN} -> The Tarn Bridge was opened in 1871.\n{OSSE} -> The Osse Viaduct was opened in 1902." in second
     assert f"{WHO} -> Edith Marlowe designed" in third
     assert "It is of iron" not in first + second + third
-    assert all("It is of iron" in p for p in prompts(episode, "worker") if TARN in p)
+    of_the_bridge = [p for p in prompts(episode, "worker") if TARN in p]
+    assert of_the_bridge and all("It is of iron" in p for p in of_the_bridge)
 
 
 async def test_the_graph_of_subquestions_is_in_the_nodes():
@@ -470,7 +471,7 @@ def test_a_small_model_copies_instead_of_writing():
 async def test_only_a_small_worker_is_told_the_whole_question():
     for queries, told in (("span", True), ("free", False)):
         _, episode, _, _ = await run([BOTH, "[Answer]"], queries=queries)
-        assert all((QUESTION.question in prompt) == told for prompt in prompts(episode, "worker"))
+        assert {QUESTION.question in prompt for prompt in prompts(episode, "worker")} == {told}
 
 
 @pytest.mark.parametrize(

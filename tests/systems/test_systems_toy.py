@@ -101,7 +101,7 @@ async def answer_of(model: str) -> dict:
     params = load_params()
     async with open_service(params, params.serve, "data/index/toy", None) as service:
         transport = httpx.ASGITransport(app=create_app(service))
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             body = {"model": model, "messages": [{"role": "user", "content": "On which river lies town 4?"}]}
             return (await client.post("/v1/chat/completions", json=body)).json()
 

@@ -319,7 +319,7 @@ def test_the_readme_says_of_each_pair_whether_it_is_trained_here():
     columns = {"PPO": "ppo", "GRPO": "grpo", "GRPO over trajectories": "trajectory_grpo", "MyGO": "mygo"}
     columns |= {"warm-up": "sft", "self-training": "selftrain"}
     text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    matrix = text[text.index("What is *measured*") : text.index("## Where to read on")].strip()
+    matrix = text[text.index("A figure is a difference") : text.index("## Where to read on")].strip()
     lines = [line for line in matrix.splitlines() if line.startswith("|")]
     (_, *names), _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines)
     said = {

@@ -303,6 +303,7 @@ async def test_the_proxy_sees_the_prompts_without_examples_whatever_the_sampler_
 async def test_the_action_is_in_the_proxy_s_own_tokens_and_ends_with_the_end_of_sequence(vocabulary):
     shown = await sampled(1)
     before = select(shown, "r", SeedsParams())
+    assert before
     texts = {n.id: n.text for n in shown.nodes}
     for old, new in zip(before, for_proxy(before, [shown], 1, vocabulary), strict=True):
         assert new.completion_ids[-1] == 2  # <|im_end|>
@@ -316,7 +317,9 @@ async def test_the_action_is_in_the_proxy_s_own_tokens_and_ends_with_the_end_of_
 
 async def test_the_rewritten_actions_are_ones_that_the_grammar_allows(vocabulary):
     shown = await sampled(1)
-    for row in for_proxy(select(shown, "r", SeedsParams()), [shown], 1, vocabulary):
+    rewritten = for_proxy(select(shown, "r", SeedsParams()), [shown], 1, vocabulary)
+    assert rewritten
+    for row in rewritten:
         assert isinstance(row.grammar, Grammar)
         matcher = vocabulary.matcher(row.grammar)
         assert all(matcher.accept_token(token) for token in row.completion_ids)

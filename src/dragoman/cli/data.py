@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from dragoman.cli.command import LLM, SEED, Alias, app, command
+from dragoman.core.text import printable
 from dragoman.pipeline import corpus as corpus_stage
 from dragoman.pipeline import harvest as harvest_stage
 from dragoman.pipeline import index as index_stage
@@ -108,6 +109,8 @@ async def synthesize(
     print(f"{kept} questions ({', '.join(f'{count} {split}' for split, count in values['kept'].items())})")
     reasons = ", ".join(f"{count} {reason}" for reason, count in values["rejected"].items())
     print(f"{values['acceptance']:.0%} of {values['candidates']} candidates; refused: {reasons or 'none'}")
+    if values["ambiguous"]:
+        print(f"{values['ambiguous']} facts were not asked for, as their words have more than one answer")
     if values["open"]:
         print(f"{values['open']} of those wanted were given up after {settings.attempts} attempts each")
     print(f"{options.folder(project)}/train.jsonl, dev.jsonl, test.jsonl, corpus.jsonl, rejected.jsonl, card.html")
@@ -145,7 +148,7 @@ async def review(project: Project, options: review_stage.Options) -> None:
     """
     done = await review_stage.run(project, options)
     for one in done["pending"]:
-        print(f"{one.trace}  {one.question}\n     {one.why}")
+        print(printable(f"{one.trace}  {one.question}\n     {one.why}"))
     left = f"; {done['left']} more, for which --most has no room" if done["left"] else ""
     print(f"{len(done['pending'])} wait in the queue, {done['added']} of them new{left}")
 
@@ -186,7 +189,8 @@ async def search(
     finally:
         await retriever.close()
     for rank, hit in enumerate(hits, start=page * k + 1):
-        print(f"{rank:3} {hit.score:8.3f}  {hit.passage.id}  {hit.passage.title}\n     {hit.passage.text[:200]}")
+        found = f"{hit.passage.id}  {hit.passage.title}\n     {hit.passage.text[:200]}"
+        print(f"{rank:3} {hit.score:8.3f}  {printable(found)}")
     if not hits:
         print("nothing found")
 
@@ -204,4 +208,4 @@ def sparql(
     """
     from dragoman.corpus.triples import sparql as answer
 
-    print("\n".join(answer(graph or Project().triples(), query)))
+    print(printable("\n".join(answer(graph or Project().triples(), query))))

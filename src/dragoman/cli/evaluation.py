@@ -9,7 +9,8 @@ from typing import Any
 import typer
 
 from dragoman.cli.command import ALLOW_MISMATCH, LLM, SEED, command
-from dragoman.core import exits, files
+from dragoman.core import exits
+from dragoman.evaluation.predictions import PREDICTIONS, read_predictions
 from dragoman.evaluation.report import markdown
 from dragoman.evaluation.transfer import markdown as carried_over
 from dragoman.pipeline import ablate as ablate_stage
@@ -100,7 +101,7 @@ async def report(project: Project, options: report_stage.Options) -> None:
 def show(metrics: dict[str, Any], out: Path) -> None:
     """Print an evaluation; exit code 1 where a system has answered no question."""
     print(markdown(metrics), end="")
-    print(f"\n{out}/metrics.json, predictions.jsonl, table.md, plots/, episodes/")
+    print(f"\n{out}/metrics.json, {PREDICTIONS}, table.md, plots/, episodes/")
     for name, summary in metrics["systems"].items():
         if summary["failed"] == metrics["n"]:
             print(f"error: {name}: every question failed{_first_error(out, name)}", file=sys.stderr)
@@ -109,8 +110,6 @@ def show(metrics: dict[str, Any], out: Path) -> None:
 
 def _first_error(out: Path, system: str) -> str:
     """Why the first question of a system failed, and where the others' reasons are."""
-    rows = files.read(out / "predictions.jsonl")
-    error = next(
-        (f", the first with: {row['error']}" for _, row in rows if row["system"] == system and row["error"]), ""
-    )
-    return f"{error}; all reasons are in {out}/predictions.jsonl"
+    rows = read_predictions(out)
+    error = next((f", the first with: {row['error']}" for row in rows if row["system"] == system and row["error"]), "")
+    return f"{error}; all reasons are in {out}/{PREDICTIONS}"

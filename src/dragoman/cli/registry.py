@@ -90,7 +90,12 @@ def lineage(
     registry = Project().registry
     decisions.settle(registry)
     if version is None:
-        for v in registry.history():
+        versions = registry.history()
+        if not versions:
+            print(
+                "no versions yet: `dragoman register` makes versions of what was trained, and so does `dragoman promote`"
+            )
+        for v in versions:
             print(f"{v.name:4} {v.policy} {v.stage:5} {', '.join(v.aliases) or '-':20} {v.decision.partition(';')[0]}")
         return
     chain = registry.lineage(version)

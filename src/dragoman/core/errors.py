@@ -25,8 +25,19 @@ class PromptTooLong(EngineFault):
     """
 
 
+class Refused(EngineFault):
+    """A filter of the server's would not have the prompt read, or the completion written.
+
+    The engine is well, and asking again is no use.
+    """
+
+
 class CannotExpress(EngineFault):
     """What an engine is asked has no form in its protocol, under the settings that it has. Asking again is no use."""
+
+
+ASKED_IN_VAIN = (PromptTooLong, Refused, CannotExpress)
+"""Faults of what is asked. A score or a label that met one stays open, and the next run does not try it again."""
 
 
 class RetrieverFault(Fault):

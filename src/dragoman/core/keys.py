@@ -21,14 +21,19 @@ class Keys:
     """The keys of a file with a line `NAME SHA256` for each; blank lines and those that begin with # are skipped.
 
     Raises:
-        UserError: no such file, a line that is not of that form, or no key at all.
+        UserError: no such file, one that is not UTF-8, a line that is not of that form, or no key at all.
     """
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
             raise UserError(f"{path}: no such file; `dragoman serve --new-key NAME` makes a key")
         self._names: list[tuple[str, bytes]] = []
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError as e:
+            at = e.object.count(b"\n", 0, e.start) + 1
+            raise UserError(f"{path}:{at}: not UTF-8; save the file in that encoding") from None
+        for number, line in enumerate(lines, start=1):
             if not line.strip() or line.startswith("#"):
                 continue
             match = _LINE.fullmatch(line.strip())

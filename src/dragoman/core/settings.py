@@ -31,6 +31,8 @@ def parse_section(section: type[S], values: dict[str, Any], *, origin: str) -> S
         for error in e.errors():
             key = ".".join(map(str, error["loc"]))
             what = error["msg"].removeprefix("Value error, ")
+            if error["type"] == "tuple_type":
+                what = "expected a list in brackets, such as [a] or [a, b]"
             if error["type"] == "extra_forbidden":
                 what = f"unknown key{near(key, keys(section))}"
             faults.append(f"{key}: {what}" if key else what)

@@ -153,6 +153,17 @@ def fit(text: str, chars: int) -> str:
     return (text[: chars + 1].rpartition(" ")[0] or text[:chars]).rstrip()
 
 
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """A text that a terminal shows and does not obey: control characters and those that turn its direction are written out.
+
+    Tabs and line breaks stay.
+    """
+    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
 def folder_name(text: str) -> str:
     """The name of a system or a question as the name of a file: `c3po@results/sft` has a slash."""
     return re.sub(r"[^A-Za-z0-9@._-]+", "-", text)

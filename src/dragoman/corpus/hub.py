@@ -21,6 +21,15 @@ def hub_address(address: str) -> tuple[str, str | None, str | None]:
     return name, config or None, split or None
 
 
+def place_of(source: str) -> Path:
+    """Where a source of passages or questions lies if it is on this disk, as that of an hf: address may be, too.
+
+    Raises:
+        UserError: it begins with hf: and is no address of a data set.
+    """
+    return Path(hub_address(source)[0] if source.startswith("hf:") else source)
+
+
 def dataset_rows(address: str, name: str, config: str | None, split: str | None) -> Iterator[tuple[int, Row]]:
     """The rows of one split, numbered from 0, under the keys `id`, `title` and `text`."""
     import datasets
@@ -46,7 +55,8 @@ def dataset_rows(address: str, name: str, config: str | None, split: str | None)
     }
     if columns["text"] is None:
         raise UserError(f"{address}: no text column; found {data.column_names}, expected one of {list(TEXT_KEYS)}")
-    for number, record in enumerate(data):
+    # the others are not read: an image that is damaged, or a sound that no installed package reads, is no fault of its text
+    for number, record in enumerate(data.select_columns([column for column in columns.values() if column is not None])):
         row = {key: record[column] for key, column in columns.items() if column is not None}
         if columns["id"] is None or (isinstance(row["id"], int) and not isinstance(row["id"], bool)):
             row["id"] = str(row.get("id", number))  # columns of whole numbers are common as ids

@@ -9,6 +9,7 @@ refuses the whole file.
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -21,7 +22,7 @@ from dragoman.core.errors import UserError
 from dragoman.core.rows import Faults, Row
 from dragoman.core.types import Passage, Question
 from dragoman.corpus.fields import ID_KEYS, TEXT_KEYS, TITLE_KEYS, question_of, text_of
-from dragoman.corpus.hub import dataset_rows, hub_address
+from dragoman.corpus.hub import dataset_rows, hub_address, place_of
 from dragoman.corpus.names import CORPUS
 from dragoman.corpus.triple_passages import triple_passages
 
@@ -50,7 +51,7 @@ def load_corpus(source: str | Path, *, limit: int | None = None) -> list[Passage
 
     Raises:
         UserError: the source does not exist or is none of these; or it has no passage, a duplicate id, an empty text, a
-            missing key, a wrong type, bad JSON or bad UTF-8. Up to five faults are named at once.
+            missing key, a wrong type, bad JSON or bad UTF-8. Up to five faults are named at once. Or a file name is not UTF-8.
     """
     _check_limit(limit)
     name = str(source)
@@ -163,8 +164,12 @@ def join_passages(parts: Iterable[tuple[str, list[Passage]]]) -> list[Passage]:
 
 
 def files_of(source: str) -> list[Path]:
-    """The files that `load_corpus` or `load_questions` may read for it, sorted; none where it is nothing on this disk."""
-    path = Path(hub_address(source)[0] if source.startswith("hf:") else source)
+    """The files that `load_corpus` or `load_questions` may read for it, sorted; none where it is nothing on this disk.
+
+    Raises:
+        UserError: the name of one is not UTF-8.
+    """
+    path = place_of(source)
     if path.is_dir():
         return _visible(path)
     beside = [path.parent.parent / "queries.jsonl"] if path.suffix == ".tsv" else []  # of qrels
@@ -259,12 +264,23 @@ _TITLE_LINE = re.compile(r"(\S+(?:[ \t]+\S+){0,11})[ \t]*\r?\n[ \t]*\r?\n\s*(?=\
 
 
 def _visible(folder: Path) -> list[Path]:
-    """All files below a folder without the hidden ones, sorted."""
-    return sorted(
+    """All files below a folder without the hidden ones, sorted.
+
+    Raises:
+        UserError: the name of one is not UTF-8, so that no id can be made of it.
+    """
+    files = sorted(
         file
         for file in folder.rglob("*")
         if file.is_file() and not any(part.startswith(".") for part in file.relative_to(folder).parts)
     )
+    for file in files:
+        name = os.fsencode(file.relative_to(folder))
+        try:
+            name.decode()
+        except UnicodeDecodeError:
+            raise UserError(f"{folder}: the name of the file {name!r} is not UTF-8; give it another name") from None
+    return files
 
 
 def _text_passages(folder: Path, limit: int | None) -> list[Passage]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dragoman.core.errors import EngineFault, UserError
-from dragoman.engines.base import Engine, Request, Result, control_marks, is_dead
+from dragoman.engines.base import Engine, Request, Result, SeveralLines, control_marks, is_dead
 from dragoman.engines.settings import EngineParams
 
 logger = logging.getLogger(__name__)
@@ -126,6 +126,11 @@ def open_engine(settings: EngineParams, *, pool: EnginePool = POOL) -> Engine:
         UserError: a setting is not usable, the engine asked for is not installed, or a server does not say what it runs.
         EngineFault: a server does not answer.
     """
+    opened = _open(settings, pool)
+    return opened if settings.one_line_answers else SeveralLines(opened)
+
+
+def _open(settings: EngineParams, pool: EnginePool) -> Engine:
     kind = _automatic() if settings.engine == "auto" else settings.engine
     options = {name: getattr(settings, name) for name in _OPTIONS[kind]}
     if kind == "openai":

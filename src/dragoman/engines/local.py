@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragoman.core.errors import EngineFault, PromptTooLong, UserError
 from dragoman.engines.base import CannotAverage, CannotScore, Grammar, Request, Result
-from dragoman.engines.fetch import weights_sha256
+from dragoman.engines.fetch import FETCH, context_of, loading, weights_sha256
 from dragoman.engines.grammars import Grammars
 from dragoman.engines.marks import encode_options
 
@@ -89,7 +89,7 @@ class Vocabulary:
         max_model_len: tokens of prompt and completion together; None for all that the model was made for.
 
     Raises:
-        UserError: the folder is missing, or `max_model_len` exceeds what the model was made for.
+        UserError: the folder is missing or cannot be loaded, or `max_model_len` exceeds what the model was made for.
     """
 
     def __init__(self, folder: Path, max_model_len: int | None) -> None:
@@ -98,13 +98,14 @@ class Vocabulary:
 
         if not (folder / _CONFIG).is_file():
             raise UserError(f"{folder}: not a model folder (no config.json); run `dragoman model` to fetch one")
-        config = AutoConfig.from_pretrained(folder).get_text_config()
-        context = int(config.max_position_embeddings)
+        with loading(str(folder), "its config or its tokenizer cannot be loaded", FETCH):
+            config = AutoConfig.from_pretrained(folder)
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        context = context_of(config, str(folder))
         if max_model_len is not None and max_model_len > context:
             raise UserError(f"max_model_len is {max_model_len}, but {folder} has a context of {context}; lower it")
         self.context = max_model_len or context
-        self.size = int(config.vocab_size)
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        self.size = int(config.get_text_config().vocab_size)
         self._lock = threading.Lock()  # fast tokenizers fail with "Already borrowed" when two threads meet in one
 
         ends = {self.tokenizer.eos_token_id}

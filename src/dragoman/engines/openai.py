@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import httpx
 
-from dragoman.core.errors import CannotExpress, EngineFault, PromptTooLong, UserError
-from dragoman.core.http import PASSING_STATUS, hidden, key_in, retrying, url_fault
+from dragoman.core.errors import CannotExpress, EngineFault, PromptTooLong, Refused, UserError
+from dragoman.core.http import PASSING_STATUS, WholeAnswers, hidden, key_in, retrying, url_fault
 from dragoman.engines.base import CannotAverage, CannotScore, Completion, Request, Result
 from dragoman.engines.local import seed_of
 
@@ -30,15 +30,17 @@ _TOO_LONG = re.compile(
     r"context[ _](?:length|size|window)|exceeds? the context|prompt is too long|too many tokens", re.I
 )
 """What servers say of a prompt that is: OpenAI and vLLM (context length), llama.cpp (context size), others."""
+_FILTERED = ("content_filter", "content_policy_violation", "data_inspection_failed")
+"""What vendors call it when a filter of theirs has refused a prompt: Azure, OpenAI and LiteLLM, Alibaba."""
 
 
-class _Servers(httpx.AsyncHTTPTransport):
+class _Servers(WholeAnswers):
     """Sends each try to the next of several equal servers.
 
     Args:
         urls: where the paths of the protocol begin.
         concurrency: tries under way at once. One that waits to be repeated is none of them.
-        patience: seconds until a try must be answered whole. The timeout of httpx bounds each chunk alone.
+        patience: see `WholeAnswers`.
         check: raises EngineFault where the server of a URL is not what it was; None to trust it. An answer counts once it
             has been asked on the connections that there are, and no longer than `CHECK_S` ago.
     """
@@ -46,9 +48,8 @@ class _Servers(httpx.AsyncHTTPTransport):
     def __init__(
         self, urls: Iterator[str], concurrency: int, patience: float, check: Callable[[str], None] | None
     ) -> None:
-        # no limit of the pool's own: it counts a connection whose request was cancelled while it was made, for ever
-        super().__init__(limits=httpx.Limits(max_connections=None, max_keepalive_connections=concurrency))
-        self._urls, self._patience = urls, patience
+        super().__init__(patience, concurrency)
+        self._urls = urls
         self._slots = asyncio.Semaphore(concurrency)
         self._check = check
         self._checking = asyncio.Lock()
@@ -57,28 +58,20 @@ class _Servers(httpx.AsyncHTTPTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         async with self._slots:
-            url = next(self._urls)
+            url = request.extensions["server"] = next(self._urls)
             request.url = httpx.URL(url + request.extensions["path"])
             request.headers["host"] = request.url.netloc.decode()
-            sending = asyncio.ensure_future(self._whole(request, url))
-            sending.add_done_callback(lambda done: done.cancelled() or done.exception())  # which somebody has seen
-            try:
-                async with asyncio.timeout(self._patience):
-                    return await asyncio.shield(sending)
-            except TimeoutError:
-                reason = f"no whole answer in {self._patience:g} s"
-                raise httpx.ReadTimeout(reason, request=request) from None
-            finally:
-                sending.cancel()  # once, however often its caller is: a second time would leave its connection open
+            return await super().handle_async_request(request)
 
-    async def _whole(self, request: httpx.Request, url: str) -> httpx.Response:
+    async def _whole(self, request: httpx.Request) -> httpx.Response:
+        url = request.extensions["server"]
+
         async def trace(event: str, _: Any) -> None:
             if event == "connection.connect_tcp.complete":
                 self._connected[url] = time.monotonic()  # to another process, perhaps
 
         request.extensions["trace"] = trace
-        response = await super().handle_async_request(request)
-        await response.aread()
+        response = await super()._whole(request)
         if self._check is not None and response.status_code == 200:
             async with self._checking:
                 now = time.monotonic()
@@ -250,6 +243,7 @@ class OpenAIEngine:
 
         Raises:
             EngineFault: no server answered, or one refused.
+            Refused: a filter of the server's did.
         """
         assert self._client is not None
         tries = f"after {self._retries + 1} tries"
@@ -264,6 +258,8 @@ class OpenAIEngine:
             raise EngineFault(f"{url}: HTTP {status} {self._excerpt(response)}, {tries}")
         if status >= 400:
             kind = PromptTooLong if status in (400, 413, 422) and _TOO_LONG.search(response.text) else EngineFault
+            if _is_filtered(response):
+                kind = Refused
             raise kind(f"{url}: HTTP {status}: {self._refusal(response)}")
         if status != 200:
             raise EngineFault(f"{url}: HTTP {status} is no answer; it began with {self._excerpt(response)}")
@@ -299,6 +295,8 @@ class OpenAIEngine:
             drawn = 1 if request.deterministic else request.n
             if len(choices) != drawn:
                 raise ValueError(f"{len(choices)} choices where {drawn} were asked for")
+            if any(choice["finish_reason"] == "content_filter" for choice in choices):
+                raise Refused(f"{response.url}: a filter of the server's has ended the completion (content_filter)")
             completions = tuple(_completion(choice) for choice in choices)
             if request.deterministic:
                 completions *= request.n
@@ -324,6 +322,15 @@ class OpenAIEngine:
         )
         details = usage.get("prompt_tokens_details") or {}
         return replace(result, cached_tokens=int(details.get("cached_tokens") or 0))
+
+
+def _is_filtered(response: httpx.Response) -> bool:
+    """Whether an error is the refusal of a filter, as its code says."""
+    try:
+        error = response.json()["error"]
+        return error.get("code") in _FILTERED or error.get("type") in _FILTERED
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False
 
 
 def _completion(choice: Mapping[str, Any]) -> Completion:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx
 
 from dragoman.core.errors import EngineFault, UserError
-from dragoman.core.http import PASSING_STATUS, hidden, key_in, retrying
+from dragoman.core.http import PASSING_STATUS, WholeAnswers, hidden, key_in, retrying
 from dragoman.engines.settings import EngineParams
 
 _TELLING = ("root", "parent", "meta")
@@ -69,20 +71,25 @@ class Served:
             )
 
     def _ask(self, urls: Sequence[str]) -> dict[str, dict[str, Any]]:
+        with ThreadPoolExecutor(max_workers=1) as thread:  # for this one may have a loop of its own
+            return thread.submit(asyncio.run, self._all_said(urls)).result()
+
+    async def _all_said(self, urls: Sequence[str]) -> dict[str, dict[str, Any]]:
         settings = self._settings
-        key = key_in(settings.api_key_env)
+        key, seconds = key_in(settings.api_key_env), settings.connect_timeout_s
         transport = retrying(
-            httpx.HTTPTransport(), retries=settings.retries, first_wait=_FIRST_WAIT_S, longest_wait=_LONGEST_WAIT_S
+            WholeAnswers(2 * seconds, 1),  # to connect and to answer
+            retries=settings.retries,
+            first_wait=_FIRST_WAIT_S,
+            longest_wait=_LONGEST_WAIT_S,
         )
-        with httpx.Client(
-            transport=transport,
-            timeout=settings.connect_timeout_s,
-            headers={"Authorization": f"Bearer {key}"} if key else {},
+        async with httpx.AsyncClient(
+            transport=transport, timeout=seconds, headers={"Authorization": f"Bearer {key}"} if key else {}
         ) as client:
-            return {url: _said(client, url, settings, key) for url in urls}
+            return {url: await _said(client, url, settings, key) for url in urls}
 
 
-def _said(client: httpx.Client, url: str, settings: EngineParams, key: str) -> dict[str, Any]:
+async def _said(client: httpx.AsyncClient, url: str, settings: EngineParams, key: str) -> dict[str, Any]:
     """What the card of a model says of what is loaded, by field.
 
     Args:
@@ -94,7 +101,7 @@ def _said(client: httpx.Client, url: str, settings: EngineParams, key: str) -> d
     """
     url, model = url.rstrip("/"), settings.model
     try:
-        response = client.get(f"{url}/models")
+        response = await client.get(f"{url}/models")
     except (httpx.TransportError, httpx.DecodingError) as e:
         problem = hidden(f"{type(e).__name__} {e}", key)
         raise EngineFault(f"{url}/models: {problem}; start the server, or check the URL") from None

@@ -45,6 +45,9 @@ class EngineParams(Section):
     """Name of the environment variable that holds the key; the key itself is never in a file."""
     structured: Literal["vllm", "response_format", "none"] = "vllm"
     """How the server takes a grammar."""
+    one_line_answers: bool = True
+    """Whether an answer ends at its first line break. false, for `llm`: it ends where the model ends it, or at the system's
+    `answer_tokens`."""
     concurrency: int = Field(32, ge=1)
     connect_timeout_s: float = Field(10, gt=0)
     read_timeout_s: float = Field(300, gt=0)

@@ -10,6 +10,7 @@ from typing import Any
 
 from dragoman.core.errors import UserError
 from dragoman.engines.base import Completion, Result
+from dragoman.engines.fetch import FETCH, loading
 from dragoman.engines.local import Job, LocalEngine
 from dragoman.engines.marks import yes_and_no
 from dragoman.engines.sampling import Average, Row, Sampler
@@ -76,7 +77,8 @@ class TransformersEngine(LocalEngine):
             torch.set_num_threads(self._threads)
         disable_progress_bar()
         # the one place where weights that are kept in float32 are rounded
-        model: Any = AutoModelForCausalLM.from_pretrained(self._folder, dtype=getattr(torch, self._dtype))
+        with loading(str(self._folder), "its weights cannot be loaded", FETCH):
+            model: Any = AutoModelForCausalLM.from_pretrained(self._folder, dtype=getattr(torch, self._dtype))
         model = model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
         # The folder's own may ask for a repetition penalty and the like, which would bend the distribution.
         model.generation_config = GenerationConfig(

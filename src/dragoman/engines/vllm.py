@@ -255,7 +255,7 @@ class VllmEngine(LocalEngine):
             n=job.drawn,
             temperature=request.temperature,
             max_tokens=request.max_tokens,
-            stop=list(request.stop),
+            stop=[*map(str, request.stop)],  # no class of its own, which would have to cross to another process
             stop_token_ids=sorted(self._vocabulary.eos_ids),
             seed=None if request.deterministic else seed_of(request),
             logprobs=request.alternatives,  # beside that of the sampled token

@@ -14,6 +14,7 @@ from dragoman.core.errors import UserError
 from dragoman.core.types import Question
 from dragoman.corpus import build_atlas, chunk, load_corpus
 from dragoman.corpus.chunking import with_wholes
+from dragoman.corpus.hub import place_of
 from dragoman.corpus.loaders import TRIPLE_SUFFIXES, join_passages
 from dragoman.corpus.names import CORPUS, SPLITS, TRIPLES
 from dragoman.corpus.settings import CorpusParams, listed
@@ -73,7 +74,7 @@ def _tokenizer(model: Path) -> Any:
 def _import(settings: CorpusParams, out: Path, tokenizer: Any) -> dict[str, Any]:
     corpora = listed(settings.source)
     given = [*corpora, *(path for split in SPLITS for path in listed(getattr(settings, split)))]
-    if inside := [path for path in given if Path(path).resolve().is_relative_to(out.resolve())]:
+    if inside := [path for path in given if place_of(path).resolve().is_relative_to(out.resolve())]:
         raise UserError(
             f"corpus: {inside[0]} lies in {out}, which is written anew; give the dataset another name, or --out"
         )

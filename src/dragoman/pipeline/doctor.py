@@ -20,6 +20,7 @@ from dragoman.core.http import hidden, key_in
 from dragoman.core.settings import read_yaml
 from dragoman.engines.settings import EngineParams
 from dragoman.pipeline.project import PARAMS, Project
+from dragoman.registry.policy import read_manifest
 
 Mark = Literal["ok  ", "WARN", "FAIL"]
 GIB = 2**30
@@ -142,7 +143,7 @@ def _precision() -> Iterator[Finding]:
     if faster_by_bfloat16():
         yield _ok("precision", "bfloat16")
     else:
-        yield _ok("precision", "float32, since this processor has no AMX: stages take about twice as long")
+        yield _ok("precision", "float32, since this processor has no AMX: stages take two to three times as long")
 
 
 def _models(project: Project) -> Iterator[Finding]:
@@ -156,6 +157,9 @@ def _models(project: Project) -> Iterator[Finding]:
             yield _ok("model", f"{name}: {settings.model}")
         else:
             yield _bad("WARN", "model", f"{name}: nothing at {settings.model}")
+    held = read_manifest(project.model).get("source", params.model.source)
+    if held != params.model.source:
+        yield _bad("WARN", "model", f"{project.model} holds {held}, and model.source is {params.model.source} by now")
 
 
 def _server(name: str, url: str, settings: EngineParams) -> Finding:

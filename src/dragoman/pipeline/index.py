@@ -33,7 +33,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     Raises:
         UserError: the corpus cannot be read, or the folder holds something that is not an index.
     """
-    passages = load_corpus(options.corpus or project.corpus(options.dataset))
+    passages = load_corpus(options.corpus or project.made(project.corpus(options.dataset), options.dataset))
     built = build(passages, options.folder(project), project.params.index)
     return {"passages": built.passages, "method": built.name}
 

@@ -96,8 +96,13 @@ def open_inputs(
         limit: the first so many questions.
 
     Raises:
-        UserError: a file cannot be read.
+        UserError: a file cannot be read, or it is not known which questions are meant.
     """
+    if options.corpus and not (options.questions or options.dataset):
+        raise UserError(
+            f"--corpus {options.corpus}: what is to be asked about it? Name a file with --questions, or with --dataset a dataset "
+            "of params.yaml, whose questions are asked then; `dragoman synthesize` makes questions for a corpus that has none"
+        )
     asked = (
         load_mixed([("file", options.questions)], limit=limit)
         if options.questions

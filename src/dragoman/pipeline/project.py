@@ -160,7 +160,14 @@ class Project:
     async def runtime(
         self, index: str, passages: list[Passage] | None = None, *, cache: bool = False
     ) -> AsyncIterator[Runtime]:
-        """What systems run in: engines and the retriever of `index`, probed with `passages`. For `cache` see `open_runtime`."""
+        """What systems run in: engines and the retriever of `index`, probed with `passages`. For `cache` see `open_runtime`.
+
+        Raises:
+            UserError: it is a dataset's index, and neither that nor the corpus was made yet; or see `open_runtime`.
+        """
+        folder = Path(index)
+        if folder == self.index(folder.name) and not folder.exists():
+            self.made(self.corpus(folder.name), folder.name)  # first things first
         async with open_runtime(self.params, index, passages, self.registry, cache=cache) as runtime:
             yield runtime
 

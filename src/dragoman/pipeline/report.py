@@ -14,6 +14,7 @@ from typing_extensions import Doc
 from dragoman.core.errors import UserError
 from dragoman.core.text import folder_name
 from dragoman.evaluation.evaluate import merge
+from dragoman.evaluation.predictions import PREDICTIONS
 from dragoman.evaluation.report import write_joint_report
 from dragoman.pipeline.project import Project
 from dragoman.systems import ablation
@@ -62,7 +63,12 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         if options.so_far:
             names = [name for name in names if (evaluated / name / "metrics.json").is_file()]
         if not names:
-            raise UserError(f"report: nothing has been evaluated on {dataset} yet; `dragoman evaluate` does it")
+            raise UserError(f"report: nothing has been evaluated on {dataset} yet; `make pipeline` does it")
+        if missing := [name for name in names if not (evaluated / name / PREDICTIONS).is_file()]:
+            raise UserError(
+                f"{evaluated / missing[0] / PREDICTIONS}: no such file ({len(missing)} of {len(names)} systems have none on "
+                f"{dataset}); `make pipeline` evaluates them, --so-far leaves them out, and --joined takes folders of your own"
+            )
         runs = [
             [evaluated / name for name in names],
             *([results / "evaluate" / name for name in names] for results in options.pool),
@@ -99,7 +105,7 @@ def _ablated(project: Project, options: Options) -> dict[str, Any]:
                 raise UserError(f"{path}: no such file; `dragoman ablate {variant}` makes it")
             if (of := _evaluated(path)["dataset"]) != dataset:
                 raise UserError(
-                    f"{path}: of {of}, and train.dataset is {dataset}; give `dragoman ablate {variant}` again"
+                    f"{path}: of {of}, and train.dataset is {dataset}; run `dragoman ablate {variant}` again"
                 )
         runs.append(folders)
     metrics = merge(
@@ -112,7 +118,7 @@ def _ablated(project: Project, options: Options) -> dict[str, Any]:
     told = [f"{variant} - {trained}" for variant, trained in made_from.items()]
     told += [f"{later} - {earlier}" for earlier, later in combinations(warmed, 2)]
     if alone := next((pair for pair in told if not metrics["paired"][pair]), None):
-        raise UserError(f"{alone}: not one question in common; give `dragoman ablate` again, since others were made")
+        raise UserError(f"{alone}: not one question in common; run `dragoman ablate` again, since others were made")
     return {dataset: metrics | {"paired": {pair: metrics["paired"][pair] for pair in told}}}
 
 

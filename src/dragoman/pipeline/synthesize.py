@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,10 +17,11 @@ from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.identity import FINGERPRINTED, code_hash
 from dragoman.core.journal import digest
+from dragoman.core.text import same_question
 from dragoman.core.types import Passage, Triple
 from dragoman.corpus import chunk, load_corpus
-from dragoman.corpus.loaders import is_texts
-from dragoman.corpus.names import CORPUS, TRIPLES
+from dragoman.corpus.loaders import is_texts, load_questions
+from dragoman.corpus.names import CORPUS, SPLITS, TRIPLES
 from dragoman.engines.base import Engine
 from dragoman.pipeline import index
 from dragoman.pipeline.project import Project
@@ -29,7 +30,7 @@ from dragoman.runtime import open_checked, open_retriever_checked
 from dragoman.synthesis import difficulty, filters
 from dragoman.synthesis.brief import Writer
 from dragoman.synthesis.card import card, write_card
-from dragoman.synthesis.facts import Fact, facts_of
+from dragoman.synthesis.facts import Fact, facts_of, unambiguous
 from dragoman.synthesis.filters import Filter
 from dragoman.synthesis.grounded import GroundedWriter
 from dragoman.synthesis.plan import Plan, load_plan
@@ -80,6 +81,8 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     if options.chunk is not None or is_texts(source):
         passages = list(chunk(passages, by="words", size=WORDS if options.chunk is None else options.chunk))
     beside = (source if source.is_dir() else source.parent) / TRIPLES
+    # beside a corpus of one's own lies whatever lies there
+    gold = [] if options.corpus else [source.parent / f"{split}.jsonl" for split in SPLITS]
     target = options.index
     with files.only_writer(out):
         if target is None and options.corpus:
@@ -95,6 +98,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
             source=str(source),
             seed=project.params.seed,
             track=project.tracking,
+            gold={same_question(q.question) for path in gold if path.is_file() for q in load_questions(path)},
         )
 
 
@@ -108,6 +112,7 @@ async def make_questions(
     source: str,
     seed: int,
     track: Path | None,
+    gold: Collection[str] = (),
 ) -> dict[str, Any]:
     """Write a set of questions about `passages` into `out`, with their corpus and a card.
 
@@ -115,6 +120,9 @@ async def make_questions(
 
     Files: `train.jsonl`, `dev.jsonl`, `test.jsonl`, `corpus.jsonl`, `rejected.jsonl`, `card.html`, `metrics.json`; and
     journals of what has been computed, from which a run that was stopped goes on.
+
+    Args:
+        gold: the questions that there are, of all splits, as `same_question` has them. None of them is made again.
 
     Returns:
         What the card shows.
@@ -130,7 +138,7 @@ async def make_questions(
     plan.require("interaction_type", {"single-turn", "two-turn"})
     if settings.backend != "engine":
         GroundedWriter.check(plan)
-    known = {} if settings.backend == "engine" else facts_of(passages, triples)
+    known, ambiguous = unambiguous({} if settings.backend == "engine" else facts_of(passages, triples), passages)
     askable = [p for p in passages if p.id in known] if settings.backend == "grounded" else list(passages)
     if not askable:
         raise UserError(f"{source}: nothing was found in it to ask for without a model; choose --backend engine")
@@ -161,6 +169,7 @@ async def make_questions(
             seed=seed,
             out=out,
             origin=_origin(askable, triples, settings, retriever, llm),
+            known=gold,
         )
         if settings.draws and llm is not None and retriever is not None:
             reader = Reader(llm, draws=settings.draws, seed=seed)
@@ -172,7 +181,14 @@ async def make_questions(
                 files.write(out / f"{split}.jsonl", filled.questions[split])
     files.write(out / CORPUS, (asdict(p) for p in passages))
     chosen = settings.model_dump(mode="json")
-    values = card(filled, plan, settings=chosen | {"seed": seed}, source=source, seconds=time.monotonic() - clock)
+    values = card(
+        filled,
+        plan,
+        settings=chosen | {"seed": seed},
+        source=source,
+        seconds=time.monotonic() - clock,
+        ambiguous=ambiguous,
+    )
     write_card(values, out)
     if track is not None:
         tracking.start(track)

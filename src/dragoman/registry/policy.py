@@ -31,6 +31,10 @@ STARTED = "started.json"
 """The identity of the run whose work a stage's folder holds."""
 
 
+TRAINING = ("sft", "rl", "gepa")
+"""The stages, and commands, whose folders have their names unless another is given."""
+WARM_UP = "-warm-up"
+"""How the folders end that `dragoman warm-up` fills, behind the name of the system."""
 SHARED = "*"
 """The entry of a policy set that stands for every role without an entry of its own."""
 POLICIES = "policies"
@@ -198,8 +202,18 @@ def find_policy(policy: str, results: Path = Path("results")) -> PolicySet:
         return PolicySet(str(manifest.get("version") or folder.name), {SHARED: folder}, manifest, folder)
     raise UserError(
         f"policy {policy!r}: neither a model folder nor a finished stage (there is neither {results / policy / POINTER} nor "
-        f"{folder / POINTER}); `dragoman sft --out {policy}` trains one"
+        f"{folder / POINTER}); {_how_to_train(folder)}"
     )
+
+
+def _how_to_train(folder: Path) -> str:
+    """The command that makes a policy of that name, as the rest of a sentence."""
+    if folder.parent.name.endswith(WARM_UP):
+        return f"`dragoman warm-up {folder.parent.name.removesuffix(WARM_UP)} --out {folder.parent}` trains it"
+    if folder.name not in TRAINING:
+        return f"`dragoman sft --out {folder}` trains one there, and so does `dragoman rl`"
+    out = "" if folder == Path(folder.name) else f" --out {folder}"
+    return f"`dragoman {folder.name}{out}` trains it"
 
 
 def _read(policy: str, pointer: Path) -> PolicySet:

@@ -5,6 +5,7 @@ Java, torch and FAISS are imported by the methods that need them, when they are 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,8 +16,10 @@ from dragoman.retrieval.base import Hit, Retriever
 from dragoman.retrieval.health import check_health
 from dragoman.retrieval.manifest import Manifest
 from dragoman.retrieval.methods import Progress
-from dragoman.retrieval.rerank import reranked
+from dragoman.retrieval.rerank import RerankParams, reranked
 from dragoman.retrieval.settings import IndexParams
+
+log = logging.getLogger(__name__)
 
 __all__ = ["Hit", "IndexParams", "Manifest", "Retriever", "build_index", "check_health", "open_retriever"]
 
@@ -40,7 +43,8 @@ def build_index(
 def open_retriever(target: Path | str, params: IndexParams | None = None) -> Retriever:
     """The retriever of an index folder (its manifest says of which method) or of a server's http(s) address.
 
-    An address may begin with what the server speaks, as in `searxng+https://...`; see `http/foreign.py`.
+    An address may begin with what the server speaks, as in `searxng+https://...`; see `http/foreign.py`. Where settings are
+    given, a warning tells of an index that has another method or encoder than they name.
 
     Args:
         params: settings of the machine (threads, heap, device) for an index, of the server, and of reranking; all by
@@ -49,18 +53,33 @@ def open_retriever(target: Path | str, params: IndexParams | None = None) -> Ret
     Raises:
         UserError: there is no index there, it is damaged, no server answers, or there is no such cross-encoder.
     """
-    params = params or IndexParams()
-    return reranked(_open(target, params), params.rerank)
+    return reranked(_open(target, params), params.rerank if params else RerankParams())
 
 
-def _open(target: Path | str, params: IndexParams) -> Retriever:
+def _open(target: Path | str, params: IndexParams | None) -> Retriever:
+    machine = params or IndexParams()
     if isinstance(target, str) and target.partition("://")[0].endswith(("http", "https")) and "://" in target:
         from dragoman.retrieval.http.foreign import open_server
 
         try:
-            return open_server(target, params.server)
+            return open_server(target, machine.server)
         except RetrieverFault as e:
             raise UserError(f"no retriever to use: {e}") from e
     folder = Path(target)
-    name = Manifest.read(folder).method
-    return methods.load(name).open_index(folder, params.with_method(name).settings())
+    built = Manifest.read(folder)
+    if params and (difference := _difference(folder, built, params)):
+        log.warning("%s: searched as it was built, %s; to change that, build it again", folder, difference)
+    return methods.load(built.method).open_index(folder, machine.with_method(built.method).settings())
+
+
+def _difference(folder: Path, built: Manifest, params: IndexParams) -> str:
+    """In what an index is not what the settings would build, by its method or encoder; empty for nothing."""
+    settings = params.settings()
+    method = "bm25" if params.method == "sparse" and not settings.checkpoint else params.method
+    if built.method != method:
+        return f"by method {built.method}, while index.method is {params.method}"
+    kept = Manifest.read(folder / "dense").settings if method == "hybrid" else built.settings
+    for key in ("encoder", "checkpoint"):
+        if key in kept and kept[key] != getattr(settings, key):
+            return f"with {key} {kept[key]}, while index.{key} is {getattr(settings, key) or 'not set'}"
+    return ""

@@ -18,19 +18,21 @@ class CachedRetriever:
 
     Args:
         memory: how many results to hold in memory; the least recently used go first.
+        characters: of their titles and texts, how many at most: a result may be of whole documents.
 
     Attributes:
         misses: queries that needed a search of their own.
     """
 
-    def __init__(self, inner: Retriever, *, memory: int = 50_000) -> None:
+    def __init__(self, inner: Retriever, *, memory: int = 50_000, characters: int = 50_000_000) -> None:
         self.inner = inner
         self.fingerprint = inner.fingerprint
         self.passage_count: int | None = getattr(inner, "passage_count", None)
         self._recalled = 0
         self.misses = 0
         self._memory: OrderedDict[Key, list[Hit]] = OrderedDict()
-        self._most = memory
+        self._most, self._most_characters = memory, characters
+        self._characters = 0
         self._flight = SingleFlight[Key, list[Hit]]()
 
     def __repr__(self) -> str:
@@ -71,6 +73,11 @@ class CachedRetriever:
         query, k, page = key
         (hits,) = await self.inner.search([query], k, page)
         self._memory[key] = hits
-        if len(self._memory) > self._most:
-            self._memory.popitem(last=False)
+        self._characters += _size(hits)
+        while len(self._memory) > self._most or self._characters > self._most_characters:
+            self._characters -= _size(self._memory.popitem(last=False)[1])
         return hits
+
+
+def _size(hits: Sequence[Hit]) -> int:
+    return sum(len(hit.passage.title) + len(hit.passage.text) for hit in hits)

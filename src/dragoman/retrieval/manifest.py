@@ -92,7 +92,8 @@ def digest(value: Any) -> str:
 def building(folder: Path, method: str, *, resumable: bool = False) -> Iterator[Path]:
     """Yield the folder to build in, and put it in the place of `folder` at the end.
 
-    After a crash a `resumable` build finds the folder as it was left; another starts from nothing.
+    After a crash a `resumable` build finds the folder as it was left; another starts from nothing. What an earlier build has
+    left is kept after a UserError, too: a setting that is refused must not cost what is worked out.
 
     Raises:
         UserError: `folder` holds something that is not an index, or another process is building it.
@@ -102,6 +103,7 @@ def building(folder: Path, method: str, *, resumable: bool = False) -> Iterator[
         raise UserError(f"{folder}: exists and is not an index: choose another folder, or delete it first")
     work = folder.with_name(f".{folder.name}.{method}")
     with files.only_writer(folder):
+        fresh = not work.exists()
         work.mkdir(exist_ok=True)
         if not resumable:
             _empty(work)
@@ -109,7 +111,7 @@ def building(folder: Path, method: str, *, resumable: bool = False) -> Iterator[
             yield work
             files.replace_folder(work, folder)
         except BaseException as e:
-            if not resumable or isinstance(e, UserError):
+            if not resumable or (fresh and isinstance(e, UserError)):
                 shutil.rmtree(work, ignore_errors=True)
             raise
 

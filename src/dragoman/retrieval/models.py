@@ -32,7 +32,7 @@ def load_model(kind: Kind, path: str, *, what: str, instead: str, device: str | 
     transformers_logging.disable_progress_bar()
     try:
         return getattr(sentence_transformers, kind)(name, device=device, revision=revision)
-    except (OSError, ValueError, RuntimeError) as e:
+    except (OSError, ValueError, RuntimeError, ImportError) as e:  # ImportError: of what reads quantised weights
         reason = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
         raise UserError(f"{what} cannot be loaded ({reason}): give {instead}") from None
     finally:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from dragoman.core.errors import CannotExpress, EngineFault, PromptTooLong, RetrieverFault, UserError
+from dragoman.core.errors import ASKED_IN_VAIN, EngineFault, RetrieverFault, UserError
 from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Engine
 from dragoman.rewards.base import Bounds, RewardFunction, Trajectory
@@ -153,7 +153,7 @@ class Reward:
         try:
             value = term.function.score(question, trajectory, passages, **parameters)
             return await value if inspect.isawaitable(value) else value
-        except (PromptTooLong, CannotExpress):  # asking again is no use
+        except ASKED_IN_VAIN:
             return None
         except (EngineFault, RetrieverFault) as e:
             faults.append(f"reward {term.name}: {e}")

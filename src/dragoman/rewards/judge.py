@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from dragoman.core.errors import CannotExpress, EngineFault, PromptTooLong
+from dragoman.core.errors import ASKED_IN_VAIN, EngineFault
 from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Engine, Grammar, Request
 from dragoman.rewards.base import Trajectory, reward
@@ -48,7 +48,7 @@ async def judge_predictions(engine: Engine, predictions: Sequence[dict[str, Any]
         if answer:
             try:
                 row["scores"]["judge"] = await verdict(engine, row["question"], row["answers"], answer)
-            except (PromptTooLong, CannotExpress):
+            except ASKED_IN_VAIN:
                 row["scores"]["judge"] = None
             except EngineFault as e:
                 row["scores"]["judge"], row["judge_fault"] = None, str(e)

@@ -79,6 +79,7 @@ class Calls:
                 "prompt_tokens": result.prompt_tokens,
                 "completion_tokens": result.completion_tokens,
                 "cached": result.cached,
+                "truncated": any(completion.finish_reason == "length" for completion in result.completions),
             }
 
         async def call() -> Call:
@@ -111,7 +112,7 @@ class Calls:
         await self._searches.cancel()
 
     def _keep(self, value: Mapping[str, Any], **fields: Any) -> Call:
-        measured = ("started", "seconds", "prompt_tokens", "completion_tokens", "cached")
+        measured = ("started", "seconds", "prompt_tokens", "completion_tokens", "cached", "truncated")
         call = Call(**fields, **{name: value[name] for name in measured if name in value})
         self.made[call.id] = call
         self.observe(call)

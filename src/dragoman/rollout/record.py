@@ -128,6 +128,7 @@ class Call(Record):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached: bool = False  # the answer was known from an earlier run: its seconds are not those of the LLM
+    truncated: bool = False  # the LLM had no more tokens for a text of it
 
 
 class Trajectory(Record):

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from dragoman.core.errors import EngineFault, PromptTooLong, RetrieverFault, UserError
+from dragoman.core.errors import EngineFault, PromptTooLong, Refused, RetrieverFault, UserError
 from dragoman.core.types import Passage, Question
 from dragoman.rewards import Reward
 from dragoman.rollout.backends import Backends
@@ -113,6 +113,8 @@ class Tree:
             outcome, error = Outcome("", stop=e.reason), str(e)
         except PromptTooLong as e:
             outcome, error = Outcome("", stop=StopReason.PROMPT_TOO_LONG), str(e)
+        except Refused as e:
+            outcome, error = Outcome("", stop=StopReason.REFUSED), str(e)
         except EngineFault as e:
             outcome, error = Outcome("", stop=StopReason.ENGINE_FAULT), str(e)
         except RetrieverFault as e:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from dragoman.core.errors import Fault, PromptTooLong
+from dragoman.core.errors import Fault, PromptTooLong, Refused
 from dragoman.engines.base import Engine, Front, Request, Result
 from dragoman.retrieval.base import Hit, Retriever
 
@@ -48,7 +48,7 @@ class Part:
         started = time.monotonic()
         try:
             yield
-        except PromptTooLong:  # it was asked too much, and may be well
+        except (PromptTooLong, Refused):  # what it was asked is at fault, and it may be well
             raise
         except Fault as e:
             self._failed(type(e).__name__)
@@ -110,7 +110,7 @@ class WatchedEngine(Front):
         try:
             with self._part.call():
                 return await self.inner.generate(requests)
-        except PromptTooLong:
+        except (PromptTooLong, Refused):
             raise
         except Fault:
             self.failed = True

@@ -39,6 +39,12 @@ class Metrics:
             "Tokens read (prompt), of them out of a prefix cache (cached), and written (completion)",
             ["kind"],
         )
+        self.key_answers = counter("dragoman_key_answers", "Questions answered, by the name of the key", ["key"])
+        self.key_tokens = counter(
+            "dragoman_key_tokens",
+            "Tokens read (prompt) and written (completion), by the name of the key",
+            ["key", "kind"],
+        )
         self.feedback = counter("dragoman_feedback", "Feedback taken, by its rating", ["rating"])
         self.swaps = counter("dragoman_champion_changes", "Changes of the champion", ["outcome"])
         self.drift_psi = gauge("dragoman_drift_psi", "Population Stability Index of the latest window", ["measure"])
@@ -76,12 +82,16 @@ class Metrics:
         """The hits and misses of the search cache, which counts them itself."""
         self.registry.register(_SearchCache(counts))
 
-    def step(self, step: Node | Call) -> None:
+    def step(self, step: Node | Call, owner: str | None) -> None:
+        """Count a step of a request whose key has that name, if it needed one."""
         self.phases.labels(phase_of(step)).observe(step.seconds)
         self.tokens.labels("prompt").inc(step.prompt_tokens)
         self.tokens.labels("completion").inc(step.completion_tokens)
         if isinstance(step, Node):
             self.tokens.labels("cached").inc(step.cached_tokens)
+        if owner is not None:
+            self.key_tokens.labels(owner, "prompt").inc(step.prompt_tokens)
+            self.key_tokens.labels(owner, "completion").inc(step.completion_tokens)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)

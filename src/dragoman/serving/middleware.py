@@ -1,4 +1,4 @@
-"""What every request passes before a route sees it: size limit, API key, trace id; and the log."""
+"""What every request passes before a route sees it: size limit, API key or host, trace id; and the log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -15,20 +15,27 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dragoman.core.keys import Keys
 from dragoman.core.listening import bounded
 from dragoman.serving.errors import ApiError
+from dragoman.serving.hosts import host_of, is_own
 from dragoman.serving.metrics import Metrics
 from dragoman.serving.settings import ServeParams
 
 log = logging.getLogger(__name__)
 
 _KEYED = "/v1/"
-"""Routes below this path need a key."""
+"""Routes below this path need a key or, where there are no keys, a name of ours."""
 
 
 class RequestMiddleware:
-    """Limits requests, checks keys, gives trace ids, and logs: never a text, a key or a header."""
+    """Limits requests, checks keys, gives trace ids, and logs: never a text, a key or a header.
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics, settings: ServeParams, keys: Keys | None) -> None:
-        self.app, self.metrics, self.settings, self.keys = app, metrics, settings, keys
+    Args:
+        names: by which the endpoint may be called where it has no keys, beside those of `hosts.is_own`.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, metrics: Metrics, settings: ServeParams, keys: Keys | None, names: Collection[str]
+    ) -> None:
+        self.app, self.metrics, self.settings, self.keys, self.names = app, metrics, settings, keys, names
         self._under_way: Counter[str] = Counter()  # requests, by the name of their key
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -103,9 +110,18 @@ class RequestMiddleware:
     def _owner(self, path: str, headers: Headers) -> str | None:
         """
         Raises:
-            ApiError: 401, a key is needed and none of ours is given.
+            ApiError: 401, a key is needed and none of ours is given; 421, none is, and it was called by a foreign name.
         """
-        if self.keys is None or not path.startswith(_KEYED):
+        if not path.startswith(_KEYED):
+            return None
+        if self.keys is None:
+            if not is_own(host_of(headers.get("host", "")), self.names):
+                raise ApiError(
+                    421,
+                    "foreign_host",
+                    "without keys, this endpoint answers to an address, to localhost and to the names in its setting "
+                    "serve.hosts: add the one that you called it by",
+                )
             return None
         owner = self.keys.owner(headers.get("authorization", ""))
         if owner is None:

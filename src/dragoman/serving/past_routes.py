@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Path, Query, Request
@@ -11,11 +10,11 @@ from fastapi.params import Depends
 from dragoman.core.listening import LOOPBACK
 from dragoman.serving import wire
 from dragoman.serving.errors import ApiError
+from dragoman.serving.hosts import host_of
 from dragoman.serving.past import PastEpisodes
 from dragoman.serving.service import Service
 
 MOST_PER_PAGE = 50
-_LOOPBACK_HOST = re.compile(rf"({'|'.join(map(re.escape, LOOPBACK))}|\[::1\])(:\d+)?", re.IGNORECASE)
 Id = Annotated[str, Path(max_length=100)]
 After = Annotated[str | None, Query(max_length=100, description="The id of the last question of the page before.")]
 Limit = Annotated[int, Query(ge=1, le=MOST_PER_PAGE, description="How many at most.")]
@@ -29,7 +28,7 @@ def add_past(app: FastAPI, service: Service, key: Depends, responses: dict[int |
     """
     described: dict[str, Any] = {
         "dependencies": [key],
-        "responses": {status: responses[status] for status in (400, 401, 404, 429)},
+        "responses": {status: responses[status] for status in (400, 401, 404, 421, 429)},
     }
 
     @app.get("/v1/episodes", **described)
@@ -62,5 +61,5 @@ def _past(service: Service, request: Request) -> PastEpisodes:
 
 
 def _is_local(request: Request) -> bool:
-    by_name = _LOOPBACK_HOST.fullmatch(request.headers.get("host", "")) is not None
+    by_name = host_of(request.headers.get("host", "")) in LOOPBACK
     return by_name and request.client is not None and request.client.host in LOOPBACK

@@ -47,3 +47,5 @@ class Answer:
     policy: str | None
     degraded: str | None
     """Why standard RAG answered in the proxy's place; None when it did not."""
+    is_cut: bool = False
+    """The LLM had no more tokens for it."""

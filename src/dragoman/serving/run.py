@@ -187,7 +187,7 @@ async def run_server(
     """Serve until SIGINT or SIGTERM; requests under way have their deadline to finish."""
     async with open_service(params, settings, index, champion, registry, trained_on) as service:
         config = uvicorn.Config(
-            create_app(service, keys=keys),
+            create_app(service, keys=keys, host=host),
             host=host,
             port=port,
             log_level="warning",

@@ -16,6 +16,7 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
 from dragoman.core.keys import Keys
+from dragoman.engines.base import FinishReason
 from dragoman.retrieval.base import well_formed
 from dragoman.rollout.record import Call, Node
 from dragoman.serving import wire
@@ -31,13 +32,17 @@ from dragoman.serving.service import Service, strategy_of
 
 T = TypeVar("T")
 
-_DOCUMENTED = {400, 401, 404, 413, 429, 500, 503, 504}
+_DOCUMENTED = {400, 401, 404, 413, 421, 429, 500, 503, 504}
 _MOST_NAMED = 32
 """How many ignored parameters an answer names."""
 
 
-def create_app(service: Service, *, keys: Keys | None = None) -> FastAPI:
-    """The application that serves `service`, whose models are open and stay the caller's to close."""
+def create_app(service: Service, *, keys: Keys | None = None, host: str = "localhost") -> FastAPI:
+    """The application that serves `service`, whose models are open and stay the caller's to close.
+
+    Args:
+        host: where it listens. Without keys it may be called by that name, and by those of `serve.hosts`.
+    """
     metrics = service.metrics
     app = FastAPI(
         title="dragoman",
@@ -45,7 +50,8 @@ def create_app(service: Service, *, keys: Keys | None = None) -> FastAPI:
         docs_url=None,  # these pages load their programs from elsewhere: without a network they are empty
         redoc_url=None,
     )
-    app.add_middleware(RequestMiddleware, metrics=metrics, settings=service.settings, keys=keys)
+    names = {name.lower() for name in (host, *service.settings.hosts)}
+    app.add_middleware(RequestMiddleware, metrics=metrics, settings=service.settings, keys=keys, names=names)
     _answer_errors(app, metrics)
     _add_probes(app, service)
 
@@ -53,12 +59,14 @@ def create_app(service: Service, *, keys: Keys | None = None) -> FastAPI:
     bearer = Depends(HTTPBearer(auto_error=False))
     responses: dict[int | str, dict[str, Any]] = {status: {"model": wire.ErrorBody} for status in _DOCUMENTED}
 
-    @app.get("/v1/models", dependencies=[bearer], responses={401: responses[401]})
+    @app.get("/v1/models", dependencies=[bearer], responses={status: responses[status] for status in (401, 421)})
     async def models() -> wire.ModelList:
         return wire.ModelList(data=[_card(model) for model in service.models.offered.values()])
 
     @app.get(
-        "/v1/models/{name:path}", dependencies=[bearer], responses={status: responses[status] for status in (401, 404)}
+        "/v1/models/{name:path}",
+        dependencies=[bearer],
+        responses={status: responses[status] for status in (401, 404, 421)},
     )
     async def model(name: str) -> wire.ModelCard:
         service.check(name)
@@ -181,7 +189,7 @@ def _completion(body: wire.ChatRequest, served: ServedRequest, answer: Answer) -
         id=f"{wire.COMPLETION}{served.trace_id}",
         created=int(time.time()),
         model=served.model,
-        choices=[wire.Choice(message=wire.AnswerMessage(content=answer.text))],
+        choices=[wire.Choice(message=wire.AnswerMessage(content=answer.text), finish_reason=_finish(answer))],
         usage=_usage(served),
         dragoman=extension,
     )
@@ -201,6 +209,10 @@ def _extension(body: wire.ChatRequest, served: ServedRequest, answer: Answer) ->
         degraded=wire.Degraded(system=STANDARD, reason=answer.degraded) if answer.degraded else None,
         ignored=ignored,
     )
+
+
+def _finish(answer: Answer) -> FinishReason:
+    return "length" if answer.is_cut else "stop"
 
 
 def _usage(served: ServedRequest) -> wire.Usage:
@@ -263,7 +275,7 @@ async def _stream(
             return
         yield chunk({"content": event.text})
         extension = _extension(body, served, event).model_dump(exclude={"steps"})
-        yield chunk({}, "stop", dragoman=extension)
+        yield chunk({}, _finish(event), dragoman=extension)
         if with_usage:
             yield chunk(None, usage=_usage(served).model_dump())
         yield "data: [DONE]\n\n"

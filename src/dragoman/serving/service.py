@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
-from dragoman.core.errors import EngineFault, PromptTooLong, UserError
+from dragoman.core.errors import EngineFault, PromptTooLong, Refused, UserError
 from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Request, control_marks
 from dragoman.retrieval.base import well_formed
@@ -46,6 +46,7 @@ class _SystemResult:
     text: str
     passages: tuple[Passage, ...]
     error: str | None
+    is_cut: bool
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class Service:
         """Answer within the deadline, which includes the time in the queue and ends every call that is under way.
 
         Raises:
-            ApiError: 404 no such model; 429 too many wait; 503 the LLM or the retriever does not answer; 504 the deadline
+            ApiError: 404 no such model; 400 the LLM's server refuses it; 429 too many wait; 503 the LLM or the retriever does not answer; 504 the deadline
                 has passed; 500 a bug, of which the log has the traceback.
         """
         self.check(request.model)
@@ -254,12 +255,14 @@ class Service:
             result = await self._run_system(request, self.models.fallback, question, STANDARD)
         if result.stop is StopReason.PROMPT_TOO_LONG:
             raise self._too_long
+        if result.stop is StopReason.REFUSED:
+            raise self._refused
         if result.stop is StopReason.ENGINE_FAULT:  # of an engine of its own
             raise self._llm_unavailable(request, result.error)
         if not _is_served(result.stop):
             raise RuntimeError(f"{request.model}: {result.stop}")
         policy = model.version if degraded is None else None
-        return Answer(result.text, question, result.passages, result.stop, policy, degraded)
+        return Answer(result.text, question, result.passages, result.stop, policy, degraded, result.is_cut)
 
     async def _stand_alone(self, request: ServedRequest) -> str:
         try:
@@ -269,6 +272,8 @@ class Service:
             )
         except PromptTooLong:
             raise self._too_long from None
+        except Refused:
+            raise self._refused from None
         except EngineFault as e:
             raise self._llm_unavailable(request, str(e)) from e
         if call is not None:
@@ -293,7 +298,8 @@ class Service:
         if end.stop is StopReason.RETRIEVER_FAULT:
             log.warning("%s: the retriever failed: %s", request.trace_id, end.error)
             raise ApiError(503, "retriever_unavailable", "the search engine does not answer", retry_after=5)
-        return _SystemResult(end.stop, well_formed(end.answer or ""), grown.passages, end.error)
+        cut = _is_cut(end.answer or "", grown.episode.calls)
+        return _SystemResult(end.stop, well_formed(end.answer or ""), grown.passages, end.error, cut)
 
     async def _grow(
         self,
@@ -323,6 +329,11 @@ class Service:
     def _too_long(self) -> ApiError:
         return ApiError(400, "prompt_too_long", "the question is longer than the language model can read")
 
+    @property
+    def _refused(self) -> ApiError:
+        message = "a filter before the language model refuses the question, its passages or the answer"
+        return ApiError(400, "content_filter", message)
+
     def _llm_unavailable(self, request: ServedRequest, why: str | None) -> ApiError:
         log.warning("%s: the LLM failed: %s", request.trace_id, why)  # for us: it may name hosts
         return ApiError(503, "llm_unavailable", "the language model does not answer", retry_after=5)
@@ -330,17 +341,26 @@ class Service:
     def _observe(self, request: ServedRequest, step: Node | Call) -> None:
         request.steps.append(step)
         request.seconds[phase_of(step)] += step.seconds
-        self.metrics.step(step)
+        self.metrics.step(step, request.owner)
         request.observe(step)
 
     def _count(self, request: ServedRequest, answer: Answer) -> None:
         self.metrics.answers.labels(request.model).inc()
+        if request.owner is not None:
+            self.metrics.key_answers.labels(request.owner).inc()
         self.metrics.phases.labels("queue").observe(request.seconds["queue"])
         self.metrics.phases.labels("total").observe(request.seconds["total"])
         if strategy := strategy_of(request.steps):
             self.metrics.strategies.labels(request.model, strategy).inc()
         if answer.degraded:
             self.metrics.degradations.labels(request.model, answer.degraded).inc()
+
+
+def _is_cut(answer: str, calls: Sequence[Call]) -> bool:
+    """Whether an answer is the end of what the LLM had no more tokens to go on with."""
+    return bool(answer) and any(
+        call.truncated and isinstance(call.output, str) and call.output.rstrip().endswith(answer) for call in calls
+    )
 
 
 def strategy_of(steps: Sequence[Node | Call]) -> str | None:

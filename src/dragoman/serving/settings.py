@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from dragoman.core.settings import Section
 from dragoman.evaluation.settings import DriftParams
@@ -35,6 +35,8 @@ class ServeParams(Section):
     """Mark passages as quotations in the LLM's prompts. Evaluations do not, so compare before you rely on their figures."""
     keys: str | None = None
     """A file of API keys, hashed (`dragoman serve --new-key NAME`); None lets everybody in."""
+    hosts: tuple[str, ...] = ()
+    """Names beside `localhost` by which it may be called where it has no keys. An address needs none."""
     episodes: str | None = None
     """Append every episode, questions and passages included, to `episodes.jsonl` in this folder, and feedback to
     `feedback.jsonl`; None keeps none, and takes no feedback."""
@@ -71,6 +73,14 @@ class ServeParams(Section):
     def champion(self) -> str | None:
         """The first model that follows the champion; None where none does."""
         return next((name for name in self.models if name.endswith("@champion")), None)
+
+    @field_validator("hosts")
+    @classmethod
+    def _hosts_are_names(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        for host in hosts:
+            if not host or set(host) & set(":/[] "):
+                raise ValueError(f"{host!r} is no name of a host: leave out scheme, port and path")
+        return hosts
 
     @model_validator(mode="after")
     def _something_is_offered(self) -> ServeParams:

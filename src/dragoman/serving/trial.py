@@ -75,6 +75,14 @@ class Arm:
 
 
 @dataclass
+class Tried:
+    """The answers of a question by arm, first the one that was served, and what feedback on it counts for."""
+
+    answers: dict[str, str]
+    ratings: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
 class Watched:
     """One answer that is under way."""
 
@@ -122,7 +130,7 @@ class Trial:
         self._recent: deque[float] = deque(maxlen=RECENT)
         self._hanging = 0  # answers of the champion that take longer than usual, and are not over
         self._outcomes: deque[bool] = deque(maxlen=OUTCOMES)
-        self._answers: OrderedDict[str, dict[str, str]] = OrderedDict()
+        self._tried: OrderedDict[str, Tried] = OrderedDict()
         self._since = self._recorded = time.time()
 
     def chooses(self, who: str) -> bool:
@@ -184,23 +192,27 @@ class Trial:
 
     def remember(self, key: str, answers: dict[str, str]) -> None:
         """The answers of a question by arm, first the one that was served."""
-        self._answers[key] = answers
-        if len(self._answers) > MOST_KNOWN:
-            self._answers.popitem(last=False)
+        self._tried[key] = Tried(answers)
+        if len(self._tried) > MOST_KNOWN:
+            self._tried.popitem(last=False)
 
     def said(self, feedback: Feedback) -> None:
-        """Count feedback: for who has answered, and for who would have answered the same, or what is right."""
-        if not (feedback.rating or feedback.answer) or not (answers := self._answers.pop(feedback.id, None)):
+        """Count feedback: for who has answered, and for who would have answered the same, or what is right.
+
+        It takes the place of what was said before of the same answer. No test rests on it; the gate's record shows it.
+        """
+        tried = self._tried.get(feedback.id)
+        if tried is None or (ratings := _ratings(feedback, tried.answers)) == tried.ratings:
             return
-        served = next(iter(answers.values()))
-        right = served if feedback.rating == "up" else feedback.answer
-        for arm, text in answers.items():
-            same = normalize(text) == normalize(right if right else served)
-            if not right and not same:
-                continue  # what was served is wrong, and nobody says what is right
-            rating = "up" if right and same else "down"
-            setattr(self.arms[arm], rating, getattr(self.arms[arm], rating) + 1)
-            self.metrics.trial_feedback.labels(arm, rating).inc()
+        for arm, rating in tried.ratings.items():
+            self._rate(arm, rating, -1)
+        for arm, rating in ratings.items():
+            self._rate(arm, rating, 1)
+            self.metrics.trial_feedback.labels(arm, rating).inc()  # a counter, which takes nothing back
+        tried.ratings = ratings
+
+    def _rate(self, arm: str, rating: str, count: int) -> None:
+        setattr(self.arms[arm], rating, getattr(self.arms[arm], rating) + count)
 
     @property
     def shown(self) -> dict[str, Any]:
@@ -264,3 +276,15 @@ class Trial:
         log.warning("the canary %s is taken back (%s); %s answers again", self.challenger, reason, self.champion)
         self.metrics.trial_rollbacks.labels(reason).inc()
         self.write_down()
+
+
+def _ratings(feedback: Feedback, answers: dict[str, str]) -> dict[str, str]:
+    """By arm, what feedback says of its answer: `up` or `down`, where it says anything."""
+    if not (feedback.rating or feedback.answer):
+        return {}
+    served = next(iter(answers.values()))
+    right = served if feedback.rating == "up" else feedback.answer
+    same = {arm: normalize(text) == normalize(right or served) for arm, text in answers.items()}
+    if right:
+        return {arm: "up" if is_same else "down" for arm, is_same in same.items()}
+    return {arm: "down" for arm, is_same in same.items() if is_same}  # what is right, nobody says

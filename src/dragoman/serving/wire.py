@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from dragoman.engines.base import FinishReason
 from dragoman.rollout.record import Call, Node
 
 COMPLETION = "chatcmpl-"
@@ -147,7 +148,8 @@ class AnswerMessage(BaseModel):
 class Choice(BaseModel):
     index: int = 0
     message: AnswerMessage
-    finish_reason: Literal["stop"] = "stop"
+    finish_reason: FinishReason
+    """`length` where the LLM had no more tokens for the answer."""
     logprobs: None = None
 
 

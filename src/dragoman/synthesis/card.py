@@ -18,8 +18,14 @@ EXAMPLES = 12
 Z = 1.96  # of a 95% interval
 
 
-def card(filled: Filled, plan: Plan, *, settings: dict[str, Any], source: str, seconds: float) -> dict[str, Any]:
-    """What the page shows, as data."""
+def card(
+    filled: Filled, plan: Plan, *, settings: dict[str, Any], source: str, seconds: float, ambiguous: int = 0
+) -> dict[str, Any]:
+    """What the page shows, as data.
+
+    Args:
+        ambiguous: facts that were left out, as `unambiguous` counts them.
+    """
     rows = [row for questions in filled.questions.values() for row in questions]
     candidates = filled.kept + len(filled.rejected)
     return {
@@ -32,6 +38,7 @@ def card(filled: Filled, plan: Plan, *, settings: dict[str, Any], source: str, s
         "acceptance": filled.kept / candidates if candidates else 0.0,
         "writers": dict(Counter(row["writer"] for row in rows)),
         "rejected": filled.reasons,
+        "ambiguous": ambiguous,
         "categories": _categories(rows, plan),
         "difficulty": _difficulty(rows),
         "examples": rows[:: max(1, len(rows) // EXAMPLES)][:EXAMPLES],
@@ -87,7 +94,9 @@ def write_card(values: dict[str, Any], out: Path) -> None:
     page = Environment(autoescape=True, undefined=StrictUndefined).from_string(PAGE.read_text(encoding="utf-8"))
     files.write_text(out / "card.html", page.render(values))
     figures = {"backend": values["settings"]["backend"]}
-    figures |= {name: values[name] for name in ("kept", "open", "candidates", "acceptance", "writers", "rejected")}
+    figures |= {
+        name: values[name] for name in ("kept", "open", "candidates", "acceptance", "writers", "rejected", "ambiguous")
+    }
     success = values["difficulty"].get("success", {})
     p_values = {entry["name"]: entry["p"] for entry in values["categories"]}
     files.write_json(out / "metrics.json", figures | {"categories_p": p_values, "difficulty": success})

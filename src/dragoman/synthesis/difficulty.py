@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dragoman.core import files
-from dragoman.core.errors import EngineFault, Fault, RetrieverFault, UserError
+from dragoman.core.errors import ASKED_IN_VAIN, EngineFault, Fault, RetrieverFault, UserError
 from dragoman.core.journal import Journal, digest
 from dragoman.core.progress import bar
 from dragoman.core.types import Passage
 from dragoman.retrieval.base import Retriever
 from dragoman.synthesis.filters import HALF
 from dragoman.synthesis.reader import Reader
+
+log = logging.getLogger(__name__)
 
 LABELS = ("easy", "medium", "hard")
 JOURNAL = "difficulty.jsonl"
@@ -40,6 +43,8 @@ async def rate(
 ) -> list[dict[str, Any]]:
     """The rows of questions with a `difficulty`: how often each way of answering succeeded, and the label.
 
+    A question that the LLM cannot be asked, or refuses to read, keeps none.
+
     Raises:
         Fault: some could not be judged, since the LLM or the retriever failed; the others are written down.
     """
@@ -61,6 +66,10 @@ async def rate(
         async with gate:
             try:
                 known = await journal.get(key, rates)
+            except ASKED_IN_VAIN as e:
+                log.warning("difficulty: question %s: %s", row["id"], e)
+                advance()
+                return row
             except (EngineFault, RetrieverFault) as e:  # is not written down: the next run tries again
                 faults.append(str(e))
                 return row

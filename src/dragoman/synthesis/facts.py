@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -68,11 +68,60 @@ def facts_of(passages: Sequence[Passage], triples: Iterable[Triple] = ()) -> dic
     """The facts of each passage, by its id: from triples if there are any that can be asked for, else from the text."""
     known = list(_stated(passages, list(triples)))
     if not known:
-        known = [fact for passage in passages for fact in _read(passage)]
+        linked = _links(passages)
+        known = [fact for passage in passages for fact in _read(passage, linked)]
     by_passage: dict[str, list[Fact]] = defaultdict(list)
     for fact in known:
         by_passage[fact.passage].append(fact)
     return dict(by_passage)
+
+
+def unambiguous(facts: Mapping[str, Sequence[Fact]], passages: Sequence[Passage]) -> tuple[dict[str, list[Fact]], int]:
+    """The facts whose words have one answer, by passage, and how many others there are.
+
+    A fact is left out where another one is asked for in the same words and has another answer. So is a definition which
+    stands in a passage about something else.
+    """
+    every = [fact for known in facts.values() for fact in known]
+    answers: dict[str, set[str]] = defaultdict(set)
+    for fact in every:
+        answers[key(phrase(fact, "plain"))].add(fact.answers[0])
+    defined = {fact.passage: key(_definition(fact)) for fact in every if fact.aspect == "definition"}
+    elsewhere = _said_of_others(defined, passages)
+    clear: dict[str, list[Fact]] = {}
+    for id, known in facts.items():
+        kept = [
+            fact
+            for fact in known
+            if len(answers[key(phrase(fact, "plain"))]) == 1 and not (fact.aspect == "definition" and id in elsewhere)
+        ]
+        if kept:
+            clear[id] = kept
+    return clear, len(every) - sum(map(len, clear.values()))
+
+
+def _definition(fact: Fact) -> str:
+    """How a definition defines its title."""
+    return fact.plain.partition("“")[2]
+
+
+def _said_of_others(defined: Mapping[str, str], passages: Sequence[Passage]) -> set[str]:
+    """The passages whose definition stands in one of another title. Each text is read once, however many there are."""
+    titles = {passage.id: passage.title for passage in passages}
+    meant: dict[str, set[str]] = defaultdict(set)  # passages by definition
+    lengths: dict[str, set[int]] = defaultdict(set)  # of definitions in words, by their first two
+    for id, definition in defined.items():
+        words = definition.split()
+        meant[definition].add(id)
+        lengths[" ".join(words[:2])].add(len(words))
+    found = set()
+    for passage in passages:
+        words = key(passage.text).split()
+        for start in range(len(words)):
+            for length in lengths.get(" ".join(words[start : start + 2]), ()):
+                same = meant.get(" ".join(words[start : start + length]), ())
+                found |= {id for id in same if titles[id] != passage.title}
+    return found
 
 
 def _stated(passages: Sequence[Passage], triples: Sequence[Triple]) -> Iterator[Fact]:
@@ -109,7 +158,24 @@ def _rounded(number: str) -> list[str]:
     return [f"{int(number.replace(',', '')) / 1e6:g} million"] if _MILLIONS.fullmatch(number) else []
 
 
-def _read(passage: Passage) -> Iterator[Fact]:
+_Links = Mapping[tuple[str, str, str], set[str]]
+"""What an account links with a name: answers by its title, their aspect and that name."""
+
+
+def _links(passages: Sequence[Passage]) -> _Links:
+    linked: dict[tuple[str, str, str], set[str]] = defaultdict(set)
+    for passage in passages:
+        title = passage.title.strip()
+        for sentence in sentences(passage.text):
+            found = _found(passage, title, sentence)
+            for name in {span[0] for aspect, span in found if aspect == "name"}:
+                for aspect, span in found:
+                    if span[0] != name:
+                        linked[title, aspect, name].add(span[0])
+    return linked
+
+
+def _read(passage: Passage, linked: _Links) -> Iterator[Fact]:
     """Definitions, and sentences with a gap where a name or a number was."""
     title = passage.title.strip()
     for place, sentence in enumerate(sentences(passage.text)):
@@ -122,7 +188,7 @@ def _read(passage: Passage) -> Iterator[Fact]:
                 passage.id, "definition", title, f"the name of what is described as “{what}”",
                 f"the designation of what is defined as “{what}”", "", (title,),
             )  # fmt: skip
-        yield from _gaps(passage, title, sentence)
+        yield from _gaps(passage, title, sentence, linked)
 
 
 def spans(passage: Passage) -> list[str]:
@@ -145,7 +211,7 @@ def _found(passage: Passage, title: str, sentence: str) -> list[tuple[str, re.Ma
     return [*(("name", m) for m in names), *(("number", m) for m in numbers), *(("date", m) for m in dates)]
 
 
-def _gaps(passage: Passage, title: str, sentence: str) -> Iterator[Fact]:
+def _gaps(passage: Passage, title: str, sentence: str, linked: _Links) -> Iterator[Fact]:
     found = _found(passage, title, sentence)
     names = [span for aspect, span in found if aspect == "name"]
     for aspect, span in found:
@@ -154,6 +220,7 @@ def _gaps(passage: Passage, title: str, sentence: str) -> Iterator[Fact]:
             continue
         open_ = (sentence[: span.start()] + GAP + sentence[span.end() :]).rstrip(".")
         others = [m[0] for m in names if m[0] != answer and not has(m[0], answer)]
+        others = [name for name in others if linked[title, aspect, name] == {answer}]  # else it has several answers
         distant = f"the {aspect} that the account of {title} links with {others[0]}" if others and title else ""
         yield Fact(
             passage.id, aspect, title, f"the {aspect} missing from “{open_}”", f"the exact {aspect} that completes “{open_}”",

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from dragoman.core import files
-from dragoman.core.errors import EngineFault, Fault, RetrieverFault, UserError
+from dragoman.core.errors import EngineFault, Fault, Refused, RetrieverFault, UserError
 from dragoman.core.journal import Journal, digest
 from dragoman.core.progress import bar
+from dragoman.core.text import printable, same_question
 from dragoman.core.types import Passage, Triple
 from dragoman.corpus.names import SPLITS
 from dragoman.synthesis.brief import Brief, Draft, Rejected, Writer
@@ -29,6 +30,8 @@ from dragoman.synthesis.shelf import Shelf, split_passages
 
 JOURNAL = "written.jsonl"
 REJECTED = "rejected.jsonl"
+KNOWN = "in the data set already"
+"""The reason for which a question is left out that is one of the gold ones."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ async def synthesize(
     seed: int,
     out: Path,
     origin: str,
+    known: Collection[str] = (),
 ) -> Filled:
     """Write `n` questions, and `train.jsonl`, `dev.jsonl`, `test.jsonl` and `rejected.jsonl` into `out`.
 
@@ -91,6 +95,7 @@ async def synthesize(
         triples: links between passages, where they are known.
         checks: filters by name, in the order in which they are applied.
         origin: names what the results depend on beside writer, plan and settings: corpus, filters and models.
+        known: gold questions of all splits, as `same_question` has them, which are not to be asked again.
 
     Raises:
         UserError: nothing at all passed the filters, with the reasons; or too few passages.
@@ -140,12 +145,14 @@ async def synthesize(
                 for row in rows:
                     draft = Draft.from_json(row["draft"]) if row.get("draft") else None
                     reason, detail = row.get("reason", ""), row.get("detail", "")
+                    if draft and not reason and same_question(draft.question) in known:
+                        reason = KNOWN
                     if draft and not reason and (same := duplicates.of(draft.question)):
                         reason, detail = "near-duplicate", same
                     if draft and not reason:
                         filled[slot.id] = draft.row(slot.id, slot.categories)
                         duplicates.keep(slot.id, draft.question)
-                        advance(draft.question[:60])
+                        advance(printable(draft.question[:60]))
                         break
                     rejected.append(_rejection(slot, round, draft, reason, detail))
     for slot in slots:
@@ -176,7 +183,11 @@ async def _candidates(
 ) -> list[dict[str, Any]]:
     """Written and filtered. The first that passes ends it: later candidates are not paid for."""
     rows: list[dict[str, Any]] = []
-    for draft in await writer.write(brief, settings.candidates):
+    try:
+        drafts = await writer.write(brief, settings.candidates)
+    except Refused as e:
+        return [{"reason": "refused by a filter", "detail": str(e)}]
+    for draft in drafts:
         if isinstance(draft, Rejected):
             rows.append({"reason": draft.reason, "detail": draft.detail})
             continue

@@ -8,6 +8,7 @@ from typing import Any
 
 from dragoman.core.errors import PromptTooLong
 from dragoman.core.types import Passage, Question
+from dragoman.engines.base import AnswerEnd
 from dragoman.systems.base import Ask, Context, Outcome, StopReason
 from dragoman.systems.prompts import Messages, load, number
 
@@ -67,7 +68,7 @@ def answer_ask(
         load("dragoman.systems", "answer" if passages else "answer_from_memory"),
         view=view,
         max_tokens=max_tokens,
-        stop=("\n",),
+        stop=(AnswerEnd("\n"),),
         final=final,
     )
     return ask, {"question": question.question} | ({"passages": passages} if passages else {})

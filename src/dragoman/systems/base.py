@@ -52,6 +52,7 @@ class StopReason(StrEnum):
     NODE_LIMIT = "node_limit"  # the tree has no more decisions to give to this branch
     TOKEN_LIMIT = "token_limit"  # nor tokens
     PROMPT_TOO_LONG = "prompt_too_long"  # a model would have had to read more than its context holds
+    REFUSED = "refused"  # a filter of a model's server would not have the prompt read, or the completion written
 
     ENGINE_FAULT = "engine_fault"
     RETRIEVER_FAULT = "retriever_fault"
@@ -83,12 +84,13 @@ class StopReason(StrEnum):
 
     @property
     def is_cut(self) -> bool:
-        """A limit ended it, which says nothing about the policy either. Another run would come to the same end."""
+        """A limit or a filter ended it, which says nothing about the policy either. Another run would come to the same end."""
         return self in (
             StopReason.NOT_ASKED,
             StopReason.NODE_LIMIT,
             StopReason.TOKEN_LIMIT,
             StopReason.PROMPT_TOO_LONG,
+            StopReason.REFUSED,
         )
 
 

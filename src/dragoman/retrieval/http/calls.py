@@ -13,7 +13,7 @@ import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from dragoman.core.errors import RetrieverFault, UserError
-from dragoman.core.http import PASSING_STATUS, hidden, key_in, retrying, url_fault
+from dragoman.core.http import PASSING_STATUS, WholeAnswers, hidden, key_in, retrying, url_fault
 
 Answer = TypeVar("Answer")
 
@@ -27,7 +27,7 @@ class Patience:
     """How a server is asked."""
 
     timeout: float = 60.0
-    """Seconds to wait for an answer once connected."""
+    """Seconds to wait for the whole answer once connected."""
     connect_timeout: float = CONNECT_TIMEOUT
     retries: int = 4
     """How often to ask again after a transport error, 408, 429 or a 5xx."""
@@ -102,7 +102,7 @@ class Calls:
             client = httpx.AsyncClient(
                 timeout=httpx.Timeout(asked.timeout, connect=asked.connect_timeout),
                 transport=retrying(
-                    httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=asked.at_once)),
+                    WholeAnswers(asked.connect_timeout + asked.timeout, asked.at_once),
                     retries=asked.retries,
                     first_wait=asked.backoff,
                     longest_wait=LONGEST_WAIT,

@@ -13,7 +13,7 @@ class ServerParams(Section):
     key_env: str = ""
     """The environment variable with the key. Empty: DRAGOMAN_RETRIEVER_KEY, for Tavily TAVILY_API_KEY, for others none."""
     timeout: float = Field(60.0, gt=0)
-    """Seconds to wait for an answer once connected."""
+    """Seconds to wait for the whole answer once connected."""
     retries: int = Field(4, ge=0)
     """How often to ask again after a transport error, 408, 429 or a 5xx."""
     at_once: int = Field(4, ge=1)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from dragoman.core.types import Question
+from dragoman.engines.base import AnswerEnd
 from dragoman.systems.answer import answer_ask, said
 from dragoman.systems.base import Ask, Context
 from dragoman.systems.mrag.actions import Answer, Revise
@@ -33,7 +34,7 @@ async def revise(settings: Settings, ctx: Context, state: State, call: Revise) -
         load(__package__, "reviser"),
         view=lambda suggestion: {"suggestion": suggestion},
         max_tokens=settings.answer_tokens,
-        stop=("\n",) if settings.answers == "plain" else (),
+        stop=(AnswerEnd("\n"),) if settings.answers == "plain" else (),
     )
     slots = {"suggestion": call.suggestion or "(none)"}
     text = (await ctx.ask(ask, history=state.dialogue, **slots)).strip()
