@@ -55,12 +55,6 @@ class RuntimeParams(Section):
 PROBES = 5
 
 
-def split_name(name: str) -> tuple[str, str]:
-    """`system@policy` as (system, policy); the policy is empty for the untrained base."""
-    system, _, policy = name.partition("@")
-    return system, policy
-
-
 def find_system(
     name: str, params: RuntimeParams, weights: PolicySet | None = None, registry: Registry = Registry()
 ) -> tuple[System, PolicySet | None]:

@@ -21,7 +21,6 @@ from dragoman.engines.base import Request, Result
 from dragoman.retrieval.base import Hit
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.record import Episode
-from dragoman.runtime import split_name
 from dragoman.serving.episodes import episode_writer
 from dragoman.serving.feedback import FeedbackBook
 from dragoman.serving.metrics import Metrics
@@ -32,6 +31,7 @@ from dragoman.serving.service import Service
 from dragoman.serving.settings import ServeParams
 from dragoman.serving.trial import Trial
 from dragoman.systems import build
+from dragoman.systems.system_name import SystemName
 
 PASSAGES = [
     Passage("brisa", "Brisa", "The capital of Brisa is Port Salt."),
@@ -130,16 +130,16 @@ class Parts:
     """Of a file there."""
 
     def open(self, name: str) -> Opened:
-        system_name, policy = split_name(name)
-        system = build(system_name, self.systems.get(system_name))
-        proxy = self.proxies[policy] if system.roles else self.llm
+        named = SystemName.parse(name)
+        system = build(named.system, self.systems.get(named.system))
+        proxy = self.proxies[named.policy] if system.roles else self.llm
 
         async def close() -> None:
             if system.roles:
                 await proxy.close()
 
         backends = Backends(llm=self.llm, proxy=proxy, retriever=self.retriever)
-        return Opened(system, backends, (policy or "base") if system.roles else None, close)
+        return Opened(system, backends, (named.policy or "base") if system.roles else None, close)
 
     @asynccontextmanager
     async def app(self) -> AsyncIterator[Any]:

@@ -16,9 +16,10 @@ from dragoman.core.types import Question
 from dragoman.registry.versions import CHAMPION, Registry
 from dragoman.retrieval.base import Retriever
 from dragoman.rollout.backends import Backends
-from dragoman.runtime import Runtime, RuntimeParams, find_system, split_name
+from dragoman.runtime import Runtime, RuntimeParams, find_system
 from dragoman.serving.champion import Champion
 from dragoman.systems.base import System
+from dragoman.systems.system_name import SystemName
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ def opener(params: RuntimeParams, retriever: Retriever, registry: Registry = Reg
     """Opens models as settings say. What several of them need, such as the frozen LLM, is loaded once (`EnginePool`)."""
 
     def open(name: str) -> Opened:
-        system_name, _ = split_name(name)
+        system_name = SystemName.parse(name).system
         system, policy = find_system(name, params, registry=registry)
         system.check(Question("served", "What is asked here?"))  # what needs more than its text cannot be served
         if policy is not None and policy.manifest.get("system", system_name) != system_name:
@@ -76,7 +77,7 @@ class Model:
 
     @property
     def system(self) -> str:
-        return split_name(self.name)[0]
+        return SystemName.parse(self.name).system
 
     @property
     def version(self) -> str | None:
@@ -113,7 +114,7 @@ class Models:
         self._poll_s, self._report, self._beside = poll_s, report, beside
         self._models: dict[str, Model] = {}
         self._stood_for: dict[str, set[str | None]] = {}
-        self._follower = next((name for name in names if split_name(name)[1] == CHAMPION), None)
+        self._follower = next((name for name in names if SystemName.parse(name).policy == CHAMPION), None)
         self._folder: str | None = None  # of the champion that is served
         self._failed_folder: str | None = (
             None  # of a champion that could not be opened; None: it could not be asked for
@@ -199,7 +200,7 @@ class Models:
         name = self._follower
         try:
             async with self._loading:
-                new = await asyncio.to_thread(self._open, f"{split_name(name)[0]}@{folder}")
+                new = await asyncio.to_thread(self._open, f"{SystemName.parse(name).system}@{folder}")
         except Exception:  # whatever is wrong with a new model is no reason to stop serving the old one
             log.exception("the champion %s cannot be served; going on with %s", folder, self._folder)
             self._failed(folder)

@@ -22,7 +22,7 @@ from dragoman.retrieval.following import FollowingRetriever
 from dragoman.retrieval.health import check_health
 from dragoman.rollout.feedback import Feedback
 from dragoman.rollout.record import Episode
-from dragoman.runtime import RuntimeParams, split_name
+from dragoman.runtime import RuntimeParams
 from dragoman.serving.champion import Champion
 from dragoman.serving.drift import drift_watcher
 from dragoman.serving.episodes import episode_writer
@@ -36,6 +36,7 @@ from dragoman.serving.service import Service
 from dragoman.serving.settings import ServeParams
 from dragoman.serving.traces import PATIENCE_S, trace_writer
 from dragoman.serving.trial import Trial
+from dragoman.systems.system_name import SystemName
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +108,7 @@ def _trial(settings: ServeParams, registry: Registry, metrics: Metrics) -> tuple
             version.decision,
         )
         return None, None
-    challenger = f"{split_name(settings.champion)[0]}@{version.name}"
+    challenger = f"{SystemName.parse(settings.champion).system}@{version.name}"
     kind: Literal["shadow", "canary"] = "shadow" if settings.shadow else "canary"
     log.info("%s is asked %.0f%% of the questions, as a %s", challenger, 100 * settings.share, kind)
     trial = Trial(kind, settings.champion, challenger, settings.share, settings.rollback_once_in, metrics)
