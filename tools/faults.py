@@ -138,7 +138,7 @@ def bodies(drill: Drill) -> str:
     endpoint, port = Endpoint(drill), free_port()
     retriever = drill.dragoman("serve-retriever", "--index", "data/index/atlas", "--port", str(port))
     until(lambda: answers(f"http://{HOST}:{port}/healthz"), "the retriever answers")
-    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 900\r\n\r\n{"
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 900\r\n\r\n{"
     halves = [socket.create_connection((HOST, endpoint.port)) for _ in range(200)]
     for number, half in enumerate(halves):
         half.sendall(head if number % 2 else head[:40])

@@ -15,6 +15,9 @@ from dragoman.core.listening import uvicorn_options
 
 
 async def app(scope, receive, send) -> None:
+    if scope["path"] == "/refused":
+        await JSONResponse({"read": 0})(scope, receive, send)
+        return
     body = await Request(scope, receive).body()
     await asyncio.sleep(0.5 if scope["path"] == "/slow" else 0)
     await JSONResponse({"read": len(body)})(scope, receive, send)
@@ -77,6 +80,26 @@ async def test_a_head_that_stops_half_way_on_a_used_connection_closes_it():
 async def test_an_answer_may_take_longer_than_its_question():
     async with serving() as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
         assert (await client.post("/slow", content=b"12345")).json() == {"read": 5}
+
+
+async def test_a_request_that_is_answered_before_it_is_there_does_not_keep_its_connection():
+    async with serving() as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /refused HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n12")
+        assert b"200" in await reader.readuntil(b"}")
+        async with asyncio.timeout(20):
+            assert await reader.read() == b""
+        writer.close()
+
+
+async def test_a_request_that_is_answered_unread_keeps_its_connection_where_it_was_there():
+    async with serving() as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(2):
+            writer.write(b"POST /refused HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n12")
+            assert b"200" in await reader.readuntil(b"}")
+            await asyncio.sleep(0.4)
+        writer.close()
 
 
 async def test_of_too_many_connections_the_last_is_closed():

@@ -66,7 +66,8 @@ def uvicorn_options(*, head_s: float, connections: int) -> dict[str, Any]:
     """Options of `uvicorn.Config` for a server that closes a connection whose request does not come.
 
     Args:
-        head_s: seconds for the head of a request, from the first byte or, on a new connection, from its beginning.
+        head_s: seconds for the head of a request, from the first byte or, on a new connection, from its beginning. So many has
+            the rest of a request that is answered before it is there.
         connections: how many are kept open; a further one is closed at once.
     """
     from uvicorn.protocols.http.auto import AutoHTTPProtocol
@@ -87,12 +88,17 @@ def uvicorn_options(*, head_s: float, connections: int) -> dict[str, Any]:
             super().data_received(data)
             self._watch()
 
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self.cycle.more_body:  # it was answered before it was there, and the rest may never come
+                self._watch()
+
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop()
             super().connection_lost(exc)
 
         def _watch(self) -> None:
-            """Let the time run while part of a head may be there and no request is answered."""
+            """Let the time run while part of a head, or the rest of an answered request, may be there, and none is answered."""
             if self.cycle is not None and not self.cycle.response_complete:
                 self._stop()
             elif self._waits is None:
