@@ -117,8 +117,8 @@ class Service:
         """Answer within the deadline, which includes the time in the queue and ends every call that is under way.
 
         Raises:
-            ApiError: 404 no such model; 400 the LLM's server refuses it; 429 too many wait; 503 the LLM or the retriever does not answer; 504 the deadline
-                has passed; 500 a bug, of which the log has the traceback.
+            ApiError: 404 no such model; 400 the LLM's server refuses it; 429 too many wait; 503 the LLM or the retriever does not
+                answer; 504 the deadline has passed; 500 a bug, of which the log has the traceback.
         """
         self.check(request.model)
         started = _now()
