@@ -40,6 +40,7 @@ async def test_a_greedy_run_takes_the_best_option_and_records_all(grow):
     episode = await grow()
     choice, selection = episode.nodes
     assert choice.marked.options == ["left arm", "right arm"]
+    assert choice.marked.kinds == ["Left", "Right"] and selection.marked.kinds == []
     assert choice.marked.taken == [choice.marked.logits.index(max(choice.marked.logits))]
     assert choice.text == f"[{choice.marked.options[choice.marked.taken[0]]}]"
     assert selection.marked.taken == [i for i, z in enumerate(selection.marked.logits) if z > 0]

@@ -13,12 +13,12 @@ from dragoman.engines.base import Grammar, Request
 from dragoman.engines.local import Vocabulary
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import GREEDY
-from dragoman.rollout.record import Episode, Node, Trajectory
-from dragoman.rollout.samples import Marks, Sample
+from dragoman.rollout.record import Episode, Marked, Node, Trajectory
+from dragoman.rollout.samples import Sample
 from dragoman.rollout.tree import Tree
 from dragoman.systems import build
 from dragoman.systems.prompts import Prompt
-from dragoman.training.seeds import balance, counts, for_proxy, select, solutions, without_shots
+from dragoman.training.seeds import balance, counts, for_proxy, labelled, select, solutions, without_shots
 from dragoman.training.settings import SeedsParams
 
 STRATEGIES = {"N": "NoRetrieval", "P": "Plan", "S": "Search"}
@@ -223,13 +223,15 @@ def test_no_role_has_more_than_its_share_and_nothing_else_changes(sizes, share, 
     assert thinned == balance(rows, share, seed)
 
 
-def test_first_decisions_drawn_from_a_policy_are_thinned_and_those_that_an_oracle_labelled_are_not():
+def test_no_kind_of_first_decision_has_more_than_its_share():
     kinds = ["Plan"] * 30 + ["Search"] * 10
     drawn = [dataclasses.replace(sample(str(i), "router", kind), forced=True) for i, kind in enumerate(kinds)]
     assert Counter(s.kind for s in balance(drawn, 0.5, 0)) == {"Plan": 10, "Search": 10}
-    marks = Marks(positions=(5, 9), many=False, taken=(0,), right=((1,),))
-    labelled = [dataclasses.replace(s, marks=marks) for s in drawn]
-    assert balance(labelled, 0.5, 0) == labelled
+
+
+def test_first_decisions_of_one_kind_all_stay():
+    drawn = [dataclasses.replace(sample(str(i), "router", "Ask"), forced=True) for i in range(40)]
+    assert balance(drawn, 0.5, 0) == drawn
 
 
 def test_which_are_left_out_depends_on_the_seed_alone():
@@ -237,6 +239,24 @@ def test_which_are_left_out_depends_on_the_seed_alone():
     drawn = [tuple(s.node for s in balance(rows, 0.5, seed)) for seed in range(5)]
     assert len(set(drawn)) == 5
     assert drawn == [tuple(s.node for s in balance(rows, 0.5, seed)) for seed in range(5)]
+
+
+def choice(kinds: list[str], right: list[list[int]]) -> Node:
+    """A first decision at marks in which a noisy oracle has taken the first option."""
+    marked = Marked(options=["a", "b"], many=False, kinds=kinds, taken=[0], positions=[1, 2], right=right)
+    taken = {"type": kinds[0] if kinds else "Search"}
+    return node("R", None, 1, forced=True).model_copy(update={"marked": marked, "action": taken})
+
+
+@pytest.mark.parametrize(
+    ("kinds", "right", "kind"),
+    [(["Search", "Plan"], [[1]], "Plan"), (["Search", "Plan"], [[0]], "Search"), ([], [[1]], "Search")],
+    ids=["the other one", "the one taken", "a record of before, which has no kinds"],
+)
+def test_a_labelled_state_counts_as_the_kind_that_is_right_there(tiny_model, kinds, right, kind):
+    tree = episode({"R": 1.0}).model_copy(update={"nodes": [choice(kinds, right)]})
+    (found,) = labelled([tree], Vocabulary(tiny_model, None))
+    assert found.kind == kind and found.forced and found.marks.taken == tuple(right[0])
 
 
 def test_counts():

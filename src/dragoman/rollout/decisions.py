@@ -116,9 +116,9 @@ class Decisions:
         """Different actions, and their nodes, that a policy has chosen among options, or an oracle would have."""
         x = self.exploration
         plays = self._oracle_plays(decision)
-        kinds = None if options.many else [type(options.action([i])).__name__ for i in range(len(options.texts))]
-        forced = kinds is not None and decision.depth <= x.force
-        forced = forced and (decision.depth == 1 or decision.nodes_left >= len(set(kinds or ())))
+        kinds = [] if options.many else [type(options.action([i])).__name__ for i in range(len(options.texts))]
+        forced = not options.many and decision.depth <= x.force
+        forced = forced and (decision.depth == 1 or decision.nodes_left >= len(set(kinds)))
 
         async def compute() -> dict[str, Any]:
             right = await self._right(decision, options) if plays or x.label else []
@@ -139,7 +139,7 @@ class Decisions:
             result = Result.from_json(drawn["result"])
             logits = biased(result.logits, options.bias)
             count = int(max(1, min(self._draws(decision), decision.nodes_left)))
-            chosen = draw(logits, options.many, count, x.temperature, rng, kinds if forced and kinds else ())
+            chosen = draw(logits, options.many, count, x.temperature, rng, kinds if forced else ())
         found = []
         for taken in chosen:
             action = options.action(taken.places)
@@ -157,6 +157,7 @@ class Decisions:
                 marked=Marked(
                     options=list(options.texts),
                     many=options.many,
+                    kinds=kinds,
                     taken=list(taken.places),
                     logits=logits,
                     bias=list(options.bias),

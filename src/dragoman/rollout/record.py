@@ -48,6 +48,7 @@ class Marked(Record):
 
     options: list[str]
     many: bool  # a selection, in which each option is in or out by itself; else a choice of one
+    kinds: list[str] = []  # of a choice, the type of action that each option is, such as `Search`
     taken: list[int]  # the places of the options that make the action, from 0
     logits: list[float] = []  # one an option: the policy's, and `bias` with it; empty where an oracle acted
     bias: list[float] = []  # the part of them that the system's settings have added; empty where they add nothing

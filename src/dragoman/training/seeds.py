@@ -97,12 +97,9 @@ def balance(chosen: Sequence[Sample], max_share: float, seed: int) -> list[Sampl
 
     First no kind of first decision has more than `max_share` of those decisions, then no role more than that of all.
     Shares that cannot be had (below one over their number) end in equal ones.
-
-    The first decisions that an oracle has labelled are as frequent as they are right. `kind` is of what was taken there.
     """
     rng = random.Random(seed)
-    drawn = [_is_strategy(sample) and not (sample.marks and sample.marks.right) for sample in chosen]
-    first = _capped([s.kind if free else None for s, free in zip(chosen, drawn, strict=True)], max_share, rng)
+    first = _capped([sample.kind if _is_strategy(sample) else None for sample in chosen], max_share, rng)
     kept = [s for s, keep in zip(chosen, first, strict=True) if keep]
     return [s for s, keep in zip(kept, _capped([s.role for s in kept], max_share, rng), strict=True) if keep]
 
@@ -160,10 +157,9 @@ def labelled(episodes: Sequence[Episode], vocabulary: Vocabulary) -> list[Sample
             right = tuple(map(tuple, node.marked.right))
             marks = Marks(positions, node.marked.many, right[0], right)
             # the right action, which need not be the one that was taken: its probability is not known
-            sample = sample_of(episode, node, 1.0)
-            found.append(
-                dataclasses.replace(sample, prompt_ids=ids, logprobs=(), probability=None, inclusion=1.0, marks=marks)
-            )
+            kind = node.marked.kinds[right[0][0]] if node.marked.kinds else node.kind
+            sample = dataclasses.replace(sample_of(episode, node, 1.0), kind=kind, prompt_ids=ids, marks=marks)
+            found.append(dataclasses.replace(sample, logprobs=(), probability=None, inclusion=1.0))
     return found
 
 
