@@ -210,6 +210,14 @@ def test_numbers_for_an_algorithm_that_there_is_not_are_refused(tmp_path):
         load_params(tmp_path / "params.yaml")
 
 
+def test_settings_per_algorithm_that_are_a_list_are_an_error(tmp_path):
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/cpu.yaml").write_text("rl: {per_algorithm: [mygo]}")
+    (tmp_path / "params.yaml").write_text("{}")
+    with pytest.raises(UserError, match=r"cpu\.yaml: rl\.per_algorithm: not a mapping"):
+        load_params(tmp_path / "params.yaml")
+
+
 def test_the_defaults_load_without_a_file():
     assert Params().rl == RlParams() and Params().seeds == SeedsParams()
 

@@ -269,14 +269,17 @@ def _by_algorithm(profile: dict[str, Any], path: Path) -> tuple[dict[str, Any], 
     """A profile without what holds for one algorithm alone, and that, by algorithm and section.
 
     Raises:
-        UserError: no such algorithm.
+        UserError: no such algorithm, or no mapping from algorithms.
     """
     common, found = dict(profile), dict[str, dict[str, Any]]()
     for section, values in profile.items():
         if not isinstance(values, dict) or PER_ALGORITHM not in values:
             continue
         common[section] = {key: value for key, value in values.items() if key != PER_ALGORITHM}
-        for algorithm, numbers in (values[PER_ALGORITHM] or {}).items():
+        by_algorithm = values[PER_ALGORITHM] or {}
+        if not isinstance(by_algorithm, dict):
+            raise UserError(f"{path}: {section}.{PER_ALGORITHM}: not a mapping from algorithms to their settings")
+        for algorithm, numbers in by_algorithm.items():
             if algorithm not in algorithms.names():
                 raise UserError(
                     f"{path}: {section}.{PER_ALGORITHM}.{algorithm}: no such algorithm; "
