@@ -45,7 +45,6 @@ def test_sampling_from_less_than_the_whole_distribution_is_refused_with_a_reason
         ({"rl": {"exploration": {"max_tokens": 0}}}, "rl.exploration.max_tokens: "),
         ({"rl": {"exploration": 3}}, "rl.exploration: "),
         ({"rl": {"critic": "none"}}, "rl.critic: "),
-        ({"rl": {"critic": "tree", "exploration": {"breadth": [1], "force": 0}}}, "rl: critic: "),
         (
             {"rl": {"exploration": {"oracle": True}}},
             "rl: exploration.oracle: what is learnt from must be what the policy drew",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 from fakes import ListRetriever, ScriptedEngine
 
-from dragoman.core.errors import EngineFault, UserError
+from dragoman.core.errors import EngineFault, PromptTooLong, UserError
 from dragoman.core.types import Passage, Question
 from dragoman.rewards import Reward, base, discovery, expression, reward, reward_names
 from dragoman.rewards.base import REWARDS
@@ -102,6 +102,7 @@ def test_a_weighted_sum_is_bounded_by_those_of_its_terms(plugin):
         return 0.0
 
     assert Reward.of("cover_em + unbounded").bounds == (-math.inf, math.inf)
+    assert Reward.of("cover_em + 0 * unbounded").bounds == (0, 1)
 
 
 async def test_each_term_and_their_sum_are_recorded_by_name():
@@ -252,6 +253,17 @@ async def test_shaping_is_added_where_it_is_known_and_leaves_the_reward_as_it_is
     assert (await shaped.score(known, unasked, ()))[name] == pytest.approx(0.7 * 0.5 + 0.3)
     assert (await shaped.score(known, unasked, ()))["cover_em"] is None
     assert (await shaped.score(QUESTION, unasked, ()))[name] is None
+
+
+@pytest.mark.parametrize(
+    ("failure", "fault"), [(EngineFault("503"), "reward judge: 503"), (PromptTooLong("too long"), "")]
+)
+async def test_a_shaping_whose_call_failed_leaves_what_is_learnt_from_unknown(failure, fault):
+    shaped = Reward.of("cover_em", ScriptedEngine(lambda prompt, rng: failure), shaping="0.5 * judge")
+    right = Trajectory(nodes=[], steps=[], answer="ngultrum", passages=[], stop=StopReason.ANSWERED)
+    scored = await shaped.scored(QUESTION, right, ())
+    assert (scored.values["cover_em"], scored.values[shaped.shaped_name]) == (1, None)
+    assert scored.fault == fault
 
 
 @pytest.mark.parametrize(

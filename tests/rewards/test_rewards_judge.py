@@ -1,7 +1,7 @@
 import pytest
 from fakes import ScriptedEngine
 
-from dragoman.core.errors import ASKED_IN_VAIN, EngineFault
+from dragoman.core.errors import CannotExpress, EngineFault, PromptTooLong, Refused, UserError
 from dragoman.rewards.judge import VERDICTS, judge_predictions, verdict
 
 
@@ -21,8 +21,15 @@ async def test_a_failed_judge_is_none_and_an_empty_answer_needs_none():
     assert len(engine.requests) == 1
 
 
-@pytest.mark.parametrize("fault", [*ASKED_IN_VAIN, EngineFault])
+@pytest.mark.parametrize("fault", [PromptTooLong, Refused, EngineFault])
 async def test_a_judge_that_was_asked_in_vain_leaves_no_fault_which_the_next_run_would_try_to_mend(fault):
     rows = [{"question": "q", "answers": ["a"], "answer": "x", "scores": {}}]
     await judge_predictions(ScriptedEngine(lambda prompt, rng: fault("no")), rows)
     assert rows[0]["scores"]["judge"] is None and ("judge_fault" in rows[0]) == (fault is EngineFault)
+
+
+async def test_a_judge_that_can_be_asked_for_no_verdict_is_an_error_that_says_why():
+    rows = [{"question": "q", "answers": ["a"], "answer": "x", "scores": {}}]
+    said = "response_format cannot express a regular expression"
+    with pytest.raises(UserError, match=f"evaluate.judge: no answer can be judged: {said}"):
+        await judge_predictions(ScriptedEngine(lambda prompt, rng: CannotExpress(said)), rows)

@@ -44,6 +44,11 @@ def test_verdicts_by_hand(answer, expected):
     assert lexical_nuggets(TWO, said(answer), []) == pytest.approx(sum((v + 1) / 3 for v in expected) / 2)
 
 
+@pytest.mark.parametrize(("answer", "expected"), [("", 0), ("not known", 0), ("The marker is *", 2)])
+def test_a_nugget_of_marks_alone_is_said_only_where_it_stands(answer, expected):
+    assert verdicts(Question("q", "Which character marks a footnote?", ("*",)), answer) == [expected]
+
+
 def test_an_action_that_cannot_be_read_is_no_abstention():
     assert lexical_nuggets(TWO, said("", StopReason.TRUNCATED_ACTION), []) == 0
     assert lexical_nuggets(TWO, said("", StopReason.EMPTY_ANSWER), []) == pytest.approx(1 / 3)

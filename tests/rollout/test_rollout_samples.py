@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.core.errors import UserError
-from dragoman.engines.base import Grammar
+from dragoman.engines.base import Constraint
 from dragoman.rollout.record import Episode, Node, Trajectory
 from dragoman.rollout.samples import Sample, read_samples, samples, write_samples
 
@@ -53,7 +53,7 @@ def test_a_sample_is_its_node_with_the_credit_of_the_tree():
     first, second, third = samples(tree, "r")
     assert first == Sample(
         episode="k", question="q1", node="a", group="k/top", role="router", kind="Plan", depth=1, forced=True,
-        prompt_ids=(5, 6), completion_ids=(7,), logprobs=(-0.5,), temperature=1.0, grammar=Grammar(regex="a|b"),
+        prompt_ids=(5, 6), completion_ids=(7,), logprobs=(-0.5,), temperature=1.0, grammar=Constraint(regex="a|b"),
         credit=0.75, draws=3,
     )  # fmt: skip
     assert (second.prompt_ids, second.completion_ids, second.logprobs) == ((1, 2, 3), (8, 9), (-0.25, -1.5))
@@ -107,9 +107,14 @@ def test_a_text_that_is_no_action_of_a_kind_has_an_empty_kind(action):
     assert sample.kind == ""
 
 
+def test_a_forced_text_that_is_no_action_is_a_sample_of_the_kind_that_was_forced():
+    (sample,) = samples(episode([node("a", "top", action=None, forced_to="Keep")], [(["a"], 0.0)]), "r")
+    assert sample.kind == "Keep"
+
+
 ids = st.lists(st.integers(0, 2**31 - 1), max_size=6).map(tuple)
 floats = st.floats(allow_nan=False, allow_infinity=False, width=32)
-grammars = st.none() | st.builds(Grammar, regex=st.text()) | st.builds(Grammar, json_schema=st.text())
+grammars = st.none() | st.builds(Constraint, regex=st.text()) | st.builds(Constraint, json_schema=st.text())
 any_sample = st.builds(
     Sample,
     **{name: st.text(max_size=8) for name in ("episode", "question", "node", "group", "role", "kind")},

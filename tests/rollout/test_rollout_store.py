@@ -46,11 +46,14 @@ def test_a_store_keeps_the_episodes_of_the_latest_configs_and_those_of_the_one_t
         )  # fmt: skip
 
     with EpisodeStore(tmp_path) as store:
-        for night in range(5):
+        for night in range(10):
             for question in ("a", "b"):
                 store.add(episode(night, question))
-            store.trim({"policy": night}, others=2)
-        assert [*store.episodes] == ["2/a", "2/b", "3/a", "3/b", "4/a", "4/b"]
-        store.trim({"policy": 2}, others=1)
+            store.trim({"policy": night})
+        assert [*store.episodes] == [f"{night}/{question}" for night in range(2, 10) for question in ("a", "b")]
+        store.add(episode(10, "a"))
+        store.trim({"policy": 2})
         store.add(episode(2, "c"))
-    assert [e.key for e in read_episodes(tmp_path / "episodes.jsonl")] == ["2/a", "2/b", "4/a", "4/b", "2/c"]
+    kept = [e.key for e in read_episodes(tmp_path / "episodes.jsonl")]
+    latest = [f"{night}/{question}" for night in range(4, 10) for question in ("a", "b")]
+    assert kept == ["2/a", "2/b", *latest, "10/a", "2/c"]

@@ -112,6 +112,15 @@ async def test_the_first_decision_is_forced_over_all_kinds():
     assert all(n.forced for n in episode.nodes)
 
 
+async def test_a_forced_text_that_is_no_action_keeps_the_kind_that_it_was_forced_to():
+    script = {"left": "lef", "right": "right"}
+    own = backends(lambda prompt, rng: script.get(prompt.splitlines()[0], "R"))
+    episode = await Tree(QUESTION, Walk(1), own, exploration=TREE).grow()
+    assert [(n.text, n.kind, n.forced_to) for n in episode.nodes] == [("lef", "", "Left"), ("right", "Right", "Right")]
+    free = await Tree(QUESTION, Walk(1), backends(), exploration=Exploration(breadth=(1,), force=0)).grow()
+    assert [n.forced_to for n in free.nodes] == [""]
+
+
 @given(seed=st.integers(0, 10_000), steps=st.integers(1, 5))
 @examples()
 async def test_a_tree_is_sound_whatever_is_drawn(seed, steps):

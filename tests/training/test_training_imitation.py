@@ -7,7 +7,7 @@ import pytest
 import torch
 from toy import KNOWN, AtMarks, Killed, ToyRuntime
 
-from dragoman.core.errors import UserError
+from dragoman.core.errors import Fault, RetrieverFault, UserError
 from dragoman.engines.local import Vocabulary
 from dragoman.registry.policy import find_policy
 from dragoman.rollout.exploration import GREEDY, Exploration
@@ -128,6 +128,27 @@ async def test_killed_at_any_time_it_comes_to_the_same_policy(
     left[2].touch()
     assert await train(runtime, tiny_model, states, tmp_path / "killed") == unbroken
     assert not any(path.exists() for path in left)
+
+
+async def test_a_round_whose_visits_an_outage_has_hit_is_left_to_a_later_try(
+    runtime, tiny_model, states, tmp_path, monkeypatch
+):
+    away = False
+
+    class Away(AtMarks):
+        async def run(self, question, ctx):
+            if away and question not in KNOWN[:2]:  # the dev questions
+                raise RetrieverFault("the index is away")
+            return await super().run(question, ctx)
+
+    runtime.system = Away()
+    unbroken = await train(runtime, tiny_model, states, tmp_path / "unbroken")
+    away = True
+    with pytest.raises(Fault, match=r"[2-4] of 4 questions met a fault, the first: the index is away"):
+        await train(runtime, tiny_model, states, tmp_path / "hit")
+    assert torch.load(tmp_path / "hit" / imitation.CHECKPOINT, weights_only=True)["done"] == [1, 0]
+    away = False
+    assert await train(runtime, tiny_model, states, tmp_path / "hit") == unbroken
 
 
 async def test_a_shallower_proxy_has_the_first_layers_alone(runtime, tiny_model, states, tmp_path):

@@ -2,6 +2,8 @@
 
 import json
 import random
+import weakref
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,11 +13,13 @@ import toy
 from tiny import VOCABULARY
 from toy import QUESTIONS, SETTINGS, TWO_ARMS, late_reward
 
+from dragoman.core.errors import UserError
 from dragoman.core.types import Question
 from dragoman.training import algorithms
 from dragoman.training.batch import AllowedTokens, collate, micro_batches, rows, unpack
 from dragoman.training.learner import Learner
 from dragoman.training.selection import better, questions_of, worth
+from dragoman.training.settings import RlParams
 
 
 def learner(tiny_model, **changes) -> Learner:
@@ -106,6 +110,31 @@ def test_the_grammar_s_masks_allow_what_was_drawn_and_forbid_what_was_not(tiny_m
         assert table.sum(1).max() < 100  # two arms, split into tokens in some ways
     batch = collate(rows(toy_samples, [0, 1]), toy_samples, allowed, 0)
     assert batch.allowed is not None and batch.mask.sum() == sum(len(toy_samples[i].completion_ids) for i in (0, 1))
+
+
+def test_the_masks_of_a_micro_batch_are_all_that_is_held_of_a_batch(tiny_model, toy_samples, monkeypatch):
+    own, masks, most = learner(tiny_model, micro_batch_tokens=100), [], []
+    computed = AllowedTokens.__call__
+
+    def counted(self, sample):
+        bits = computed(self, sample)
+        masks.append(weakref.ref(bits))
+        most.append(sum(mask() is not None for mask in masks))
+        return bits
+
+    monkeypatch.setattr(AllowedTokens, "__call__", counted)
+    largest = max(sum(len(row.actions) for row in group) for group in micro_batches(rows(toy_samples, range(12)), 100))
+    experience, _ = own.prepare(toy_samples)
+    assert len(masks) == 12 and not any(mask() is not None for mask in masks)
+    own.learn(toy_samples, experience, shuffle=random.Random(0))
+    assert max(most) <= largest < 12 and not any(mask() is not None for mask in masks)
+
+
+@pytest.mark.parametrize(("name", "refused"), [("ppo", True), ("mygo", False), ("selftrain", False)])
+def test_a_tree_without_siblings_is_refused_as_a_critic_by_the_algorithm_that_has_one(name, refused):
+    single = RlParams(critic="tree", exploration={"breadth": [1], "force": 0})
+    with pytest.raises(UserError, match=r"rl\.critic: .* raise rl\.exploration\.breadth") if refused else nullcontext():
+        algorithms.find(name).check(single)
 
 
 def make_run(tiny_model, runtime, out, **changes):

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from pydantic import ValidationError
 
+from dragoman.rollout import choosing
 from dragoman.rollout.choosing import draw
-from dragoman.rollout.samples import Sample
+from dragoman.rollout.record import Node
+from dragoman.rollout.samples import Sample, sample_of
 from dragoman.training.algorithm import MicroBatch
 from dragoman.training.algorithms.ppo import (
     Experience,
@@ -24,7 +25,7 @@ from dragoman.training.algorithms.ppo import (
     value_loss,
 )
 from dragoman.training.settings import RlParams
-from dragoman.training.survey import Survey, engine_correction
+from dragoman.training.survey import Survey, engine_correction, sibling_shares
 
 # Two actions: the first of three tokens, the second of two.
 MASK = torch.tensor([[True, True, True], [True, True, False]])
@@ -109,14 +110,31 @@ def test_an_action_weighs_as_often_as_it_was_drawn_or_by_its_probability():
 
 
 def test_the_tree_values_a_state_at_the_mean_of_what_was_drawn_in_it():
+    listed = [drawn("a", credit=1.0, probability=0.25), drawn("a", credit=0.0, probability=0.75)]
+    assert tree_values(listed).tolist() == pytest.approx([0.25, 0.25])
+
+
+def test_a_written_action_is_compared_with_the_other_draws_of_its_state():
     batch = [
         drawn("a", 3, credit=1.0),
         drawn("b", 1, role="router", credit=0.5),
         drawn("a", 1, credit=0.0),
     ]
-    assert tree_values(batch).tolist() == pytest.approx([0.75, 0.5, 0.75])
-    listed = [drawn("a", credit=1.0, probability=0.25), drawn("a", credit=0.0, probability=0.75)]
-    assert tree_values(listed).tolist() == pytest.approx([0.25, 0.25])
+    # two of the other three draws beside one that earned 1; an only one is what it is worth
+    assert tree_values(batch).tolist() == pytest.approx([2 / 3, 0.5, 1.0])
+    assert tree_values([drawn("a", 4, credit=0.7)]).tolist() == pytest.approx([0.7])
+
+
+@pytest.mark.parametrize("count", [2, 3, 16])
+def test_the_gradient_over_written_actions_is_as_large_however_few_are_drawn(count):
+    rng, seeds, scale = random.Random(0), 2000, 0.0
+    for _ in range(seeds):  # two texts of the same probability, of which the first is right
+        right = sum(rng.random() < 0.5 for _ in range(count))
+        batch = [drawn("a", n, credit=c) for n, c in ((right, 1.0), (count - right, 0.0)) if n]
+        advantages = torch.tensor([x.credit for x in batch]) - tree_values(batch)
+        pulls = torch.tensor([0.5 if x.credit else -0.5 for x in batch])
+        scale += float((role_weights(batch) * advantages * pulls).sum()) / 0.25 / seeds
+    assert scale == pytest.approx(1, abs=0.05)
 
 
 def test_where_actions_were_left_out_each_counts_by_its_probability_in_what_it_is_compared_with():
@@ -147,6 +165,24 @@ def test_the_gradient_of_a_state_is_hardly_smaller_where_few_actions_are_drawn()
     scales = [float(total @ exact / (exact @ exact)) for total in (found, plain)]
     assert 0.85 < scales[0] < 1.05 and scales[1] < 0.8
     assert float(torch.cosine_similarity(found, exact, dim=0)) > 0.99
+
+
+def test_the_gradient_of_a_long_selection_is_hardly_smaller_than_it_is(monkeypatch):
+    """Of its actions only those over the least certain options are listed, so their probabilities add up to far less than 1."""
+    monkeypatch.setattr(choosing, "ENUMERATED", 5)
+    logits, asked, seeds, found = [3.0 + 0.01 * i for i in range(20)], 3, 1000, torch.zeros(3)
+    p = torch.tensor(logits[:asked]).sigmoid()
+    exact = p * (1 - p) / asked  # of the share that is taken of the three least certain options
+    for seed in range(seeds):
+        taken = draw(logits, True, 2, 1.0, random.Random(seed))
+        within = torch.tensor([[float(i in t.places) for i in range(asked)] for t in taken])
+        batch = [
+            drawn("a", credit=c, probability=t.probability, inclusion=t.inclusion)
+            for t, c in zip(taken, within.mean(1).tolist(), strict=True)
+        ]
+        advantages = within.mean(1) - tree_values(batch)
+        found += ((role_weights(batch) * advantages)[:, None] * (within - p)).sum(0) / seeds
+    assert 0.8 < float(found @ exact / (exact @ exact)) < 1.05
 
 
 def surveyed(old: torch.Tensor, free: torch.Tensor) -> Survey:
@@ -196,6 +232,24 @@ def test_a_forced_kind_weighs_what_the_policy_gives_it_whatever_its_text():
     assert [x.probability for x in seen.informed(batch)] == pytest.approx([0.6 / 4, 0.6 * 3 / 4, 0.4], abs=1e-3)
 
 
+def test_a_forced_text_that_was_cut_off_shares_the_weight_of_its_kind():
+    """Two draws of each kind; pi(kind) is .6 and .4, and each text had half of its kind."""
+    texts = [("Search", None), ("Search", "cut off"), ("Plan", None), ("Plan", None)]
+    nodes = [
+        Node(
+            id=str(i), parent=None, point="p", role="r", depth=1, prompt=[], prompt_ids=[1], completion_ids=[i],
+            logprobs=[math.log(0.5)], text=str(i), action=None if cut else {"type": kind}, forced=True, forced_to=kind,
+            temperature=1, started=0, seconds=0, prompt_tokens=1, completion_tokens=1,
+        )
+        for i, (kind, cut) in enumerate(texts)
+    ]  # fmt: skip
+    tree = SimpleNamespace(key="k", question={"id": "q"})
+    batch = [sample_of(tree, node, 0.0) for node in nodes]
+    old = torch.tensor([[0.3], [0.3], [0.2], [0.2]]).log()
+    informed = surveyed(old, torch.ones(4, 1, dtype=torch.bool)).informed(batch)
+    assert sibling_shares(informed).tolist() == pytest.approx([0.3, 0.3, 0.2, 0.2], abs=1e-3)
+
+
 def test_the_gradient_over_all_actions_of_a_state_is_exact():
     logits = torch.tensor([-1.0, 0.5, 0.2], requires_grad=True)
     credits = torch.tensor([0.35, 0.45, 0.50])
@@ -212,7 +266,7 @@ def test_with_a_tree_as_critic_advantages_do_not_decay_with_length():
     batch = [drawn("a", credit=1.0), drawn("a", credit=0.0)]
     free = torch.tensor([[True] * 8, [True] + [False] * 7])
     found = prepared(batch, torch.zeros(2, 8), free, scale_advantages=False, lam=0.5, gamma=0.5)
-    assert found.advantages.tolist() == [[0.5] * 8, [-0.5] + [0.0] * 7]
+    assert found.advantages.tolist() == [[1.0] * 8, [-1.0] + [0.0] * 7]
 
 
 def test_advantages_are_scaled_and_keep_their_sign():
@@ -226,8 +280,3 @@ def test_advantages_are_scaled_and_keep_their_sign():
     unit = math.sqrt((4 * 0.25 + 2 * 0.01) / 6)
     assert found.tolist() == [pytest.approx((row / unit).tolist()) for row in advantages]
     assert scaled(torch.tensor([[0.002]]), free[:1, :1], weights[:1], least=0.1).item() == pytest.approx(0.02)
-
-
-def test_the_old_name_of_the_setting_says_what_it_is_now():
-    with pytest.raises(ValidationError, match=r"whiten: advantages are only scaled now.* set scale_advantages"):
-        RlParams(whiten=False)

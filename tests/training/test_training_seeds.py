@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.core.types import Passage, Question
-from dragoman.engines.base import Grammar, Request
+from dragoman.engines.base import Constraint, Request
 from dragoman.engines.local import Vocabulary
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import GREEDY
@@ -340,7 +340,7 @@ async def test_the_rewritten_actions_are_ones_that_the_grammar_allows(vocabulary
     rewritten = for_proxy(select(shown, "r", SeedsParams()), [shown], 1, vocabulary)
     assert rewritten
     for row in rewritten:
-        assert isinstance(row.grammar, Grammar)
+        assert isinstance(row.grammar, Constraint)
         matcher = vocabulary.matcher(row.grammar)
         assert all(matcher.accept_token(token) for token in row.completion_ids)
         assert matcher.is_terminated()

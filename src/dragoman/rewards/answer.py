@@ -1,7 +1,8 @@
 """How well an answer matches the gold ones: the scores of SQuAD and HotpotQA, and containment.
 
 Answers are compared after SQuAD's normalisation (lower case, no punctuation, no articles, single spaces), and the best
-score over all acceptable answers counts. Where a question asks for several things, cover-EM asks for each of them.
+score over all acceptable answers counts. Where a question asks for several things, cover-EM asks for each of them. A gold
+answer of which the normalisation leaves nothing, such as `*` or `The The`, is compared as it is written.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from dragoman.core.text import stands_in
 from dragoman.core.types import Passage, Question
 from dragoman.rewards.base import Trajectory, reward
 
@@ -25,13 +27,14 @@ def normalize(text: str) -> str:
 
 
 def exact_match(answer: str, gold: str) -> float:
-    return float(normalize(answer) == normalize(gold))
+    said, wanted = _compared(answer, gold)
+    return float(said == wanted)
 
 
 def cover_exact_match(answer: str, gold: str) -> float:
     """1 when the gold answer's words occur in the answer, side by side."""
-    wanted = normalize(gold)
-    return float(bool(wanted) and f" {wanted} " in f" {normalize(answer)} ")
+    said, wanted = _compared(answer, gold)
+    return float(f" {wanted} " in f" {said} " if normalize(gold) else bool(wanted) and stands_in(said, wanted))
 
 
 def precision_f1(answer: str, gold: str) -> tuple[float, float]:
@@ -39,7 +42,7 @@ def precision_f1(answer: str, gold: str) -> tuple[float, float]:
 
     As HotpotQA scores it, yes, no and noanswer match only themselves: no part of a sentence is half a "yes".
     """
-    said, wanted = normalize(answer), normalize(gold)
+    said, wanted = _compared(answer, gold)
     if said != wanted and {said, wanted} & {"yes", "no", "noanswer"}:
         return 0.0, 0.0
     common = sum((Counter(said.split()) & Counter(wanted.split())).values())
@@ -47,6 +50,12 @@ def precision_f1(answer: str, gold: str) -> tuple[float, float]:
         return 0.0, 0.0
     precision, recall = common / len(said.split()), common / len(wanted.split())
     return precision, 2 * precision * recall / (precision + recall)
+
+
+def _compared(answer: str, gold: str) -> tuple[str, str]:
+    """Both normalised; as they are written where that leaves nothing of the gold answer, since it would equal an empty one."""
+    wanted = normalize(gold)
+    return (normalize(answer), wanted) if wanted else (answer.strip(), gold.strip())
 
 
 SCORES: dict[str, Callable[[str, str], float]] = {

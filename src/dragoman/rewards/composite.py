@@ -126,27 +126,30 @@ class Reward:
         """The values of its terms and of `RECORDED` by name, and the sum by its name, without its shaping and with it.
 
         The sum is None where one of its terms is. So is a term whose call of an engine or retriever failed, and one that reads
-        the answer where there is none. A shaping that is None, as of gold passages that nobody knows, adds nothing. Where nobody was asked
-        for the answer, the sum with its shaping is the shaping alone.
+        the answer where there is none. A shaping that is None, as of gold passages that nobody knows, adds nothing; but one whose call
+        failed leaves the sum with it None, since siblings whose call did not fail would seem better. Where nobody was asked for the
+        answer, the sum with its shaping is the shaping alone.
 
         Raises:
             UserError: a reward function failed.
         """
         recorded = {name: Term(find_reward(name)) for name in RECORDED}
         terms = recorded | {term.name: term for term in self.terms + self.shaping}
-        faults: list[str] = []
-        values = await asyncio.gather(*(self._value(t, question, trajectory, passages, faults) for t in terms.values()))
+        failed: list[str] = []
+        values = await asyncio.gather(*(self._value(t, question, trajectory, passages, failed) for t in terms.values()))
         scores = dict(zip(terms, values, strict=True))
         parts = [None if (v := scores[term.name]) is None else term.weight * v for term in self.terms]
         total = None if None in parts else sum(part for part in parts if part is not None)
         known = [term.weight * value for term in self.shaping if (value := scores[term.name]) is not None]
         unasked = trajectory.stop is StopReason.NOT_ASKED and bool(known)
-        shaped = sum(known, start=total or 0.0) if unasked or total is not None else None
-        return Scored(scores | {self.name: total} | {self.shaped_name: shaped}, faults[0] if faults else "")
+        shaped = sum(known, start=total or 0.0) if not failed and (unasked or total is not None) else None
+        fault = next(filter(None, failed), "")
+        return Scored(scores | {self.name: total} | {self.shaped_name: shaped}, fault)
 
     async def _value(
-        self, term: Term, question: Question, trajectory: Trajectory, passages: Sequence[Passage], faults: list[str]
+        self, term: Term, question: Question, trajectory: Trajectory, passages: Sequence[Passage], failed: list[str]
     ) -> float | None:
+        """What it gives. Each call that failed is added to `failed`: why, or an empty text where asking again is no use."""
         if trajectory.answer is None and term.function.of_answers:
             return None
         parameters = dict(term.parameters) | {name: getattr(self, name) for name in term.function.asks}
@@ -154,9 +157,10 @@ class Reward:
             value = term.function.score(question, trajectory, passages, **parameters)
             return await value if inspect.isawaitable(value) else value
         except ASKED_IN_VAIN:
+            failed.append("")
             return None
         except (EngineFault, RetrieverFault) as e:
-            faults.append(f"reward {term.name}: {e}")
+            failed.append(f"reward {term.name}: {e}")
             return None
         except Exception as e:
             raise UserError(f"reward {term.name}, question {question.id}: {type(e).__name__}: {e}") from e
@@ -172,7 +176,8 @@ def expression(setting: Setting) -> str:
 
 
 def _bounds(terms: Sequence[Term]) -> Bounds:
-    ends = [sorted(term.weight * end for end in term.function.bounds) for term in terms]
+    # 0 times infinity is nan
+    ends = [sorted(term.weight * end if term.weight else 0.0 for end in term.function.bounds) for term in terms]
     return sum(low for low, _ in ends), sum(high for _, high in ends)
 
 

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from dragoman.core.errors import ASKED_IN_VAIN, EngineFault
+from dragoman.core.errors import ASKED_IN_VAIN, CannotExpress, EngineFault, UserError
 from dragoman.core.types import Passage, Question
-from dragoman.engines.base import Engine, Grammar, Request
+from dragoman.engines.base import Constraint, Engine, Request
 from dragoman.rewards.base import Trajectory, reward
 from dragoman.systems.prompts import load
 
-VERDICTS = Grammar(regex="True|False")
+VERDICTS = Constraint(regex="True|False")
 
 
 async def verdict(engine: Engine, question: str, answers: Sequence[str], answer: str) -> float | None:
@@ -41,6 +41,9 @@ async def judge_predictions(engine: Engine, predictions: Sequence[dict[str, Any]
     """Add the score `judge` to each prediction that has an answer; an empty answer is wrong without asking.
 
     Where the judge failed in a way that may pass, the score is None, and `judge_fault` says why.
+
+    Raises:
+        UserError: under its settings the judge can be asked for no verdict at all.
     """
 
     async def one(row: dict[str, Any]) -> None:
@@ -48,6 +51,8 @@ async def judge_predictions(engine: Engine, predictions: Sequence[dict[str, Any]
         if answer:
             try:
                 row["scores"]["judge"] = await verdict(engine, row["question"], row["answers"], answer)
+            except CannotExpress as e:
+                raise UserError(f"evaluate.judge: no answer can be judged: {e}") from e
             except ASKED_IN_VAIN:
                 row["scores"]["judge"] = None
             except EngineFault as e:

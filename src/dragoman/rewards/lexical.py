@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from statistics import fmean
 
-from dragoman.core.text import has
+from dragoman.core.text import has, key
 from dragoman.core.types import Passage, Question
 from dragoman.rewards.answer import cover_exact_match, normalize
 from dragoman.rewards.base import Trajectory, reward
@@ -98,7 +98,7 @@ def _verdict(nugget: Sequence[str], answer: str, foreign: Sequence[str], other: 
     if _VERDICTS.issuperset(map(normalize, nugget)):
         said = next((word for word in normalize(answer).split() if word in _VERDICTS), None)
         return 0 if said is None else 2 if said in set(map(normalize, nugget)) else -1
-    if any(cover_exact_match(answer, name) or has(answer, name) for name in nugget):
+    if any(cover_exact_match(answer, name) or (key(name) and has(answer, name)) for name in nugget):
         return 2
     if not answer.strip() or _ABSTAINS.search(answer):
         return 0

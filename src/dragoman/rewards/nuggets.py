@@ -17,7 +17,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from dragoman.core.types import Passage, Question
-from dragoman.engines.base import Engine, Grammar, Request
+from dragoman.engines.base import Constraint, Engine, Request
 from dragoman.rewards.base import Trajectory, reward
 from dragoman.systems.prompts import load, number
 
@@ -40,8 +40,8 @@ class Scale:
         return [str(verdict) for verdict in range(self.low, self.high + 1)]
 
     @property
-    def grammar(self) -> Grammar:
-        return Grammar(regex="|".join(self.verdicts))
+    def grammar(self) -> Constraint:
+        return Constraint(regex="|".join(self.verdicts))
 
     async def mean(
         self, engine: Engine, aspects: Sequence[str], state: dict[str, Any], *, draws: int, temperature: float
@@ -149,7 +149,7 @@ async def find_aspects(engine: Engine, question: str, text: str, most: int) -> l
         EngineFault: the engine failed.
     """
     prompt = load(__package__, "aspects").messages({"question": question, "text": text})
-    grammar = Grammar(json_schema=json.dumps(_schema(most)))
+    grammar = Constraint(json_schema=json.dumps(_schema(most)))
     (result,) = await engine.generate([Request(prompt, max_tokens=TOKENS * most, grammar=grammar)])
     try:
         found: list[str] = json.loads(result.completions[0].text)["aspects"]

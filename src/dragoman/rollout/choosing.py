@@ -73,29 +73,35 @@ def draw(
         by_kind.setdefault(kinds[action.places[0]] if kinds else "", []).append((key, action))
     forced = [of_kind[0] for of_kind in by_kind.values()] if kinds else []
     chosen = forced + [x for x in perturbed if x not in forced][: max(0, count - len(forced))]
+    best_left_out = next((key for key, action in perturbed if (key, action) not in chosen), -math.inf)
     with_chances = {
         action.places: action
         for of_kind in by_kind.values()
-        for action in _with_chances(of_kind, sum(x in chosen for x in of_kind))
+        for action in _with_chances(of_kind, sum(x in chosen for x in of_kind), best_left_out)
     }
     return [with_chances[action.places] for _, action in chosen]
 
 
-def _with_chances(perturbed: Sequence[tuple[float, Taken]], count: int) -> list[Taken]:
-    """The first so many, each with its chance to be among them, normalised so that together they stand for all.
+def _with_chances(perturbed: Sequence[tuple[float, Taken]], count: int, best_left_out: float) -> list[Taken]:
+    """The first so many of a kind, each with its chance to be drawn, normalised so that together they stand for the kind.
 
-    An action of log-probability phi is drawn where its perturbed one is above kappa, the best of those that are left out:
-    q = 1 - exp(-exp(phi - kappa)). Sums of p / q are unbiased (Kool et al. 2019, section 4.1); divided by the sum of p / q that
-    was drawn, over that of all, they vary less (section 4.2).
+    An action of log-probability phi is drawn where its perturbed one is above kappa: q = 1 - exp(-exp(phi - kappa)). Sums of p / q
+    are unbiased (Kool et al. 2019, section 4.1); divided by the sum of p / q that was drawn, over that of all, they vary less
+    (section 4.2).
+
+    The only one of a kind would be left out if it were below the next best of that kind. One of several would then still be drawn
+    as long as it is above all that are left out, of whatever kind: another is the best of its kind.
 
     Args:
-        perturbed: log-probabilities with Gumbel noise, the highest first, and the actions.
+        perturbed: log-probabilities with Gumbel noise, the highest first, and the actions: those of one kind.
+        best_left_out: the highest of all kinds that is not drawn; -infinity where all are.
     """
     first = [action for _, action in perturbed[:count]]
     whole = sum(action.probability for _, action in perturbed)
-    if len(first) == len(perturbed) or not whole:  # a kind that the policy would never take weighs nothing in any case
+    second = perturbed[1][0] if len(perturbed) > 1 else -math.inf
+    kappa = second if count == 1 else best_left_out
+    if kappa == -math.inf or not whole:  # a kind that the policy would never take weighs nothing in any case
         return first
-    kappa = perturbed[count][0]
     chances = [max(-math.expm1(-math.exp(min(sum(a.logprobs) - kappa, 700.0))), 1e-300) for a in first]
     stand_for = sum(a.probability / q for a, q in zip(first, chances, strict=True))
     if not stand_for:  # by rounding: the others weigh next to nothing, too

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 from dragoman.core.errors import UserError
 from dragoman.core.single_flight import SingleFlight
@@ -18,6 +18,7 @@ from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.record import Marked, Node, action_to_json
 from dragoman.systems.base import Gold, Role, StopReason
 from dragoman.systems.grammar import Grammar, HallucinatedIndex, InvalidAction
+from dragoman.systems.grammar.base import Kind
 from dragoman.systems.options import Options, biased, scoring
 from dragoman.systems.prompts import Messages
 
@@ -87,9 +88,11 @@ class Decisions:
             return {"results": [r.to_json() for r in results], "from_oracle": bool(oracle)}
 
         drawn = await self.calls.value(decision.point, compute)
+        forced = len(kinds) > 1 and not drawn["from_oracle"]
+        forced_to = [cast(Kind, kind).cls.__name__ for kind in kinds] if forced else [""] * len(drawn["results"])
         constraint = decision.grammar.constraint()
         by_action: dict[Any, tuple[Any, Node]] = {}
-        for result in map(Result.from_json, drawn["results"]):
+        for kind, result in zip(forced_to, map(Result.from_json, drawn["results"]), strict=True):
             for completion in result.completions:
                 truncated = completion.finish_reason == "length"
                 action, stop = _parse(decision.grammar, completion.text, truncated=truncated)
@@ -106,6 +109,7 @@ class Decisions:
                     action=None if stop else action_to_json(action),
                     stop=stop,
                     forced=len(kinds) > 1 or drawn["from_oracle"],
+                    forced_to=kind,
                     grammar=constraint and asdict(constraint),
                     completion_tokens=len(completion.token_ids) or result.completion_tokens // len(result.completions),
                 )

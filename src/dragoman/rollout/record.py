@@ -90,10 +90,11 @@ class Node(Record):
     action: dict[str, Any] | str | None  # None when the text is no action; `stop` then says why
     stop: StopReason | None = None
     forced: bool = False  # the policy did not choose its kind: the exploration or an oracle did
+    forced_to: str = ""  # the kind of a forced action that was written, whatever became of its text
     marked: Marked | None = None  # None where the action was written; token ids of a completion are there only then
     probability: float | None = None  # of the action under the policy, where it is known exactly, as it is at marks
     inclusion: float = 1.0  # the chance that it was to be drawn among its siblings, where these leave actions out
-    grammar: dict[str, str | None] | None = None  # what may be said in this state: fields of engines.base.Grammar
+    grammar: dict[str, str | None] | None = None  # what may be said in this state: fields of engines.base.Constraint
     merged: int = 0
     temperature: float
     started: float  # unix time

@@ -15,7 +15,7 @@ from typing import Any
 
 from dragoman.core import files
 from dragoman.core.errors import UserError
-from dragoman.engines.base import Grammar
+from dragoman.engines.base import Constraint
 from dragoman.rollout.credit import credit
 from dragoman.rollout.record import Episode, Node
 
@@ -47,7 +47,7 @@ class Sample:
     group: str
     role: str
     kind: str
-    """The type of the action, such as `Search`; empty when the text is no action."""
+    """The type of the action, such as `Search`. Of a text that is no action it is the type that was forced, else empty."""
     depth: int
     forced: bool
     """The kind of the action was forced by the deterministic rollout, not chosen by the policy."""
@@ -55,7 +55,7 @@ class Sample:
     completion_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     temperature: float
-    grammar: Grammar | None
+    grammar: Constraint | None
     credit: float
     cost: float = 0.0
     """What the price of the steps below has taken off `credit`, in expectation."""
@@ -109,14 +109,14 @@ def sample_of(episode: Episode, node: Node, credit: float) -> Sample:
         node=node.id,
         group=f"{episode.key}/{node.point}",
         role=node.role,
-        kind=node.kind,
+        kind=node.kind or node.forced_to,
         depth=node.depth,
         forced=node.forced,
         prompt_ids=tuple(node.prompt_ids),
         completion_ids=tuple(node.completion_ids),
         logprobs=tuple(node.logprobs),
         temperature=node.temperature,
-        grammar=Grammar(**node.grammar) if node.grammar else None,
+        grammar=Constraint(**node.grammar) if node.grammar else None,
         credit=credit,
         draws=node.draws,
         probability=node.probability,
@@ -186,7 +186,7 @@ def _row(sample: Sample) -> dict[str, Any]:
 
 
 def _sample(row: dict[str, Any]) -> Sample:
-    grammar = None if row["grammar"] is None else Grammar(**json.loads(row["grammar"]))
+    grammar = None if row["grammar"] is None else Constraint(**json.loads(row["grammar"]))
     marks = None
     if row["marks"] is not None:
         marks = Marks(**{name: _tuples(value) for name, value in json.loads(row["marks"]).items()})

@@ -19,7 +19,7 @@ from dragoman.core.types import Question
 from dragoman.rewards import Reward
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import GREEDY, Exploration
-from dragoman.rollout.record import Call, Episode, Node
+from dragoman.rollout.record import Episode
 from dragoman.rollout.store import EpisodeStore
 from dragoman.rollout.tree import Tree
 from dragoman.systems.base import System
@@ -99,7 +99,6 @@ async def roll_out(
     concurrency: int = 32,
     reward: Reward | None = None,
     progress: Callable[[Episode], None] = lambda episode: None,
-    observe: Callable[[Question, Node | Call], None] = lambda question, event: None,
 ) -> list[Episode]:
     """One episode per question, in their order. What the store holds already is not done again.
 
@@ -127,7 +126,6 @@ async def roll_out(
                     reward=reward,
                     recorded=store.recorded(key),
                     remember=lambda call, value: store.remember(key, call, value),
-                    observe=lambda event: observe(question, event),
                 )
                 episode = await tree.grow(key=key, system_name=name, config=config)
             store.add(episode)

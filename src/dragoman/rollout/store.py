@@ -19,6 +19,8 @@ from dragoman.core.errors import UserError
 from dragoman.rollout.record import SCHEMA, Episode, validated
 
 EPISODES = "episodes.jsonl"
+OTHERS = 7
+"""Of so many configs beside the one that is asked for, `trim` keeps the episodes."""
 
 
 class EpisodeStore:
@@ -107,15 +109,15 @@ class EpisodeStore:
         self._episodes_file.add(episode.model_dump(mode="json"))
         self._episodes[episode.key] = episode
 
-    def trim(self, config: Mapping[str, Any], others: int = 7) -> None:
+    def trim(self, config: Mapping[str, Any]) -> None:
         """Keep the episodes of one config, and those of the latest others: each night's policy has a config of its own."""
         configs: list[Mapping[str, Any]] = [config]
         for episode in reversed(self._episodes.values()):
             if episode.config not in configs:
                 configs.append(episode.config)
-        if len(configs) <= others + 1:
+        if len(configs) <= OTHERS + 1:
             return
-        self._episodes = {key: e for key, e in self._episodes.items() if e.config in configs[: others + 1]}
+        self._episodes = {key: e for key, e in self._episodes.items() if e.config in configs[: OTHERS + 1]}
         self._episodes_file.close()
         files.write(self.path, (episode.model_dump(mode="json") for episode in self._episodes.values()))
         self._episodes_file = files.Appended(self.path)

@@ -1,1 +1,1 @@
-"""From samples to policies: one flat file per method."""
+"""From samples to policies: a file for each warm-up, and in `algorithms` one for each way of stage `rl`; `gepa` trains prompts."""

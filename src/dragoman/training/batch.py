@@ -189,11 +189,11 @@ def collate_marked(batch: Sequence[Row], samples: Sequence[Sample], pad_id: int)
 
 
 class AllowedTokens:
-    """Computes, once for each sample, which tokens its grammar allowed at each step."""
+    """Computes which tokens a sample's grammar allowed at each step: anew each time, and keeps how many were free."""
 
     def __init__(self, folder: Path) -> None:
         self.vocabulary = Vocabulary(folder, None)
-        self._masks: dict[str, Tensor] = {}
+        self._free: dict[str, int] = {}
         self.pad_id = self.vocabulary.pad_id
 
     def __call__(self, sample: Sample) -> Tensor | None:
@@ -204,30 +204,31 @@ class AllowedTokens:
         """
         if sample.grammar is None:
             return None
-        key = f"{sample.episode}/{sample.node}"
-        if key not in self._masks:
-            self._masks[key] = self._compute(sample)
-        return self._masks[key]
-
-    def free(self, sample: Sample) -> int:
-        """How many of its choices the grammar did not make."""
-        bits = self(sample) if sample.marks is None else None
-        return sample.length if bits is None else int(several(bits).sum())
-
-    def _compute(self, sample: Sample) -> Tensor:
         import xgrammar
 
-        assert sample.grammar is not None
         matcher = self.vocabulary.matcher(sample.grammar)
         masks = xgrammar.allocate_token_bitmask(len(sample.completion_ids), self.vocabulary.size)
         for m, token in enumerate(sample.completion_ids):
             matcher.fill_next_token_bitmask(masks, m)
             if not matcher.accept_token(token):
                 raise ValueError(f"node {sample.node}: token {token} is not one that {sample.grammar} allows at {m}")
+        self._free[_name(sample)] = int(several(masks).sum())
         return masks
 
+    def free(self, sample: Sample) -> int:
+        """How many of its choices the grammar did not make."""
+        if sample.marks is not None or sample.grammar is None:
+            return sample.length
+        if _name(sample) not in self._free:
+            self(sample)
+        return self._free[_name(sample)]
+
     def forget(self) -> None:
-        self._masks.clear()
+        self._free.clear()
+
+
+def _name(sample: Sample) -> str:
+    return f"{sample.episode}/{sample.node}"
 
 
 def lay_out(

@@ -34,6 +34,7 @@ from dragoman.core.types import Question
 from dragoman.engines.precision import resolved
 from dragoman.registry.policy import PolicySet
 from dragoman.rollout.exploration import GREEDY
+from dragoman.rollout.record import check_outage
 from dragoman.rollout.samples import Sample
 from dragoman.runtime import Runtime
 from dragoman.training.actor import Actor
@@ -45,7 +46,7 @@ from dragoman.training.rollouts import Rollouts
 from dragoman.training.seeds import labelled
 from dragoman.training.selection import of_roles
 from dragoman.training.settings import SftParams
-from dragoman.training.warm_up import begin, dev_row
+from dragoman.training.warm_up import begin, dev_row, dev_worths
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +88,7 @@ async def train(
 
     Raises:
         UserError: nothing to learn from.
+        Fault: too many of the visited or of the dev questions met one. A later try asks them again.
     """
     visited = _pick([q for q in questions if q.supporting_ids], settings.visits, seed)
     warm_up = await begin(
@@ -112,12 +114,14 @@ async def train(
     make = partial(Student, base, settings, seed, out / CHECKPOINT)
     student = make()
     states = seeds = warm_up.samples
+    worths: list[list[float | None]] = []
     with Together(student, settings.processes, make) as students:
         for number in range(settings.rounds + 1 if visited else 1):
             folder = warm_up.candidate(number)
             if number:
                 before = warm_up.policy.whole(warm_up.candidate(number - 1))
                 episodes = await rollouts.run(before, visited, out=out / "visited" / f"{number:02d}", exploration=VISIT)
+                check_outage(episodes)  # a later try goes on here
                 labels = of_roles(labelled(episodes, student.allowed.vocabulary), settings.roles)
                 new = [s for s in labels if s.tokens <= settings.max_tokens]
                 states = [*new, *_pick(seeds, round(settings.replay * len(seeds)), seed + number)]
@@ -127,12 +131,14 @@ async def train(
             if not folder.is_dir():
                 student.save(base, folder)
             policy = warm_up.policy.whole(folder)
-            row = dev_row(await rollouts.run(policy, dev, out=out / "dev" / f"{number:02d}"), rollouts)
+            answered = await rollouts.run(policy, dev, out=out / "dev" / f"{number:02d}")
+            row = dev_row(answered, rollouts)
             await runtime.release(system, policy)
             give_back()
             student.history.append({"round": number, "states": len(states), **row})
+            worths.append(dev_worths(answered, rollouts))
             log.info("sft round %d: %d states, dev %s %.3f", number, len(states), reward, row["dev_reward"])
-    metrics = warm_up.finish("round", student.history, student.losses, rounds=student.history)
+    metrics = warm_up.finish("round", student.history, worths, student.losses, rounds=student.history)
     _clean(out)
     return metrics
 

@@ -62,7 +62,8 @@ class SeedsParams(Section):
     first: Literal["cheapest", "all"] = "cheapest"
     """Of a question's first decisions that led to a solution, keep the one with the fewest decisions to follow, or all."""
     max_share: float = Field(0.6, gt=0, le=1)
-    """Most of the samples that one role may have; what is more is left out at random."""
+    """Most of the first decisions that one kind of them may have, then most of the samples that one role may have. What is more is
+    left out at random."""
     shots: int = Field(0, ge=0)
     """In-context examples that the sampler sees and the trained proxy will not need."""
     max_samples: int | None = Field(None, ge=1)
@@ -213,7 +214,8 @@ class RlParams(Section):
     trained so has a policy for each, as in MAPS; without it they stay one."""
     only_contrasts: bool = False
     """PPO; GRPO always does. Learn only where siblings earned different credit, and save the passes over prompts where any
-    choice did as well (as in the dynamic sampling of DAPO: Yu et al. 2025)."""
+    choice did as well (as in the dynamic sampling of DAPO: Yu et al. 2025). Roles then count alike over the states that are left,
+    and the KL penalty holds in these alone."""
     adapter: AdapterParams | None = None
     """None trains all weights; the reference of PPO and GRPO is then a second model."""
     critic: Literal["separate", "head", "tree"] = "separate"
@@ -280,13 +282,6 @@ class RlParams(Section):
     grpo: GrpoParams = GrpoParams()
     selftrain: SelftrainParams = SelftrainParams()
 
-    @model_validator(mode="before")
-    @classmethod
-    def _advantages_are_not_centred(cls, values: Any) -> Any:
-        if isinstance(values, dict) and "whiten" in values:
-            raise ValueError("whiten: advantages are only scaled now, and not centred: set scale_advantages instead")
-        return values
-
     @model_validator(mode="after")
     def _own_weights_have_an_owner(self) -> RlParams:
         if self.own_weights and not self.roles:
@@ -301,8 +296,6 @@ class RlParams(Section):
             )
         if not self.exploration.temperature:
             raise ValueError("exploration.temperature: a greedy policy does not explore; raise it above 0")
-        if self.critic == "tree" and not self.exploration.has_siblings:
-            raise ValueError("critic: the tree can only be the critic where states have several actions; use head")
         return self
 
     def single(self) -> RlParams:

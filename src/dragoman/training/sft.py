@@ -23,7 +23,7 @@ from dragoman.training.export import export
 from dragoman.training.parallel import in_each
 from dragoman.training.rollouts import Rollouts
 from dragoman.training.settings import SftParams
-from dragoman.training.warm_up import begin, dev_row
+from dragoman.training.warm_up import begin, dev_row, dev_worths
 
 log = logging.getLogger(__name__)
 
@@ -69,16 +69,19 @@ async def train(
     losses = in_each(settings.processes, _fine_tune, base, warm_up.samples, settings, seed, out / "epochs")
     rollouts = Rollouts(system, runtime, reward, seed, settings.concurrency, settings.shaping)
     history: list[dict[str, Any]] = []
+    worths: list[list[float | None]] = []
     for epoch, checkpoint in enumerate(_checkpoints(out / "epochs"), start=1):
         folder = warm_up.candidate(epoch)
         if not folder.is_dir():
             export(base, checkpoint, folder)
         policy = warm_up.policy.whole(folder)
-        row = dev_row(await rollouts.run(policy, dev, out=out / "dev" / f"{epoch:02d}"), rollouts)
+        answered = await rollouts.run(policy, dev, out=out / "dev" / f"{epoch:02d}")
+        row = dev_row(answered, rollouts)
         await runtime.release(system, policy)
         history.append({"epoch": epoch, **row})
+        worths.append(dev_worths(answered, rollouts))
         log.info("sft epoch %d: dev %s %.3f", epoch, reward, row["dev_reward"])
-    metrics = warm_up.finish("epoch", history, losses)
+    metrics = warm_up.finish("epoch", history, worths, losses)
     _clean(out)
     return metrics
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from dragoman.core import files
@@ -20,7 +21,7 @@ from dragoman.runtime import Runtime
 from dragoman.training.identity import run_identity
 from dragoman.training.policies import TrainedPolicy
 from dragoman.training.rollouts import Rollouts, summary
-from dragoman.training.selection import imitable, mean_reward, of_roles
+from dragoman.training.selection import imitable, mean_reward, of_roles, worth
 from dragoman.training.settings import SftParams
 
 
@@ -44,15 +45,27 @@ class WarmUp:
         return self.out / "candidates" / f"{number:02d}"
 
     def finish(
-        self, each: str, history: Sequence[dict[str, Any]], losses: Sequence[dict[str, Any]], **more: Any
+        self,
+        each: str,
+        history: Sequence[dict[str, Any]],
+        worths: Sequence[Sequence[float | None]],
+        losses: Sequence[dict[str, Any]],
+        **more: Any,
     ) -> dict[str, Any]:
         """Publish the policy that answers the dev questions best, and return what `out/metrics.json` holds.
 
+        Candidates are compared on the questions that all of them have a score of; on their own where there is none. Of equals
+        the first is taken.
+
         Args:
             each: `epoch` or `round`: what a row of the history is about.
+            worths: of each row, what each dev question earned, as `dev_worths` has it.
             more: other figures of the metrics.
         """
-        best = max(history, key=lambda row: row["dev_worth"])
+        compared = [i for i, scores in enumerate(zip(*worths, strict=True)) if None not in scores]
+        means = [fmean(x for i in compared if (x := own[i]) is not None) for own in worths] if compared else []
+        means = means or [row["dev_worth"] for row in history]
+        best = history[means.index(max(means))]
         metrics = {
             "samples": len(self.samples),
             "too_long": self.too_long,
@@ -70,6 +83,11 @@ class WarmUp:
         files.write_csv(self.out / "dev.csv", history)
         files.write_json(self.out / METRICS, metrics)
         return metrics
+
+
+def dev_worths(episodes: Sequence[Episode], rollouts: Rollouts) -> list[float | None]:
+    """What a policy earned on each dev question, by the reward with its shaping; None where that could not be scored."""
+    return [worth(episode, rollouts.shaped, 0.0) for episode in episodes]
 
 
 def dev_row(episodes: Sequence[Episode], rollouts: Rollouts) -> dict[str, Any]:
@@ -120,6 +138,7 @@ async def begin(
         seed=seed,
         learnt_from=[*(sample.node for sample in samples), *(digest(question.to_json()) for question in visited)],
         dev=dev,
+        shaping=settings.shaping,
     )
     await runtime.release(system, start)
     return WarmUp(

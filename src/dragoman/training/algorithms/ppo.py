@@ -109,6 +109,18 @@ def loss(micro: MicroBatch, experience: Experience, settings: RlParams) -> tuple
     }
 
 
+def check(settings: RlParams) -> None:
+    """
+    Raises:
+        UserError: the tree is to be the critic, and the exploration has no siblings.
+    """
+    if settings.critic == "tree" and not settings.exploration.has_siblings:
+        raise UserError(
+            "rl.critic: the tree can only be the critic where states have several actions: raise rl.exploration.breadth, "
+            "or set rl.critic to head"
+        )
+
+
 def token_rewards(credit: Tensor, logprobs: Tensor, reference: Tensor, free: Tensor, *, kl_coef: float) -> Tensor:
     """The credit with the last free token, less a penalty at each for leaving the reference policy (appendix A.1).
 
@@ -161,16 +173,14 @@ def tree_values(batch: Sequence[Sample]) -> Tensor:
     A tree needs no critic to be learnt: it has tried each state more than once, and the mean of what followed is the
     Monte-Carlo estimate of its value (as in VinePPO: Kazemnejad et al. 2024).
 
-    Where siblings leave actions out, an action has a larger share than its probability because it was drawn itself. In the
-    mean that it is compared with it counts by its probability alone: else the fewer are drawn, the smaller are
-    all advantages (Kool et al. 2019, Buy 4 REINFORCE samples). What was forced stands for its kind, and keeps its share.
+    Where siblings leave actions out, an action has a larger share because it was drawn itself. In the mean that it is compared
+    with, it has what is left of its share without that: else the fewer are drawn, the smaller are all advantages (Kool et al.
+    2019, Buy 4 REINFORCE samples). At marks that is its share times its chance to be drawn: its probability among the actions that
+    were listed. Of a written one it is that of its other draws. What was forced stands for its kind, and keeps its share.
     """
     share, credits = sibling_shares(batch), torch.tensor([x.credit for x in batch])
-    own = share.clone()
-    for i, x in enumerate(batch):
-        if x.probability is not None and not x.forced:
-            own[i] = x.probability
-    others = (1 - share + own).clamp(min=1e-6)  # 0 of an only action whose probability is too small for a number
+    left = [1.0 if x.forced else (x.draws - 1) / x.draws if x.probability is None else x.inclusion for x in batch]
+    others = (1 - share + share * torch.tensor(left)).clamp(min=1e-6)  # 0 of the only draw of a text
     return credits - (credits - sibling_means(batch, credits)) / others
 
 
@@ -208,4 +218,5 @@ ALGORITHM = Algorithm(
     loss,
     needs_reference=lambda settings: settings.kl_coef > 0,
     needs_critic=lambda settings: settings.critic != "tree",
+    check=check,
 )
