@@ -112,6 +112,15 @@ def http(bm25: Retriever) -> Iterator[Retriever]:
 
 
 @pytest.fixture(scope="session")
+def server(bm25: Retriever, corpus: list[Passage], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Retriever]:
+    """An index of method `server`."""
+    folder = tmp_path_factory.mktemp("server") / "index"
+    with serving(bm25) as url:
+        build_index(corpus, folder, IndexParams(method="server", url=url))
+        yield open_retriever(folder)
+
+
+@pytest.fixture(scope="session")
 def rm3(corpus: list[Passage], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Retriever]:
     """What method `sparse` is where no checkpoint is set."""
     folder = tmp_path_factory.mktemp("rm3") / "index"
@@ -197,7 +206,7 @@ def listed() -> Callable[..., ListRetriever]:
 
 
 LOCAL = ("bm25", "rm3", "dense", "sparse", "hybrid", "graph", "ideal", "cached", "reranked")
-SERVED = ("http", "search_r1", "c3po", "searxng")
+SERVED = ("http", "server", "search_r1", "c3po", "searxng")
 
 
 @pytest.fixture(scope="session", params=[*LOCAL, *SERVED])

@@ -15,10 +15,15 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
+from search_stubs import listening
 
 from dragoman.core.errors import RetrieverFault, UserError
+from dragoman.core.types import Passage
+from dragoman.retrieval import IndexParams, open_retriever
 from dragoman.retrieval.http.calls import Calls, Patience
 from dragoman.retrieval.http.client import HttpRetriever
+from dragoman.retrieval.http.settings import ServerParams
 
 HEALTH = {"status": "ok", "fingerprint": "stub", "passages": 3}
 HIT = {"id": "a", "title": "", "text": "Found.", "score": 1.5}
@@ -153,6 +158,7 @@ async def test_lasting_faults_name_the_url(stub: Stub, fault: tuple[int, dict[st
         ((200, {}, b"{'fingerprint'"), "not an answer of dragoman's retrieval server"),
         ((200, {}, {"fingerprint": "stub"}), "results: Field required"),
         ((200, {}, FOUND | {"results": [[{**HIT, "text": ""}]]}), "results.0.0.text"),
+        ((200, {}, FOUND | {"results": [[{**HIT, "title": 7}]]}), "results.0.0.title: Input should be a valid string"),
         ((200, {}, b'{"fingerprint":"stub","results":[[{"id":"a","title":"","text":"t","score":NaN}]]}'), "score"),
         ((200, {}, FOUND | {"results": []}), "gave 0 results for 1 queries"),
         ((200, {}, FOUND | {"fingerprint": "other"}), "now serves the index other, not stub"),
@@ -246,4 +252,47 @@ async def test_a_server_that_does_not_know_the_route_is_not_said_to_lack_passage
     assert await retriever.missing(["a", "b"]) == []
     assert await retriever.missing(["a", "b"]) == ["b"]
     assert stub.requests == [{"ids": ["a", "b"]}] * 2
+    await retriever.close()
+
+
+class Busy:
+    """An adapter of one's own that takes its time, and counts the searches under way."""
+
+    def __init__(self) -> None:
+        self.under_way = self.most = 0
+        self.began: list[float] = []
+        self.app = FastAPI()
+        self.app.get("/healthz")(lambda: HEALTH)
+        self.app.post("/v1/search")(self.search)
+
+    async def search(self) -> dict[str, Any]:
+        self.began.append(time.monotonic())
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        await asyncio.sleep(0.05)
+        self.under_way -= 1
+        return FOUND
+
+
+@pytest.mark.parametrize(
+    ("server", "most"),
+    [({"at_once": 2}, 2), ({}, 12), ({"at_once": 12, "pause": 0.01}, 12)],
+    ids=["at-once", "usual", "pause"],
+)
+async def test_an_address_without_a_prefix_is_asked_as_the_settings_say(server: dict[str, Any], most: int) -> None:
+    busy = Busy()
+    with listening(busy.app) as url:
+        retriever = await asyncio.to_thread(open_retriever, url, IndexParams(server=ServerParams(**server)))
+        await asyncio.gather(*(retriever.search([f"q{n}"], 1) for n in range(12)))
+        await retriever.close()
+    assert len(busy.began) == 12 and busy.most <= most and (busy.most > 2 or most == 2)
+    assert busy.began[-1] - busy.began[0] >= 11 * server.get("pause", 0.0) * 0.9
+
+
+@pytest.mark.parametrize("hit", [{**HIT, "title": None}, {key: HIT[key] for key in ("id", "text", "score")}])
+async def test_a_title_that_is_null_or_missing_is_empty(stub: Stub, hit: dict[str, Any]) -> None:
+    retriever = client(stub)
+    stub.script = [(200, {}, FOUND | {"results": [[hit]]})]
+    [[found]] = await retriever.search(["x"], 1)
+    assert found.passage == Passage("a", "", "Found.")
     await retriever.close()

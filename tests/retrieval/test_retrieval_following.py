@@ -61,9 +61,9 @@ class Counted:
         self.opened, self.closed = 0, 0
         monkeypatch.setattr(module, "open_retriever", self.open)
 
-    def open(self, *arguments: Any) -> Retriever:
+    def open(self, *arguments: Any, **more: Any) -> Retriever:
         self.opened += 1
-        retriever = open_retriever(*arguments)
+        retriever = open_retriever(*arguments, **more)
         close = retriever.close
 
         async def closing() -> None:
@@ -134,7 +134,7 @@ class Down:
         self.opened, self.go_on = 0, threading.Event()
         monkeypatch.setattr(module, "open_retriever", self.open)
 
-    def open(self, *arguments: Any) -> Down:
+    def open(self, *arguments: Any, **more: Any) -> Down:
         self.opened += 1
         if self.opened > 1:
             self.go_on.wait(10)
@@ -174,6 +174,22 @@ async def test_no_search_fails_while_a_server_changes_over(folder: Path, serve: 
         build(folder, "Arlen", "Brisa")
         await until_found(retriever, "Brisa", ["Brisa"])  # a fault of any of these searches would fail the test
         await retriever.close()
+
+
+async def test_the_index_behind_a_folder_that_names_a_server_is_followed_without_a_word(
+    folder: Path, serve: Callable, caplog: pytest.LogCaptureFixture
+) -> None:
+    named, towns = folder.with_name("named"), [Passage("Arlen", "Arlen", "Arlen has a river.")]
+    with serve(FollowingRetriever(str(folder))) as url:
+        await asyncio.to_thread(build_index, towns, named, IndexParams(method="server", url=url))
+        retriever = await asyncio.to_thread(FollowingRetriever, str(named), IndexParams(method="graph"))
+        first = retriever.fingerprint
+        build(folder, "Arlen", "Brisa")
+        await until_found(retriever, "Brisa", ["Brisa"])
+        assert retriever.fingerprint != first
+        await looked(retriever)
+        await retriever.close()
+    assert caplog.text.count("searched as it was built, by method server") == 1
 
 
 async def test_what_is_probed_alone_changes_over_with_its_server(folder: Path, serve: Callable) -> None:

@@ -10,6 +10,7 @@ import pytest
 from dragoman.core.errors import RetrieverFault, UserError
 from dragoman.core.types import Passage
 from dragoman.retrieval import Hit, check_health
+from dragoman.retrieval.health import check_ids
 
 
 async def test_finds_passages_by_content_too(listed: Callable[..., Any]) -> None:
@@ -70,3 +71,24 @@ async def test_a_search_that_fails_is_a_fault_told_in_one_sentence(listed: Calla
     retriever.failure = RetrieverFault("http://host: no answer")
     with pytest.raises(RetrieverFault, match="cannot search: http://host: no answer"):
         await check_health(retriever, None)
+
+
+async def test_an_id_counts_where_a_text_under_another_does_not(listed: Callable[..., Any]) -> None:
+    retriever = listed("ab")
+    own = [hit.passage for hit in retriever.hits]
+    twin = Passage("twin-of-b", "Title b", "Text of b.")
+    await check_ids(retriever, [twin, *own])
+    await check_ids(retriever, [twin, own[0]])
+    with pytest.raises(UserError, match=r"'twin-of-b' .* by its id: its text came back as 'b'\. Let the server"):
+        await check_ids(retriever, [twin])
+
+
+@pytest.mark.parametrize(
+    ("ids", "came"),
+    [("a", r"'a' \('Title a'\) came first for its title and first words"), ("", "nothing came for its title")],
+)
+async def test_a_passage_that_is_not_found_is_named_with_what_came(
+    listed: Callable[..., Any], ids: str, came: str
+) -> None:
+    with pytest.raises(UserError, match=rf"does not know passage 'x' \('X'\) of this corpus by its id: {came}"):
+        await check_ids(listed(ids), [Passage("x", "X", "Of x.")])

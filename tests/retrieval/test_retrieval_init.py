@@ -77,7 +77,7 @@ def test_refuses_a_corpus_without_passages(tmp_path: Path, method: str) -> None:
     [
         (
             {"method": "bm26"},
-            "index: 'bm26' is not a retrieval method: choose one of bm25, dense, graph, hybrid, ideal, sparse",
+            "index: 'bm26' is not a retrieval method: choose one of bm25, dense, graph, hybrid, ideal, server, sparse",
         ),
         ({"k1": -1}, "index: method bm25: k1: .*greater than or equal to 0"),
         ({"b": 1.5}, "method bm25: b: .*less than or equal to 1"),
@@ -96,6 +96,9 @@ def test_refuses_a_corpus_without_passages(tmp_path: Path, method: str) -> None:
         ({"rerank": {"candidates": 0}}, "rerank.candidates"),
         ({"rerank": {"model": "x"}}, "rerank.model"),
         ({"server": {"timeout": 0}}, "server.timeout"),
+        ({"server": {"at_once": 0}}, "server.at_once"),
+        ({"method": "server", "k1": 1.2}, "method server: k1: unknown key"),
+        ({"url": "http://localhost:9000"}, "method bm25: url: unknown key"),
     ],
 )
 def test_a_setting_that_the_method_lacks_or_refuses_is_named(settings: dict[str, object], message: str) -> None:

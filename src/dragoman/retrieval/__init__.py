@@ -9,7 +9,6 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from dragoman.core.errors import RetrieverFault, UserError
 from dragoman.core.types import Passage
 from dragoman.retrieval import methods
 from dragoman.retrieval.base import Hit, Retriever
@@ -40,46 +39,44 @@ def build_index(
     return methods.load(params.method).build(passages, Path(folder), params.settings(), progress)
 
 
-def open_retriever(target: Path | str, params: IndexParams | None = None) -> Retriever:
+def open_retriever(target: Path | str, params: IndexParams | None = None, *, again: bool = False) -> Retriever:
     """The retriever of an index folder (its manifest says of which method) or of a server's http(s) address.
 
     An address may begin with what the server speaks, as in `searxng+https://...`; see `http/foreign.py`. Where settings are
-    given, a warning tells of an index that has another method or encoder than they name.
+    given, a warning tells of an index that has another method, encoder or server than they name.
 
     Args:
         params: settings of the machine (threads, heap, device) for an index, of the server, and of reranking; all by
             default otherwise, without reranking.
+        again: it was open before, so that the warning was given.
 
     Raises:
         UserError: there is no index there, it is damaged, no server answers, or there is no such cross-encoder.
     """
-    return reranked(_open(target, params), params.rerank if params else RerankParams())
+    return reranked(_open(target, params, again), params.rerank if params else RerankParams())
 
 
-def _open(target: Path | str, params: IndexParams | None) -> Retriever:
+def _open(target: Path | str, params: IndexParams | None, again: bool) -> Retriever:
     machine = params or IndexParams()
     if isinstance(target, str) and target.partition("://")[0].endswith(("http", "https")) and "://" in target:
         from dragoman.retrieval.http.foreign import open_server
 
-        try:
-            return open_server(target, machine.server)
-        except RetrieverFault as e:
-            raise UserError(f"no retriever to use: {e}") from e
+        return open_server(target, machine.server)
     folder = Path(target)
     built = Manifest.read(folder)
-    if params and (difference := _difference(folder, built, params)):
+    if params and not again and (difference := _difference(folder, built, params)):
         log.warning("%s: searched as it was built, %s; to change that, build it again", folder, difference)
     return methods.load(built.method).open_index(folder, machine.with_method(built.method).settings())
 
 
 def _difference(folder: Path, built: Manifest, params: IndexParams) -> str:
-    """In what an index is not what the settings would build, by its method or encoder; empty for nothing."""
+    """In what an index is not what the settings would build, by its method, encoder or server; empty for nothing."""
     settings = params.settings()
     method = "bm25" if params.method == "sparse" and not settings.checkpoint else params.method
     if built.method != method:
         return f"by method {built.method}, while index.method is {params.method}"
     kept = Manifest.read(folder / "dense").settings if method == "hybrid" else built.settings
-    for key in ("encoder", "checkpoint"):
+    for key in ("encoder", "checkpoint", "url"):
         if key in kept and kept[key] != getattr(settings, key):
             return f"with {key} {kept[key]}, while index.{key} is {getattr(settings, key) or 'not set'}"
     return ""

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from dragoman.core.errors import UserError
-from dragoman.retrieval.models import load_model, weights_sha256
+from dragoman.retrieval.models import load_model, tensors_sha256
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
@@ -39,7 +39,7 @@ def load_cross_encoder(name: str, device: str | None = None) -> CrossEncoder:
 @cache
 def cross_encoder_sha256(name: str, device: str | None = None) -> str:
     """Names that cross-encoder by its weights."""
-    return weights_sha256(load_cross_encoder(name, device))
+    return tensors_sha256(load_cross_encoder(name, device))
 
 
 def cross_scores(model: CrossEncoder, query: str, texts: Sequence[str], batch_size: int = 32) -> list[float]:

@@ -15,7 +15,7 @@ from dragoman.core.types import Question
 from dragoman.retrieval import open_retriever
 from dragoman.retrieval.base import Hit, Retriever
 from dragoman.retrieval.cache import CachedRetriever
-from dragoman.retrieval.manifest import MANIFEST
+from dragoman.retrieval.manifest import MANIFEST, Manifest
 from dragoman.retrieval.settings import IndexParams
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class _Lent:
 
     retriever: CachedRetriever
     stamp: Stamp | None
-    """Of the folder that it was opened from; None where a server has it."""
+    """Of the folder that it was opened from; None where a server has it, whose address may stand in that folder."""
     users: int = 0
     retired: bool = False
 
@@ -163,15 +163,18 @@ class FollowingRetriever:
 
     def _open_another(self, stamp: Stamp | None) -> _Lent | None:
         """What is there, unless it is the folder with this stamp. It blocks."""
-        return None if stamp is not None and stamp == self._stamp() else self._open()
+        return None if stamp is not None and stamp == self._stamp() else self._open(again=stamp is None)
 
-    def _open(self) -> _Lent:
+    def _open(self, *, again: bool = False) -> _Lent:
         stamp = self._stamp()  # before: what takes its place meanwhile is seen the next time
-        return _Lent(CachedRetriever(open_retriever(self._target, self._params)), stamp)
+        return _Lent(CachedRetriever(open_retriever(self._target, self._params, again=again)), stamp)
 
     def _stamp(self) -> Stamp | None:
+        folder = Path(self._target)
         try:
-            manifest = (Path(self._target) / MANIFEST).stat()
+            manifest = (folder / MANIFEST).stat()
         except OSError:  # of a server, or between two renames
+            return None
+        if Manifest.read(folder).method == "server":  # whose index changes, and the folder stays
             return None
         return manifest.st_ino, manifest.st_mtime_ns

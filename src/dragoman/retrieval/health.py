@@ -28,15 +28,7 @@ async def check_health(retriever: Retriever, corpus_sample: Sequence[Passage] | 
         RetrieverFault: it gave no answer.
     """
     probes = [_probe(passage) for passage in corpus_sample or ()]
-    queries = probes or [NEUTRAL_QUERY]
-    try:
-        found = await retriever.search(queries, k)
-    except RetrieverFault as e:
-        raise RetrieverFault(f"{retriever!r} cannot search: {e}") from e
-    if len(found) != len(queries):
-        raise UserError(f"{retriever!r} gave {len(found)} results for {len(queries)} queries: it breaks its contract")
-    for query, hits in zip(queries, found, strict=True):
-        _check_form(retriever, query, hits, k)
+    found = await _found(retriever, probes or [NEUTRAL_QUERY], k)
     missed = [
         passage
         for passage, hits in zip(corpus_sample or (), found, strict=False)
@@ -48,6 +40,56 @@ async def check_health(retriever: Retriever, corpus_sample: Sequence[Passage] | 
             f"{retriever!r} does not find passage {missed[0].id!r} ({missed[0].title!r}) by its own words: "
             "it holds another corpus or is damaged; build the index again from this corpus"
         )
+
+
+async def check_ids(retriever: Retriever, sample: Sequence[Passage], k: int = 10) -> None:
+    """The same of passages that others have indexed: half of them must be found under their own ids.
+
+    Raises:
+        UserError: they are not. See `unknown_id`.
+        RetrieverFault: it gave no answer.
+    """
+    found = await _found(retriever, [_probe(passage) for passage in sample], k)
+    missed = [p for p, hits in zip(sample, found, strict=True) if all(hit.passage.id != p.id for hit in hits)]
+    if 2 * len(missed) > len(sample):
+        raise await unknown_id(retriever, missed[0], k)
+
+
+async def unknown_id(retriever: Retriever, passage: Passage, k: int = 10) -> UserError:
+    """That a retriever does not know a passage by its id, with an id of what it finds by the words of that passage.
+
+    Raises:
+        UserError, RetrieverFault: it does not find anything as it should.
+    """
+    [hits] = await _found(retriever, [_probe(passage)], k)
+    if same := [hit for hit in hits if hit.passage.text == passage.text]:
+        came = f"its text came back as {same[0].passage.id!r}"
+    elif hits:
+        came = f"{hits[0].passage.id!r} ({hits[0].passage.title!r}) came first for its title and first words"
+    else:
+        came = "nothing came for its title and first words"
+    return UserError(
+        f"{retriever!r} does not know passage {passage.id!r} ({passage.title!r}) of this corpus by its id: {came}. "
+        "Let the server give the ids of the corpus, or export the corpus from what it searches, with the ids that it gives"
+    )
+
+
+async def _found(retriever: Retriever, queries: Sequence[str], k: int) -> list[list[Hit]]:
+    """The best `k` for each query, in the form agreed on.
+
+    Raises:
+        UserError: in another one.
+        RetrieverFault: it gave no answer.
+    """
+    try:
+        found = await retriever.search(queries, k)
+    except RetrieverFault as e:
+        raise RetrieverFault(f"{retriever!r} cannot search: {e}") from e
+    if len(found) != len(queries):
+        raise UserError(f"{retriever!r} gave {len(found)} results for {len(queries)} queries: it breaks its contract")
+    for query, hits in zip(queries, found, strict=True):
+        _check_form(retriever, query, hits, k)
+    return found
 
 
 async def probe(retriever: Retriever) -> None:

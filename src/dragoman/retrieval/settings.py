@@ -19,11 +19,11 @@ class IndexParams(Section):
     model_config = ConfigDict(extra="allow")
 
     method: str = "bm25"
-    """A module of `retrieval/methods`. `graph` is for entities; with `ideal` a question finds its gold passages alone."""
+    """A module of `retrieval/methods`. `graph` is for entities; with `ideal` a question finds its gold passages alone; `server` asks yours."""
     rerank: RerankParams = RerankParams()
     """What judges the passages that any retriever finds, a server included. The index is the same with and without."""
     server: ServerParams = ServerParams()
-    """How a retriever behind a URL is asked."""
+    """How a retriever behind a URL is asked, be it that of `--index` or of method `server`."""
 
     @model_validator(mode="after")
     def _keys_are_the_methods(self) -> IndexParams:
@@ -39,9 +39,10 @@ class IndexParams(Section):
         Raises:
             UserError: no such method, or a key or value that it refuses, by name.
         """
-        return parse_section(
-            methods.load(self.method).Settings, dict(self.model_extra or {}), origin=f"method {self.method}"
-        )
+        section, given = methods.load(self.method).Settings, dict(self.model_extra or {})
+        if "server" in section.model_fields:
+            given["server"] = self.server
+        return parse_section(section, given, origin=f"method {self.method}")
 
     def with_method(self, method: str) -> IndexParams:
         """The settings of another method, with what both methods know.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -16,10 +17,17 @@ from dragoman.core.errors import RetrieverFault, UserError
 from dragoman.core.http import PASSING_STATUS, WholeAnswers, hidden, key_in, retrying, url_fault
 
 Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 LONGEST_WAIT = 30.0  # seconds, whatever a server's Retry-After asks for
 CONNECT_TIMEOUT = 10.0
 CONNECTIONS = 64
+
+
+def run_apart(work: Coroutine[Any, Any, Result]) -> Result:
+    """What a coroutine returns, run to its end in a thread of its own: this one may have an event loop already."""
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(asyncio.run, work).result()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from dragoman.core.errors import RetrieverFault
 from dragoman.retrieval.base import Hit, span, well_formed
 from dragoman.retrieval.http import wire
-from dragoman.retrieval.http.calls import CONNECT_TIMEOUT, Calls, Patience
+from dragoman.retrieval.http.calls import CONNECT_TIMEOUT, CONNECTIONS, Calls, Patience, run_apart
 
 KEY_ENV = "DRAGOMAN_RETRIEVER_KEY"
 """The environment variable with the key of a server that wants one."""
@@ -20,7 +18,7 @@ class HttpRetriever:
 
     Args:
         url: the root of the server, "http://localhost:8000".
-        timeout, connect_timeout, retries, backoff: see `Patience`.
+        timeout, connect_timeout, retries, backoff, at_once, pause: see `Patience`.
         key_env: the environment variable with its key.
 
     Raises:
@@ -36,13 +34,21 @@ class HttpRetriever:
         connect_timeout: float = CONNECT_TIMEOUT,
         retries: int = 4,
         backoff: float = 0.5,
+        at_once: int = CONNECTIONS,
+        pause: float = 0.0,
         key_env: str = KEY_ENV,
     ) -> None:
-        patience = Patience(timeout=timeout, connect_timeout=connect_timeout, retries=retries, backoff=backoff)
+        patience = Patience(
+            timeout=timeout,
+            connect_timeout=connect_timeout,
+            retries=retries,
+            backoff=backoff,
+            at_once=at_once,
+            pause=pause,
+        )
         self._calls = Calls(url, "dragoman's retrieval server", patience, key_env)
         self.url = self._calls.url
-        with ThreadPoolExecutor(max_workers=1) as thread:
-            health = thread.submit(asyncio.run, self._health()).result()
+        health = run_apart(self._health())
         self.fingerprint = health.fingerprint
         self.passage_count = health.passages
 

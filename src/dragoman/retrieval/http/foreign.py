@@ -17,11 +17,12 @@ from dragoman.core.errors import RetrieverFault, UserError
 from dragoman.core.http import key_in
 from dragoman.core.types import Passage
 from dragoman.retrieval.base import Hit, Retriever, span, well_formed
-from dragoman.retrieval.http.calls import Calls, Patience
+from dragoman.retrieval.http.calls import CONNECTIONS, Calls, Patience
 from dragoman.retrieval.http.client import KEY_ENV, HttpRetriever
 from dragoman.retrieval.http.settings import ServerParams
 from dragoman.retrieval.manifest import digest
 
+AT_ONCE = 4  # requests under way: many of these servers are somebody else's
 RANKS = 100  # how deep a server is searched: it has to find a later page together with all before
 TAVILY_RESULTS = 20  # the most that it gives
 SEARXNG_PAGES = 10
@@ -66,7 +67,7 @@ class ForeignRetriever:
             timeout=server.timeout,
             retries=server.retries,
             backoff=backoff,
-            at_once=server.at_once,
+            at_once=server.at_once or AT_ONCE,
             pause=server.pause,
         )
         url = url.rstrip("/").removesuffix(spoken.path)
@@ -106,12 +107,21 @@ def open_server(address: str, server: ServerParams) -> Retriever:
     """The retriever at `http(s)://...`, which is dragoman's, or at `DIALECT+http(s)://...`.
 
     Raises:
-        UserError: no such dialect, not an address, or no key where one is needed.
-        RetrieverFault: no retrieval server of dragoman answers there.
+        UserError: no such dialect, not an address, no key where one is needed, or no retrieval server of dragoman answers.
     """
     dialect, _, _ = address.partition("://")[0].rpartition("+")
     if not dialect:
-        return HttpRetriever(address, timeout=server.timeout, retries=server.retries, key_env=server.key_env or KEY_ENV)
+        try:
+            return HttpRetriever(
+                address,
+                timeout=server.timeout,
+                retries=server.retries,
+                at_once=server.at_once or CONNECTIONS,
+                pause=server.pause,
+                key_env=server.key_env or KEY_ENV,
+            )
+        except RetrieverFault as e:
+            raise UserError(f"no retriever to use: {e}") from e
     if dialect not in DIALECTS:
         raise UserError(
             f"{dialect!r} is no kind of retrieval server: write one of {', '.join(DIALECTS)} before +http://"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, Field, FiniteFloat
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, FiniteFloat
 
 from dragoman.core.types import Passage
 from dragoman.retrieval.base import Hit
@@ -34,7 +34,7 @@ class SearchRequest(BaseModel, extra="forbid"):
 
 class WireHit(BaseModel):
     id: str
-    title: str
+    title: Annotated[str, BeforeValidator(lambda title: "" if title is None else title)] = ""
     text: Annotated[str, Field(min_length=1)]
     score: FiniteFloat
 

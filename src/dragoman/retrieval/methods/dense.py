@@ -22,7 +22,7 @@ from dragoman.retrieval.base import Hit
 from dragoman.retrieval.folder import FolderRetriever
 from dragoman.retrieval.manifest import Manifest, building, digest
 from dragoman.retrieval.methods import Progress
-from dragoman.retrieval.models import check_weights, load_model, weights_sha256
+from dragoman.retrieval.models import check_weights, load_model, tensors_sha256
 from dragoman.retrieval.prefixes import known_by_dot_product, known_prefixes
 from dragoman.retrieval.store import PassageStore, indexed_text, write_passages
 
@@ -74,7 +74,7 @@ def build(
         query_prefix, passage_prefix = _prefixes(settings, model)
         kept = {
             "encoder": settings.encoder,
-            "encoder_sha256": weights_sha256(model),
+            "encoder_sha256": tensors_sha256(model),
             "query_prefix": query_prefix,
             "passage_prefix": passage_prefix,
             "max_tokens": model.max_seq_length,

@@ -26,7 +26,7 @@ from dragoman.retrieval.folder import FolderRetriever
 from dragoman.retrieval.java import start_java
 from dragoman.retrieval.manifest import Manifest, building, digest
 from dragoman.retrieval.methods import Progress, bm25
-from dragoman.retrieval.models import check_weights, load_model, weights_sha256
+from dragoman.retrieval.models import check_weights, load_model, tensors_sha256
 from dragoman.retrieval.store import PassageStore, indexed_text, write_passages
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def build(
         model = load_sparse_encoder(settings.checkpoint, settings.device, settings.max_tokens)
         kept = {
             "checkpoint": settings.checkpoint,
-            "checkpoint_sha256": weights_sha256(model),
+            "checkpoint_sha256": tensors_sha256(model),
             "max_tokens": model.max_seq_length,
             "most_terms": settings.most_terms,
         }
