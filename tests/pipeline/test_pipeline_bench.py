@@ -214,6 +214,16 @@ def test_a_data_set_that_cannot_be_searched_fails_alone(project, capsys):
     assert cells()["brooks", "standard"]["status"] == "finished"
 
 
+def test_an_oracle_over_an_index_with_other_ids_fails_alone(project, capsys):
+    asked = {"id": "m0", "question": "Where does Alder flow?", "answers": ["River 70"], "supporting_ids": ["os-1"]}
+    files.write(Path("mine.jsonl"), [asked])
+    data = {"mine": {"questions": "mine.jsonl", "index": "data/index/towns"}}
+    write_suite(systems=["standard", "c3po@oracle"], datasets=data, served={})
+    code, _, err = run(capsys, *BENCH, "--no-track")
+    assert code == 1 and "error: c3po@oracle on mine: mine.jsonl: question m0 names passage 'os-1'" in err
+    assert cells()["mine", "standard"]["status"] == "finished"
+
+
 def test_a_published_data_set_that_is_not_at_hand_is_not_run_and_the_others_go_on(project, capsys):
     data = {"2wiki": {"limit": 3}, "large": {"catalogue": "hotpotqa"}, "brooks": SUITE["datasets"]["brooks"]}
     write_suite(datasets=data)

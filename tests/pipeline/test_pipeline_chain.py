@@ -10,7 +10,7 @@ from typing import get_args
 
 import mlflow
 import pytest
-from command import run
+from command import dragoman, run
 from towns import make_towns, river_llm
 
 from dragoman.config import load_params
@@ -143,13 +143,8 @@ SETTINGS = ("--set", "maps.queries=span", "--set", "chain.rollouts=2", "--set", 
 def test_a_chain_goes_from_debate_to_evaluation_and_a_second_one_does_nothing(project, capsys, llm, empty_store):
     shutil.copytree(empty_store, project / "mlruns")
 
-    def dragoman(*arguments: str) -> str:
-        code, out, err = run(capsys, *arguments)
-        assert code == 0, err
-        return out
-
-    dragoman("index", "--dataset", "towns")
-    said = dragoman("chain", *SETTINGS)
+    dragoman(capsys, "index", "--dataset", "towns")
+    said = dragoman(capsys, "chain", *SETTINGS)
     out = project / "results/chain/towns"
     assert "3 questions, 6 snapshots" in said and "evaluate/metrics.json" in said
     entries = {step: set(find_policy(str(out / step)).weights) for step in chain.TRAINED}
@@ -178,10 +173,10 @@ def test_a_chain_goes_from_debate_to_evaluation_and_a_second_one_does_nothing(pr
 
     written = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
     asked = len(llm[1])
-    dragoman("chain", *SETTINGS, "--no-track")
+    dragoman(capsys, "chain", *SETTINGS, "--no-track")
     assert len(llm[1]) == asked, "the LLM was asked again"
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")} == written
 
     start = ("--set", f"chain.start={out}/judge")
-    dragoman("chain", "answer-1", *SETTINGS, *start, "--out", "results/again", "--no-track")
+    dragoman(capsys, "chain", "answer-1", *SETTINGS, *start, "--out", "results/again", "--no-track")
     assert find_policy("results/again/answer-1").manifest["parent"] == last.version

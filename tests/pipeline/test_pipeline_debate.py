@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import run
+from command import dragoman, run
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 from openai_stub import serving
@@ -51,12 +51,6 @@ def project(tmp_path, monkeypatch, debated) -> Path:
     shutil.copytree(debated, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def dragoman(capsys, *arguments: str) -> str:
-    code, out, err = run(capsys, *arguments)
-    assert code == 0, err
-    return out
 
 
 def rows() -> list[dict]:

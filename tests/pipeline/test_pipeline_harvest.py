@@ -18,7 +18,7 @@ from dragoman.core.keys import make_key
 from dragoman.corpus import load_corpus, load_questions
 from dragoman.pipeline.project import Project
 from dragoman.rollout.feedback import aside, served_rows
-from dragoman.rollout.record import Episode, Trajectory
+from dragoman.rollout.record import Call, Episode, Trajectory
 from dragoman.serving.episodes import episode_writer
 from dragoman.systems.base import StopReason
 
@@ -237,7 +237,7 @@ def test_a_key_that_forbids_it_leaves_nothing_in_the_folder(project, unchecked, 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--set", "serve.episodes=null"], "serve.episodes in params.yaml names no folder; name some with --episodes"),
+        (["--set", "serve.episodes=null"], "serve.episodes in params.yaml names no folder; name one with --episodes"),
         (["--episodes", "nowhere"], "nowhere/episodes.jsonl: no such file"),
         (["--dataset", "seas"], "data/seas/corpus.jsonl: no such file; `dragoman corpus --dataset seas` makes it"),
         (["--out", "data/lands"], "data/lands: that is the data set that was searched"),
@@ -253,6 +253,39 @@ def test_what_can_be_mended_is_said(project, capsys, options, sentence):
     code, _, err = run(capsys, "harvest", "--no-track", *options)
     assert code == 2 and sentence in err
     assert len(list((project / "data" / "lands").iterdir())) == 3
+
+
+SEARCH = {"id": "s", "kind": "search", "name": "search", "input": {}, "started": 0, "seconds": 0}
+
+
+def having_found(kept: Episode, *passages: str, by: str) -> Episode:
+    """The same after a search that gave these passages, or an answer that was written from them."""
+    if by == "answer":
+        return kept.model_copy(
+            update={"trajectories": [t.model_copy(update={"passages": list(passages)}) for t in kept.trajectories]}
+        )
+    return kept.model_copy(update={"calls": [Call(**SEARCH, output=list(passages))]})
+
+
+@pytest.mark.parametrize("by", ["answer", "search"])
+def test_a_data_set_of_which_nothing_was_searched_is_refused_by_its_key_and_nothing_is_written(project, capsys, by):
+    asked = episode("1", "What is the capital of Brisa?", "Port Salt")
+    keep(
+        project / "kept",
+        episode("0", "What comes after 1?", "2"),
+        having_found(asked, "os-17", "os-4", by=by),
+        **{"1": "up"},
+    )
+    code, _, err = run(capsys, "harvest", "--no-track")
+    assert code == 2 and "harvest.dataset: lands is not what was searched: its corpus lacks passage 'os-17'" in err
+    assert not (project / "data" / "served").exists()
+
+
+@pytest.mark.parametrize("by", ["answer", "search"])
+def test_a_data_set_that_has_lost_most_of_what_was_searched_is_harvested(project, capsys, unchecked, by):
+    asked = episode("1", "What is the capital of Brisa?", "Port Salt")
+    keep(project / "kept", having_found(asked, "gone", "brisa", by=by), **{"1": "up"})
+    assert run(capsys, "harvest", "--no-track")[0] == 0
 
 
 def test_a_line_that_is_no_episode_is_named(project, capsys):
@@ -277,7 +310,7 @@ def test_dvc_runs_it_where_it_is_named_and_trains_on_what_it_makes(tmp_path):
         (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
         with Repo(str(tmp_path)) as repo:
             graph = repo.index.graph
-            return {stage.name: {other.name for other in graph.successors(stage)} for stage in graph}
+            return {stage.name: {other.name for other in graph.successors(stage)} - {"sources"} for stage in graph}
 
     assert not any("harvest" in stage for stage in edges())
     params["harvests"], params["train"]["dataset"] = ["served"], "served"

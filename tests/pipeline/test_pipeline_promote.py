@@ -175,6 +175,26 @@ def test_questions_that_the_judge_has_not_judged_do_not_count_where_its_score_de
 
 
 @pytest.mark.parametrize(
+    ("score", "own", "other", "found"),
+    [
+        ("judge", {"failed": 0, "unjudged": 470}, {"failed": 0, "unjudged": 0}, "unjudged: 470 of 500"),
+        ("judge", {"failed": 0, "unjudged": 0}, {"failed": 0, "unjudged": 470}, "unjudged: 470 of 500"),
+        ("judge", {"failed": 11, "unjudged": 11}, {"failed": 0, "unjudged": 0}, "unjudged: 11 of 500"),
+        ("judge", {"failed": 0, "unjudged": 10}, {"failed": 400, "unjudged": 400}, None),  # faults of the opponent
+        ("f1", {"failed": 0, "unjudged": 470}, {"failed": 0, "unjudged": 470}, None),
+        ("f1", {"failed": 11, "unjudged": 0}, {"failed": 0, "unjudged": 0}, "failed: 11 of 500"),
+    ],
+)
+def test_questions_without_the_score_that_decides_are_limited_by_max_failed(tmp_path, score, own, other, found):
+    costs = {"calls": 1, "tokens": 1, "seconds": 1}
+    gain = {"mean": 0.3, "low": 0.1, "high": 0.5}
+    metrics = {"n": 500, "systems": {"a": costs | other, "b": costs | own}, "paired": {"b - a": {score: gain}}}
+    made = promote.checks(metrics, "b", "a", PromoteParams(score=score), champion=True, validation=tmp_path)
+    refused = [check.reason for check in made if check.name != "data" and not check.met]
+    assert refused == ([] if found is None else [f"{found}, and not <= 2.0%"])
+
+
+@pytest.mark.parametrize(
     ("validation", "reason"),
     [
         (None, "nothing was validated; run `dragoman validate`"),

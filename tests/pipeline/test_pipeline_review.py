@@ -180,5 +180,5 @@ def test_to_put_none_into_the_queue_is_refused(tmp_path, monkeypatch, capsys):
 
 
 async def test_an_endpoint_that_keeps_nothing_is_named(tmp_path):
-    with pytest.raises(UserError, match="names no folder; name some with --episodes"):
+    with pytest.raises(UserError, match="names no folder; name one with --episodes"):
         await review.run(Project(tmp_path), review.Options())

@@ -111,6 +111,14 @@ async def test_seeds_of_trees_that_all_met_a_fault_are_left_to_a_later_try(tmp_p
         await seeds(tmp_path, backends(EngineFault("the server is away")), min_credit=0.0, first="all")
 
 
+async def test_seeds_are_not_chosen_from_what_an_outage_has_left(tmp_path):
+    own = backends()
+    llm, away = own.llm.script, EngineFault("the server is away")
+    own.llm.script = lambda prompt, rng: away if QUESTIONS[2].question in prompt else llm(prompt, rng)
+    with pytest.raises(Fault, match="1 of 3 questions met a fault, the first: the server is away"):
+        await seeds(tmp_path, own, min_credit=0.0, first="all")
+
+
 async def test_a_teacher_s_actions_are_written_in_the_proxy_s_tokens(tmp_path, tiny_model):
     vocabulary = Vocabulary(tiny_model, None)
     await seeds(tmp_path, backends(), lambda: vocabulary, min_credit=0.0, shots=2)

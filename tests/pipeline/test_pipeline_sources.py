@@ -1,4 +1,7 @@
-"""By which hashes it is seen that a user's files have changed; what DVC does with them is in `tests/e2e/test_sources.py`."""
+"""By which hashes it is seen that code or a user's files have changed.
+
+What DVC does with those of files is in `tests/e2e/test_sources.py`, and with those of code in `tests/test_dvc.py`.
+"""
 
 import json
 import logging
@@ -8,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import dragoman
 from dragoman.core.errors import UserError
 from dragoman.pipeline import sources
 from dragoman.pipeline.project import Project
@@ -119,3 +123,39 @@ async def test_the_file_that_a_baseline_was_taught_by_has_a_hash(tmp_path, monke
 async def test_each_path_of_a_list_has_a_hash(tmp_path, monkeypatch):
     project = make(tmp_path, monkeypatch, "{source: [passages.jsonl, texts], test: [questions.jsonl]}")
     assert list(await hashes(project)) == ["passages.jsonl", "texts", "questions.jsonl"]
+
+
+def code(project: Path) -> dict[str, dict[str, str]]:
+    folder = project / "results/sources/code"
+    return {path.stem: json.loads(path.read_text()) for path in folder.iterdir()}
+
+
+async def test_the_code_behind_a_stage_has_what_any_system_imports_and_no_system_and_no_settings(tmp_path, monkeypatch):
+    await sources.run(make(tmp_path, monkeypatch, "{source: atlas}"), sources.Options())
+    behind = code(tmp_path)
+    assert "dragoman/core/text.py" in behind["corpus"] and "dragoman/core/text.py" not in behind["model"]
+    assert "dragoman/corpus/atlas/geography.yaml" in behind["corpus"]
+    assert {"dragoman/systems/prompts/answer.txt", "dragoman/systems/grammar/forms.py"} <= behind["evaluate"].keys()
+    assert "dragoman/engines/vllm.py" in behind["label"]  # which opens it through `Project`
+    everywhere = {Path(path) for hashes in behind.values() for path in hashes}
+    assert not [path for path in everywhere if {"c3po", "maps", "baselines"} & {*path.parts}]
+    assert not [path for path in everywhere if path.name in ("settings.py", "config.py", "project.py")]
+
+
+async def test_an_edit_changes_the_code_of_the_stages_behind_which_it_is_and_no_other_file(tmp_path, monkeypatch):
+    package = tmp_path / "src" / "dragoman"
+    shutil.copytree(sources.PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(dragoman, "__file__", str(package / "__init__.py"))
+    monkeypatch.setattr(sources, "PACKAGE", package)
+    project = make(tmp_path, monkeypatch, "{source: atlas}")
+    await sources.run(project, sources.Options())
+    before = code(tmp_path)
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "results/sources").rglob("*.json")}
+    with (package / "core" / "text.py").open("a") as file:
+        file.write("# a comment\n")
+    await sources.run(project, sources.Options())
+    after = code(tmp_path)
+    changed = {name for name in before if after[name] != before[name]}
+    assert {"corpus", "index", "sft", "rl", "evaluate"} <= changed and "model" not in changed
+    written = {path.stem for path, time in times.items() if path.stat().st_mtime_ns != time}
+    assert written == changed

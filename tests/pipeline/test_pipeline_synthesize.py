@@ -1,9 +1,11 @@
 """From settings to a folder: what a whole run without a model leaves, and what it refuses."""
 
 import json
+import logging
 
 import pytest
 import yaml
+from fakes import ScriptedEngine
 from lands import lands
 
 from dragoman.config import Params, parse_params
@@ -11,6 +13,7 @@ from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
 from dragoman.corpus.loaders import is_texts, load_corpus, load_questions
+from dragoman.pipeline import synthesize
 from dragoman.pipeline.project import Project
 from dragoman.pipeline.synthesize import Options, make_questions, run
 from dragoman.quality import validate
@@ -110,6 +113,43 @@ async def test_facts_with_two_answers_are_counted(tmp_path):
     twins = [Passage(f"{name}.md", name, f"{name} is a tool that is made of soft copper.") for name in ("Awl", "Adze")]
     values = await ran(tmp_path, [*MARKDOWN, *twins], n=12)
     assert values["ambiguous"] == json.loads((tmp_path / "metrics.json").read_text(encoding="utf-8"))["ambiguous"] == 2
+
+
+async def test_triples_of_one_s_own_that_cannot_be_used_are_counted(tmp_path, caplog):
+    passages, triples = lands(40)
+    files.write(tmp_path / "corpus.jsonl", ({"id": p.id, "title": p.title, "text": p.text} for p in passages))
+    rows = [*triples, ("Nowhere", "capital", "Noville")]
+    (tmp_path / "triples.tsv").write_text("".join("\t".join(triple) + "\n" for triple in rows))
+    project = Project(tmp_path, Params.model_validate({"synthesize": {"retrievable": 0, "n": 30}}), track=False)
+    await run(project, Options(corpus=tmp_path / "corpus.jsonl", out=tmp_path / "out"))
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
+        f"{tmp_path}/triples.tsv: 41 of 161 triples are not asked for: 40 of relations that relations.yaml leaves out, "
+        "1 about what no passage has as its title"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "llm", "told"),
+    [
+        ("smollm2", {}, True),
+        ("ORG/NAME", {}, False),
+        ("smollm2", {"engine": "openai", "urls": ["http://localhost:8000/v1"]}, False),
+    ],
+)
+async def test_the_built_in_model_is_said_to_be_too_small_to_write(tmp_path, monkeypatch, caplog, source, llm, told):
+    (tmp_path / "manifest.json").write_text(json.dumps({"source": source}))
+    monkeypatch.setattr(synthesize, "open_checked", lambda model: ScriptedEngine(lambda prompt, rng: "no JSON"))
+    params = Params.model_validate(
+        {
+            "synthesize": {"retrievable": 0, "n": 3, "attempts": 1, "backend": "engine"},
+            "llm": {"model": str(tmp_path)} | llm,
+        }
+    )
+    with pytest.raises(UserError, match="none of"):
+        await make_questions(
+            params, lands(9)[0], [], index="none", out=tmp_path / "out", source="lands", seed=0, track=None
+        )
+    assert ("135M parameters is too small" in caplog.text) == told
 
 
 @pytest.mark.parametrize(

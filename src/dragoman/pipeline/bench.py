@@ -26,14 +26,13 @@ from dragoman.core.errors import Fault, UserError
 from dragoman.core.identity import content_hash
 from dragoman.core.progress import grid
 from dragoman.core.text import folder_name
-from dragoman.core.types import Question
 from dragoman.corpus import load_questions
 from dragoman.evaluation.evaluate import Evaluation, evaluate, identity, merge, store_of
 from dragoman.evaluation.matrix import Cell, write_matrix
 from dragoman.evaluation.predictions import read_predictions, write_predictions
 from dragoman.evaluation.report import interval, write_report
 from dragoman.evaluation.suite import DataParams, Suite, read_suite
-from dragoman.pipeline.inputs import InputOptions, ShardOptions, open_inputs
+from dragoman.pipeline.inputs import InputOptions, Inputs, ShardOptions, check_gold_in_index, open_inputs
 from dragoman.pipeline.project import Project
 from dragoman.published.catalogue import catalogue, find
 from dragoman.retrieval import Manifest
@@ -255,7 +254,7 @@ class _DataSet:
             inputs = open_inputs(self.project, options, settings.split, self.out, sources=sources, limit=limit)
             async with self.project.runtime(inputs.index, inputs.passages, cache=settings.cache) as runtime:
                 for system in self.systems:
-                    done[system] = await self._cell(system, inputs.asked.questions, runtime)
+                    done[system] = await self._cell(system, inputs, runtime)
         except Exception as e:
             reason = _sentence(e)
             for system in self.systems:
@@ -264,28 +263,29 @@ class _DataSet:
                     self.show(system, self.name, "failed")
         return list(done.values())
 
-    async def _cell(self, system: str, questions: Sequence[Question], shared: Runtime) -> Cell:
+    async def _cell(self, system: str, inputs: Inputs, shared: Runtime) -> Cell:
         """One system: as it was finished before, or evaluated now."""
         self.show(system, self.name, "...")
         try:
-            summary = await self._summary(system, questions, shared)
+            summary = await self._summary(system, inputs, shared)
         except NotRun as e:
             cell = Cell(self.name, system, "not run", str(e))
         except Exception as e:  # whatever it is, the other cells may be well
             cell = Cell(self.name, system, "failed", _sentence(e))
         else:
             failed, away, score, reason = summary["failed"], summary["judge_faults"], self.suite.columns[0], ""
+            n = len(inputs.asked.questions)
             if failed:
-                reason = f"{failed} of {len(questions)} questions failed, and the next run asks them again"
+                reason = f"{failed} of {n} questions failed, and the next run asks them again"
             elif away:
-                reason = f"{away} of {len(questions)} answers were not judged, and the next run has them judged"
+                reason = f"{away} of {n} answers were not judged, and the next run has them judged"
             cell = Cell(self.name, system, "finished", reason)
             self.show(system, self.name, interval(summary[score]) if score in summary else "done")
             return cell
         self.show(system, self.name, cell.status)
         return cell
 
-    async def _summary(self, system: str, questions: Sequence[Question], shared: Runtime) -> Mapping[str, Any]:
+    async def _summary(self, system: str, inputs: Inputs, shared: Runtime) -> Mapping[str, Any]:
         """The figures of a system, of `metrics.json`.
 
         Raises:
@@ -293,6 +293,7 @@ class _DataSet:
             Exception: whatever has kept it from answering.
         """
         out, settings, seed = self.out / folder_name(system), self.project.params.evaluate, self.project.params.seed
+        questions = inputs.asked.questions
         evaluation = Evaluation(dataset=self.name, settings=settings, seed=seed, out=out, track=self.project.tracking)
         own = Runtime(self._params(system), shared.retriever, self.project.registry, answers=shared.answers)
         try:
@@ -304,6 +305,8 @@ class _DataSet:
             if _read(out / DONE) == key and (before := _read(out / "metrics.json")):
                 summary: Mapping[str, Any] = before["systems"][system]
                 return summary
+            if self.suite.datasets[self.name].index and SystemName.parse(system).needs_gold:
+                await check_gold_in_index(shared.retriever, inputs.asked, inputs.passages or ())
             (out / DONE).unlink(missing_ok=True)
             metrics = await evaluate((system,), questions, own, evaluation)
         finally:

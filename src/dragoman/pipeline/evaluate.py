@@ -16,7 +16,7 @@ from dragoman.corpus.names import CORPUS
 from dragoman.evaluation.evaluate import REWARD, Evaluation, ask, report
 from dragoman.evaluation.sequential import until_clear
 from dragoman.evaluation.shards import finish, merged
-from dragoman.pipeline.inputs import ShardInputOptions, open_inputs
+from dragoman.pipeline.inputs import ShardInputOptions, check_gold_in_index, open_inputs
 from dragoman.pipeline.project import Project
 from dragoman.pipeline.questions import QuestionSet
 from dragoman.systems.system_name import SystemName
@@ -33,15 +33,21 @@ class Options(ShardInputOptions):
     clear_by: Annotated[str, Doc("The score of that difference: a usual one, or one of evaluate.scores.")] = REWARD
     out: Annotated[
         Path | None,
-        Doc("Where the results go; results/evaluate/DATASET by default, with -FILE behind it for --questions."),
+        Doc(
+            "Where the results go; results/evaluate/DATASET or /CORPUS by default, with -FILE behind it for --questions."
+        ),
     ] = None
 
+    def searched(self, project: Project) -> str:
+        """What the results call the corpus, or the dataset."""
+        if self.corpus is None:
+            return self.dataset or project.params.train.dataset
+        corpus = self.corpus.resolve()
+        return (corpus.parent.name if corpus.name == CORPUS else corpus.stem) or "corpus"
+
     def name(self, project: Project) -> str:
-        """What the results call the dataset."""
-        name = self.dataset or project.params.train.dataset
-        if self.corpus is not None:
-            corpus = self.corpus.resolve()
-            return (corpus.parent.name if corpus.name == CORPUS else corpus.stem) or "corpus"
+        """What the results call the questions about it."""
+        name = self.searched(project)
         return f"{name}-{self.questions.stem}" if self.questions else name
 
     def folder(self, project: Project) -> Path:
@@ -53,7 +59,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
 
     Raises:
         UserError: no such system or policy, not two different ones to compare, a file that cannot be read, or a shard that
-            is not finished. Or another process writes into the folder.
+            is not finished. Or the index lacks an oracle's gold passages, or another process writes into the folder.
     """
     params, settings, out = project.params, project.params.evaluate, options.folder(project)
     dataset = "" if options.questions else options.dataset or params.train.dataset
@@ -70,8 +76,9 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         raise UserError("--until-clear looks at all questions at once: leave out --shard and --merge, or --until-clear")
     limit = options.limit or (None if options.questions else settings.limit)
     place = options.place(out)
+    beside = options.out or project.results("evaluate") / options.searched(project)  # one index, whatever is asked
     with files.only_writer(place):
-        inputs = open_inputs(project, options, settings.split, out, sources=(settings.questions,), limit=limit)
+        inputs = open_inputs(project, options, settings.split, beside, sources=(settings.questions,), limit=limit)
         _check_oracles(systems, inputs.asked)
         questions = inputs.asked.questions
         evaluation = Evaluation(
@@ -89,6 +96,8 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
                 questions = part.part(questions)
                 part.begin(out)
             async with project.runtime(inputs.index, inputs.passages, cache=settings.cache) as runtime:
+                if options.index and any(SystemName.parse(name).needs_gold for name in systems):
+                    await check_gold_in_index(runtime.retriever, inputs.asked, inputs.passages or ())
                 if options.until_clear:
                     pair = options.until_clear
                     return await until_clear(pair, systems, questions, runtime, evaluation, score=options.clear_by)

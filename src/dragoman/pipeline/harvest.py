@@ -52,23 +52,22 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         What `results/harvest/NAME/metrics.json` holds: `episodes`, `questions` by split, `labels`, `dropped` by reason.
 
     Raises:
-        UserError: nothing is kept there, a line cannot be read, no question can be used, or an expectation is not met.
+        UserError: nothing is kept there, a line cannot be read, another data set was searched, no question can be used, or an
+            expectation is not met.
     """
     params, settings, out = project.params, project.params.harvest, options.folder(project)
-    folders = options.episodes or ((Path(params.serve.episodes),) if params.serve.episodes else ())
-    if not folders:
-        raise UserError("harvest: serve.episodes in params.yaml names no folder; name some with --episodes")
+    folders = options.episodes or (project.episodes,)
     base = project.dataset(settings.dataset)
     _check_base(base, settings.dataset, out)
     splits = ((split, base / f"{split}.jsonl") for split in SPLITS)
     gold: dict[str, list[Question]] = {split: load_questions(path) for split, path in splits if path.is_file()}
-    limits = params.validation
+    limits, passages = params.validation, read_corpus(base / CORPUS).ids
     done = harvest(
-        kept_episodes(folders),
+        _searching(kept_episodes(folders), passages, settings.dataset),
         with_reviews(kept_feedback(folders), reviewed(project.store) if project.track else {}),
         settings,
         words=(limits.min_question_words, limits.max_question_words),
-        passages=read_corpus(base / CORPUS).ids,
+        passages=passages,
         known={same_question(question.question) for questions in gold.values() for question in questions},
     )
     _check_names(settings.forbidden, done.askers, params.serve.keys)
@@ -97,6 +96,27 @@ def _check_base(base: Path, name: str, out: Path) -> None:
         raise UserError(f"{out}: that is the data set that was searched; name another folder with --out")
     if not (base / CORPUS).is_file():
         raise UserError(f"{base / CORPUS}: no such file; `dragoman corpus --dataset {name}` makes it")
+
+
+def _searching(episodes: Iterable[Episode], passages: Collection[str], name: str) -> Iterator[Episode]:
+    """The episodes, of which one at least has found one of these passages, unless none has found any.
+
+    Raises:
+        UserError: at their end: no passage that was found is in the corpus, so another one was searched.
+    """
+    stray, known = "", False
+    for episode in episodes:
+        if not known:
+            searches = [call.output for call in episode.calls if call.kind == "search"]
+            found = [id for ids in (*searches, *(t.passages for t in episode.trajectories)) for id in ids]
+            known = any(id in passages for id in found)
+            stray = stray or next(iter(found), "")
+        yield episode
+    if stray and not known:
+        raise UserError(
+            f"harvest.dataset: {name} is not what was searched: its corpus lacks passage {stray!r} and all others of the "
+            "episodes; name the data set that the endpoint searches"
+        )
 
 
 def _in_splits(

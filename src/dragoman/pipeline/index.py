@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 from typing_extensions import Doc
 
+from dragoman.core.errors import RetrieverFault, UserError
 from dragoman.core.progress import bar
 from dragoman.core.types import Passage
 from dragoman.corpus import load_corpus
 from dragoman.pipeline.project import Project
-from dragoman.retrieval import Manifest, build_index
+from dragoman.retrieval import Manifest, build_index, check_health, open_retriever
+from dragoman.retrieval.manifest import MANIFEST
+from dragoman.retrieval.rerank import RerankParams
 from dragoman.retrieval.settings import IndexParams
+from dragoman.retrieval.store import corpus_sha256
+
+log = logging.getLogger(__name__)
+
+PROBES = 5
+"""Passages by which a finished index is tried."""
+TRIAL = Passage("trial", "Trial", "This is indexed alone, to see which manifest the settings give.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,18 +40,64 @@ class Options:
 
 
 async def run(project: Project, options: Options) -> dict[str, Any]:
-    """Build the index.
+    """Build the index, unless it is there and finds its passages.
 
     Raises:
-        UserError: the corpus cannot be read, or the folder holds something that is not an index.
+        UserError: the corpus cannot be read, the folder holds something that is not an index, or a server does not know it.
     """
     passages = load_corpus(options.corpus or project.made(project.corpus(options.dataset), options.dataset))
-    built = build(passages, options.folder(project), project.params.index)
+    folder, settings = options.folder(project), project.params.index
+    built = _built(passages, folder, settings)
+    if built is None or not await _finds(passages, folder, settings):
+        built = _build(passages, folder, settings)
     return {"passages": built.passages, "method": built.name}
 
 
 def build(passages: Sequence[Passage], folder: Path, settings: IndexParams) -> Manifest:
-    """Build an index of the passages in `folder`, as the settings say."""
+    """Build an index of the passages in `folder`, as the settings say, unless it is there. Whoever opens it has to probe it."""
+    return _built(passages, folder, settings) or _build(passages, folder, settings)
+
+
+def _built(passages: Sequence[Passage], folder: Path, settings: IndexParams) -> Manifest | None:
+    """The manifest of the index in `folder`, if it is the one that would be built: by what is in it, not by the machine."""
+    if settings.method == "server" or not (folder / MANIFEST).is_file():  # a server is asked each time what it knows
+        return None
+    try:
+        there = Manifest.read(folder)
+        if there.corpus_sha256 != corpus_sha256(passages):
+            return None
+        with TemporaryDirectory() as scratch:
+            trial = Path(scratch) / folder.name
+            build_index([TRIAL], trial, settings)
+            if _kinds(folder) != _kinds(trial):
+                return None
+    except (UserError, RetrieverFault, UnicodeEncodeError):  # the build says what is wrong
+        return None
+    log.info("%s: is built already and is used; to have it built again, delete the folder", folder)
+    return there
+
+
+def _kinds(folder: Path) -> dict[str, Any]:
+    """Of an index, and of those inside it, all that equal settings make equal, by their folders in it."""
+    manifests = {path.parent: Manifest.read(path.parent) for path in folder.rglob(MANIFEST)}
+    return {str(path.relative_to(folder)): (m.method, m.settings, m.versions) for path, m in manifests.items()}
+
+
+async def _finds(passages: Sequence[Passage], folder: Path, settings: IndexParams) -> bool:
+    """Whether the index opens, and finds a sample of its passages."""
+    try:
+        retriever = open_retriever(folder, settings.model_copy(update={"rerank": RerankParams()}))
+        try:
+            await check_health(retriever, passages[:: max(1, len(passages) // PROBES)][:PROBES])
+        finally:
+            await retriever.close()
+    except (UserError, RetrieverFault) as e:
+        log.warning("%s: is built again: %s", folder, e)
+        return False
+    return True
+
+
+def _build(passages: Sequence[Passage], folder: Path, settings: IndexParams) -> Manifest:
     embedded = 0
     with bar(f"index {folder}", len(passages)) as advance:
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -13,11 +13,20 @@ from typing_extensions import Doc
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
 from dragoman.corpus import load_corpus
-from dragoman.corpus.chunking import with_wholes
+from dragoman.corpus.chunking import gold_id, with_wholes
+from dragoman.corpus.triple_passages import triple_id
 from dragoman.pipeline.index import build
 from dragoman.pipeline.project import Project
 from dragoman.pipeline.questions import QuestionSet, load_mixed
+from dragoman.retrieval.base import Retriever, missing
 from dragoman.rollout.shards import Shard
+
+SAMPLE = 20
+"""Questions that are searched to see which ids an index has, and passages that are looked at for each."""
+NOBODYS = "dragoman: an id that no passage has"
+"""A retriever that does not miss it cannot say what it lacks."""
+LOOKED_UP = 999
+"""Ids that a retriever is asked about at once, beside that one: a server takes 1,000."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +122,7 @@ def open_inputs(
     corpus = options.corpus or project.made(project.corpus(options.dataset), options.dataset)
     passages = load_corpus(corpus)
     if options.corpus or options.questions:  # those of a dataset were checked when it was made
-        _check_gold(asked, passages, corpus)
+        check_gold(asked, passages, corpus)
     if options.index is not None:
         return Inputs(asked, options.index, passages)
     index = out.with_name(f"{out.name}-index") if options.corpus else project.index(options.dataset)
@@ -153,20 +162,77 @@ def open_dev(
         limit=limit,
     )
     if dev and inputs.passages:
-        _check_gold(found.asked, inputs.passages, options.corpus or project.corpus(options.dataset))
+        check_gold(found.asked, inputs.passages, options.corpus or project.corpus(options.dataset))
     return found
 
 
-def _check_gold(asked: QuestionSet, passages: Sequence[Passage], corpus: Path) -> None:
+def check_gold(asked: QuestionSet, passages: Sequence[Passage], corpus: Path) -> None:
     """
     Raises:
         UserError: questions name passages that the corpus lacks. A proxy would be taught, and an oracle judged, by those.
     """
     known = with_wholes(passage.id for passage in passages)
-    missing = {q.id: gone[0] for q in asked.questions if (gone := [id for id in q.supporting_ids if id not in known])}
-    if missing:
-        first, passage = next(iter(missing.items()))
-        raise UserError(
-            f"{', '.join(map(str, asked.files))}: question {first} names passage {passage!r} in supporting_ids, which {corpus} lacks "
-            f"({len(missing)} of {len(asked.questions)} questions name such); give the ids of the corpus, or leave the key out"
-        )
+    astray = {q.id: gone[0] for q in asked.questions if (gone := [id for id in q.supporting_ids if id not in known])}
+    if astray:
+        raise UserError(f"{_lacking(asked, astray, str(corpus))}; give the ids of the corpus, or leave the key out")
+
+
+async def check_gold_in_index(retriever: Retriever, asked: QuestionSet, passages: Sequence[Passage] = ()) -> None:
+    """Refuse questions that know their gold passages by other ids than the index: an oracle would keep none of them.
+
+    A retriever that can say which passages it lacks is asked for all. Of another, a sample of the questions is searched.
+    Where the index is of a graph, the triples behind an answer are its gold passages.
+
+    Args:
+        passages: of the corpus, where it is known. If one of them is found, the index goes by its ids.
+
+    Raises:
+        UserError: the index lacks a gold passage, or no known passage is found.
+        RetrieverFault: it gave no answer.
+    """
+    mend = "export the index as JSONL of its own ids, give that as --corpus beside --index, and ask questions that name those ids"
+    questions = [question for question in asked.questions if question.supporting_ids]
+    triples = {question.id: set(map(triple_id, question.triples)) for question in questions}
+    gold = {id for question in questions for id in (*question.supporting_ids, *triples[question.id])}
+    gone = await _missing(retriever, sorted(gold))
+    if gone is None:
+        sample = questions[:: max(1, len(questions) // SAMPLE)][:SAMPLE]
+        found = await retriever.search([question.question for question in sample], SAMPLE)
+        ids = [hit.passage.id for hits in found for hit in hits]
+        known = {*gold, *(passage.id for passage in passages)}
+        if not any(gold_id(id, known) for id in ids):
+            others = f"finds others, such as {ids[0]!r}" if ids else "finds nothing"
+            raise UserError(
+                f"{', '.join(map(str, asked.files))}: question {sample[0].id} names passage {sample[0].supporting_ids[0]!r} in "
+                f"supporting_ids, but for {len(sample)} of the questions {retriever!r} {others}; {mend}"
+            )
+        return
+    astray = {
+        q.id: lost[0]
+        for q in questions
+        if (lost := [id for id in q.supporting_ids if id in gone]) and (not q.triples or triples[q.id] & gone)
+    }
+    if astray:
+        raise UserError(f"{_lacking(asked, astray, repr(retriever))}; {mend}")
+
+
+async def _missing(retriever: Retriever, ids: Sequence[str]) -> set[str] | None:
+    """Those of `ids` of which the index has neither the passage nor a chunk. None where the retriever cannot say."""
+    forms = {id: (id, f"{id}#0", f"{id}#1") for id in ids}  # a first chunk of white space is left out
+    asked = [form for those in forms.values() for form in those]
+    gone: set[str] = set()
+    for start in range(0, len(asked), LOOKED_UP):
+        part = await missing(retriever, [NOBODYS, *asked[start : start + LOOKED_UP]])
+        if NOBODYS not in part:
+            return None
+        gone.update(part)
+    return {id for id, those in forms.items() if gone.issuperset(those)}
+
+
+def _lacking(asked: QuestionSet, astray: Mapping[str, str], where: str) -> str:
+    """What is wrong with questions that name passages which are not there: by the question's id, the first that it names."""
+    first, passage = next(iter(astray.items()))
+    return (
+        f"{', '.join(map(str, asked.files))}: question {first} names passage {passage!r} in supporting_ids, which {where} lacks "
+        f"({len(astray)} of {len(asked.questions)} questions name such)"
+    )

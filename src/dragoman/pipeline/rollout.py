@@ -14,7 +14,7 @@ from typing_extensions import Doc
 from dragoman.core.errors import UserError
 from dragoman.core.progress import bar
 from dragoman.core.types import Question
-from dragoman.pipeline.inputs import Inputs, ShardInputOptions, open_inputs
+from dragoman.pipeline.inputs import Inputs, ShardInputOptions, check_gold_in_index, open_inputs
 from dragoman.pipeline.project import Project
 from dragoman.rewards import Reward
 from dragoman.rollout.backends import Backends
@@ -26,6 +26,7 @@ from dragoman.rollout.shards import keys, merge
 from dragoman.rollout.store import EpisodeStore
 from dragoman.runtime import Runtime
 from dragoman.systems.base import System
+from dragoman.systems.system_name import SystemName
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +48,8 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     """Roll the system out on training questions, or put shards of that together.
 
     Raises:
-        UserError: options that exclude each other, no such system, or a shard that is not finished.
+        UserError: options that exclude each other, no such system, a shard that is not finished, or an index that has other
+            ids than an oracle's gold passages.
     """
     params, out = project.params, options.folder(project)
     name = options.system or params.train.system
@@ -97,7 +99,8 @@ async def rolled_out(
         As `roll_out_questions`.
 
     Raises:
-        UserError: a shard is not finished, or belongs to another rollout.
+        UserError: a shard is not finished, or belongs to another rollout. Or an oracle acts, and the index that was named
+            lacks its gold passages.
     """
     questions, part = inputs.asked.questions, options.part()
     reward, seed = project.params.train.reward, project.params.seed
@@ -108,7 +111,10 @@ async def rolled_out(
     if part:
         questions, views = part.part(questions), 0
         part.begin(out)
+    labelled = exploration.oracle and any(role.oracle for role in system.roles)
     async with project.runtime(inputs.index, inputs.passages, cache=True) as runtime:
+        if options.index and (labelled or SystemName.parse(name).needs_gold):
+            await check_gold_in_index(runtime.retriever, inputs.asked, inputs.passages or ())
         episodes, figures = await roll_out_questions(
             name,
             *opened(runtime),

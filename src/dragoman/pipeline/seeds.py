@@ -44,7 +44,8 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         What `metrics.json` holds; of a shard, where nothing is chosen, the figures of its trees.
 
     Raises:
-        UserError: no such system, a file that cannot be read, a shard that is not finished, or nothing to imitate.
+        UserError: no such system, a file that cannot be read, an index that has other ids than the oracle's gold passages, a
+            shard that is not finished, or nothing to imitate.
     """
     params, settings, out = project.params, project.params.seeds, options.folder(project)
     name = params.train.system
@@ -109,14 +110,14 @@ def choose(
 
     Raises:
         UserError: no question was answered rightly, so there is nothing to imitate.
-        Fault: none was answered at all, since every tree met a fault.
+        Fault: so many trees met one that the others say too little. A later try grows them again.
     """
+    check_outage(episodes)
     chosen = [sample for episode in episodes for sample in seeds.select(episode, reward, settings)]
     taught = seeds.labelled(episodes, vocabulary()) if any(role.options for role in system.roles) else []
     known = {(sample.episode, sample.node) for sample in taught}
     chosen = [sample for sample in chosen if (sample.episode, sample.node) not in known]
     if not chosen and not taught:
-        check_outage(episodes)
         raise UserError(
             f"seeds: none of {grown['trajectories']} trajectories was worth keeping (mean {reward} {grown['reward']}); "
             "take more questions, a lower seeds.min_advantage, or, where the proxy writes, a teacher (seeds.teacher)"

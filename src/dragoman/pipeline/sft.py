@@ -11,16 +11,17 @@ from typing_extensions import Doc
 
 from dragoman.core import files
 from dragoman.core.hashing import sha256_of
-from dragoman.core.types import Question
-from dragoman.pipeline.inputs import InputOptions, open_inputs
+from dragoman.pipeline.inputs import InputOptions, check_gold, check_gold_in_index, open_inputs
 from dragoman.pipeline.project import Project
-from dragoman.pipeline.questions import load_mixed
+from dragoman.pipeline.questions import QuestionSet, load_mixed
 from dragoman.registry.policy import find_policy
 from dragoman.rollout.results import SAMPLES
 from dragoman.rollout.samples import read_samples
 from dragoman.systems.checks import check_roles
 
 log = logging.getLogger(__name__)
+
+NO_QUESTIONS = QuestionSet([], (), {})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,8 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     """Imitate the samples, and keep the epoch that answers the dev questions best.
 
     Raises:
-        UserError: no such system or role, or a file that cannot be read, or another run that writes to the same folder.
+        UserError: no such system or role, a file that cannot be read, or another run that writes to the same folder. Or
+            corpus or index lack gold passages of the visited questions.
     """
     from dragoman.training import imitation, sft  # torch takes seconds
 
@@ -66,20 +68,24 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
             }
             dev = inputs.asked.questions
             if any(sample.marks for sample in batch):
-                visited = _visited(project, options) if settings.rounds else []
-                if settings.rounds and not visited:
+                visited = _visited(project, options) if settings.rounds else NO_QUESTIONS
+                if settings.rounds and not visited.questions:
                     log.warning("sft: no further rounds, since it is not known which questions to visit: give --visit")
-                metrics = await imitation.train(name, batch, visited, dev, runtime, settings, **common)
+                if options.visit and inputs.passages:
+                    check_gold(visited, inputs.passages, options.corpus or project.corpus(options.dataset))
+                if options.index:
+                    await check_gold_in_index(runtime.retriever, visited, inputs.passages or ())
+                metrics = await imitation.train(name, batch, visited.questions, dev, runtime, settings, **common)
             else:
                 metrics = await sft.train(name, batch, dev, runtime, settings, **common)
     project.record("sft", out, metrics, settings.model_dump())
     return metrics
 
 
-def _visited(project: Project, options: Options) -> list[Question]:
-    """The questions whose states the policy visits. None where they are not known."""
+def _visited(project: Project, options: Options) -> QuestionSet:
+    """The questions whose states the policy visits, and an oracle labels. None where they are not known."""
     if options.visit is not None:
-        return load_mixed([("file", options.visit)]).questions
+        return load_mixed([("file", options.visit)])
     if options.corpus or (options.index and options.questions and not options.dataset):  # not a dataset's
-        return []
-    return project.questions("train", project.params.train.questions, dataset=options.dataset).questions
+        return NO_QUESTIONS
+    return project.questions("train", project.params.train.questions, dataset=options.dataset)
