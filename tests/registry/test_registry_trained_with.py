@@ -46,7 +46,7 @@ def test_other_prompts_are_refused_with_both_hashes():
 
 def test_a_policy_that_was_shown_states_otherwise_is_refused():
     then = {name: value for name, value in MANIFEST["trained_with"].items() if name != "views"}
-    with pytest.raises(UserError, match="states were shown in form 1 and are in form 2, by another dragoman"):
+    with pytest.raises(UserError, match=r"states were shown in form 1 and are in form \d+, by another dragoman"):
         check_trained_with("c3po@rl", C3PO, MANIFEST | {"trained_with": then})
     standard = build("standard")
     check_trained_with(

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -235,15 +236,38 @@ def test_a_version_that_lost_its_files_is_whole_again_once_it_is_registered_agai
     assert registry.open(version).version == policy.version
 
 
-def test_a_version_of_before_copies_were_kept_keeps_one_once_it_is_registered_again(project):
-    policy = trained(project, "rl", b"one")
-    old = {"policy": policy.version, "sha256": policy.manifest["sha256"], "folder": str(policy.folder)}
-    old |= dict.fromkeys(("stage", "system", "base", "parent", "git.revision"), "")
-    tracking.create_version(MODEL, "dvc:/x", old)
-    with pytest.raises(UserError, match="`dragoman register` keeps them again"):
-        registry.policy("v1")
-    assert registry.register(policy).name == "v1" and len(registry.history()) == 1
-    assert registry.policy("v1").version == policy.version
+def test_equal_weights_that_were_trained_with_other_settings_are_another_version_and_each_keeps_its_own(project):
+    said = [{"settings": {"answer_tokens": tokens}, "prompts": "p", "views": 2} for tokens in (48, 96)]
+    first, second = (registry.register(trained(project, "rl", b"one", trained_with=with_these)) for with_these in said)
+    assert (first.name, second.name, first.policy) == ("v1", "v2", second.policy)
+    assert [registry.open(version).manifest["trained_with"] for version in (first, second)] == said
+    assert registry.register(find_policy("rl")) == second and len(registry.history()) == 2
+
+
+def test_a_rollback_does_not_wait_for_weights_that_are_sent_to_a_server(project, monkeypatch):
+    first, second = (registry.register(trained(project, f"s{i}", bytes([i]))) for i in (1, 2))
+    registry.promote(first, None)
+    registry.promote(second, first)
+    third = trained(project, "s3", b"3")
+    sending, over = threading.Event(), threading.Event()
+
+    def keep_folder(*_) -> str:
+        sending.set()
+        assert over.wait(60)
+        return "0" * 32
+
+    monkeypatch.setattr(tracking, "server", lambda: "http://mlflow")
+    monkeypatch.setattr(tracking, "keep_folder", keep_folder)
+    with ThreadPoolExecutor(1) as other:
+        registered = other.submit(registry.register, third)
+        try:
+            assert sending.wait(60)
+            with registry.locked(wait=0):
+                pass
+            assert [version.name for version in rolled_back(registry)] == ["v1", "v2"]
+        finally:
+            over.set()
+        assert (registered.result().name, registered.result().run) == ("v3", "0" * 32)
 
 
 def test_equal_weights_with_another_template_are_another_version(project):
@@ -360,6 +384,22 @@ async def test_the_endpoint_s_champion_is_the_registry_s_within_seconds(project)
     assert time.monotonic() - clock < 30
 
 
+def test_the_champion_is_found_without_a_look_at_all_versions(project, monkeypatch):
+    from mlflow import MlflowClient
+
+    def every_version(*_, **__):
+        raise AssertionError("of hundreds of versions, it takes a second of the processor")
+
+    for i in (1, 2, 3):
+        version = registry.register(trained(project, f"s{i}", bytes([i])))
+        registry.promote(version, registry.get("champion"))
+    history = registry.history()
+    monkeypatch.setattr(MlflowClient, "search_model_versions", every_version)
+    assert Path(RegistryChampion(registry).current()).name == version.policy
+    assert [registry.get(name) for name in ("champion", "v2", "v1")] == history
+    assert [registry.get(name) for name in ("challenger", "v4", f"v{10**8}")] == [None] * 3
+
+
 @pytest.fixture
 def server(tmp_path, empty_store, monkeypatch):
     """A real MLflow server without runs, with the login of compose.yaml. Commands find it by the variables."""
@@ -413,12 +453,13 @@ def test_versions_and_runs_are_those_of_the_server_that_is_named(project, server
     import mlflow
 
     assert httpx.post(f"{server}/api/2.0/mlflow/registered-models/create", json={"name": MODEL}).status_code == 401
-    assert registry.history() == []
+    assert registry.history() == [] and registry.get("champion") is registry.get("v1") is None
     first = registry.register(trained(project, "sft", b"warm"))
     second = registry.register(trained(project, "rl", b"better", parent=first.policy))
-    assert [v.name for v in registry.lineage("v2")] == ["v2", "v1"]
+    assert [v.name for v in registry.lineage("v2")] == ["v2", "v1"] and registry.get("champion") is None
     registry.promote(first, None)
     registry.promote(second, registry.find("champion"))
+    assert [registry.get(name) for name in ("champion", "previous")] == registry.history()
     assert registry.policy("champion").version == second.policy
     assert [v.name for v in rolled_back(registry)] == ["v1", "v2"]
     shutil.rmtree("mlruns/policies")

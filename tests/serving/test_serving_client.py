@@ -102,6 +102,15 @@ async def test_a_busy_server_is_asked_again_by_the_client():
         assert (await first).choices
 
 
+async def test_what_the_deadline_ended_is_not_asked_again_by_the_client():
+    parts = Parts(llm=Model(answering, seconds=30), settings={"deadline_s": 0.2})
+    async with parts.server() as url, connect(url, retries=2) as patient:
+        with pytest.raises(openai.InternalServerError) as late:
+            await patient.chat.completions.create(model="direct", messages=MESSAGES)
+    assert (late.value.status_code, late.value.code) == (504, "deadline_exceeded")
+    assert parts.metric("dragoman_errors_total", code="deadline_exceeded") == 1
+
+
 async def test_a_dead_llm_is_an_error_of_the_server_and_in_a_stream_an_api_error():
     parts = Parts(llm=Model(lambda prompt, random: EngineFault("gone")))
     async with parts.server() as url, connect(url) as client:

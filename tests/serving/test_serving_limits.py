@@ -203,7 +203,31 @@ async def test_a_prompt_that_is_too_long_is_no_fault_of_the_llm():
         for request in (chat(model="standard"), chat() | {"messages": earlier}):
             response = await client.post("/v1/chat/completions", json=request)
             assert code(response) == (400, "prompt_too_long")
+            assert "the question, with what the system adds to it, is longer" in response.text
         assert (await client.get("/readyz")).status_code == 200
+
+
+async def test_of_a_history_that_outgrows_the_context_the_end_is_shown():
+    def read(prompt: str, random: object) -> str | PromptTooLong:
+        return PromptTooLong("too many tokens") if len(prompt) > 1500 else answering(prompt, random)
+
+    parts = Parts(llm=Model(read))
+    said = [
+        ("user", "不丹" * 1000),
+        ("assistant", "首都" * 1000),
+        ("assistant", "It is the last word."),
+        ("user", "And?"),
+    ]
+    async with parts.client() as client:
+        messages = [{"role": role, "content": content} for role, content in said]
+        body = (await ask(client, model="standard", messages=messages)).json()
+    assert body["dragoman"]["question"] == QUESTION
+    shown = [
+        request.messages[-1]["content"]
+        for request in parts.llm.requests
+        if "Last question" in request.messages[-1]["content"]
+    ]
+    assert len(shown) == 3 and "It is the last word." in shown[-1] and "首都" in shown[-1]
 
 
 @pytest.mark.parametrize("model", ["standard", "c3po"])
@@ -241,6 +265,18 @@ async def test_a_client_that_goes_away_ends_the_work():
             await eventually(lambda: parts.llm.running == 0 and parts.service.gate.running == 0)
         assert parts.llm.abandoned == 2
         await eventually(lambda: parts.metric("dragoman_errors_total", code="client_closed_request") == 2)
+
+
+async def test_a_client_that_leaves_a_stream_between_its_steps_is_counted():
+    parts = Parts(llm=Model(answering, seconds=30), settings={"deadline_s": 30})
+    asked = chat(stream=True, dragoman={"trace": True})
+    async with parts.server() as url, httpx.AsyncClient() as client:
+        async with client.stream("POST", f"{url}/chat/completions", json=asked) as response:
+            async for line in response.aiter_lines():
+                if '"step"' in line:
+                    break
+        await eventually(lambda: parts.metric("dragoman_errors_total", code="client_closed_request") == 1)
+        await eventually(lambda: parts.service.gate.running == 0)
 
 
 async def test_160_clients_that_leave_a_local_engine_leave_nothing_behind_in_it(tiny_model):

@@ -139,6 +139,7 @@ def test_an_error_has_the_type_of_its_status(status):
     error = ApiError(status, "code", "message")
     assert error.body == {"error": {"message": "message", "type": KINDS[status], "param": None, "code": "code"}}
     assert ("www-authenticate" in error.response().headers) == (status == 401)
+    assert error.response().headers.get("x-should-retry") == ("false" if status == 504 else None)
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,15 @@ async def test_a_canary_that_fails_is_taken_back_at_once_and_no_request_fails():
     assert parts.shown[0]["rolled_back"] == "errors", "it is written down when it happens"
 
 
+async def test_a_canary_that_is_taken_back_is_asked_nothing_that_waits_in_the_queue():
+    broken = Model(lambda *_: EngineFault("gone"))
+    parts = parts_with("canary", broken, share=0.5, settings={"concurrency": 1, "deadline_s": 60})
+    async with parts.client() as client:
+        answers = await asyncio.gather(*(ask(client, f"What is number {n}?", MODEL) for n in range(60)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert parts.service.trial.ended == "errors" and parts.service.trial.arms["challenger"].answers <= 6
+
+
 async def test_a_canary_that_hangs_is_taken_back_before_its_answers_have_ended():
     parts = parts_with("canary", Model(searching, seconds=60), share=0.5, settings={"deadline_s": 30})
     async with parts.client() as client:
@@ -286,10 +295,28 @@ def test_a_version_that_was_rolled_back_is_no_canary_after_a_restart_but_a_shado
         versions.promote(champion, versions.get("champion"))
     rolled_back(versions)
     assert _trial(ServeParams(models=(MODEL,), canary="v2"), versions, Metrics()) == (None, None)
-    assert "v2 was taken back (rolled back 20" in caplog.text
+    assert "v2 was rolled back 20" in caplog.text
     for settings in (ServeParams(models=(MODEL,), shadow="v2"), ServeParams(models=(MODEL,), canary="v1")):
         one, _ = _trial(settings, versions, Metrics())
         assert one is not None and not one.ended
+    versions.decided(versions.find("v1"), "promoted 2026-01-02T00:00:00+0000 against c3po@v2")
+    assert _trial(ServeParams(models=(MODEL,), canary="v1"), versions, Metrics()) == (None, None)
+    assert "v1 was promoted 2026-01-02T00:00:00+0000 against c3po@v2, so it is no canary" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["canary", "shadow"])
+def test_an_endpoint_whose_challenger_was_promoted_starts_again_without_a_trial(tmp_path, empty_store, caplog, kind):
+    shutil.copytree(empty_store, tmp_path / "mlruns")
+    versions = Versions(tmp_path / "mlruns", tmp_path / "results")
+    version = versions.register(trained(tmp_path, "s1", b"weights"))
+    versions.challenge(version)
+    settings = ServeParams(models=(MODEL,), **{kind: "challenger"})
+    assert _trial(settings, versions, Metrics())[1] == versions.find("v1")
+    versions.promote(version, None)
+    assert _trial(settings, versions, Metrics()) == (None, None)
+    assert "no version is the challenger now" in caplog.text
+    with pytest.raises(UserError, match="'v99': no such version"):
+        _trial(ServeParams(models=(MODEL,), **{kind: "v99"}), versions, Metrics())
 
 
 def test_a_canary_that_was_taken_back_stays_so_over_restarts_and_other_replicas(tmp_path, empty_store):
@@ -300,7 +327,7 @@ def test_a_canary_that_was_taken_back_stays_so_over_restarts_and_other_replicas(
     first, _ = _trial(settings, versions, Metrics())
     assert first.ended == ""
     replica = first.shown
-    with _recorder(versions, version, "canary") as record:
+    with _recorder(versions, version, first) as record:
         first.record = record
         first._take_back("errors")
         record(replica)
@@ -309,6 +336,21 @@ def test_a_canary_that_was_taken_back_stays_so_over_restarts_and_other_replicas(
     assert again.ended == "errors"
     shadow, _ = _trial(ServeParams(models=(MODEL,), shadow="v1"), versions, Metrics())
     assert shadow.ended == ""
+
+
+async def test_a_canary_that_one_endpoint_took_back_is_taken_back_by_the_others_when_they_write(tmp_path, empty_store):
+    shutil.copytree(empty_store, tmp_path / "mlruns")
+    versions = Versions(tmp_path / "mlruns", tmp_path / "results")
+    version = versions.register(trained(tmp_path, "s1", b"weights"))
+    (first, _), (other, _) = (_trial(ServeParams(models=(MODEL,), canary="v1"), versions, Metrics()) for _ in range(2))
+    with _recorder(versions, version, first) as first.record:
+        first._take_back("errors")
+    with _recorder(versions, version, other) as other.record:
+        other.write_down()
+        await eventually(lambda: other.ended == "errors")
+        client_of(versions.store).delete_model_version_tag(MODEL_NAME, "1", "trial.canary")
+        other.write_down()
+    assert "canary" not in versions.find("v1").trials, "whoever deletes it wants to try it again"
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -320,9 +362,9 @@ def test_a_canary_whose_tag_was_deleted_to_try_it_again_is_not_taken_back_by_wha
     version = versions.register(trained(tmp_path, "s1", b"weights"))
     first, _ = _trial(ServeParams(models=(MODEL,), canary="v1"), versions, Metrics())
     first.ended = "errors"
-    with _recorder(versions, version, "canary") as record:
+    with _recorder(versions, version, first) as record:
         record(first.shown)
-    with _recorder(versions, versions.find("v1"), "canary") if restarted else nullcontext(record) as running:
+    with _recorder(versions, versions.find("v1"), first) if restarted else nullcontext(record) as running:
         client_of(versions.store).delete_model_version_tag(MODEL_NAME, "1", "trial.canary")
         running(first.shown)
     assert "canary" not in versions.find("v1").trials

@@ -26,8 +26,7 @@ class Version:
     sha256: str
     """Of the weights."""
     content: str
-    """SHA-256 of all files but manifests: weights, tokenizer, chat template, configuration. Empty for a version of before
-    the registry kept copies."""
+    """SHA-256 of what was registered; see `content_sha256`."""
     run: str
     """The run of an MLflow server that has a copy of the files; empty where the store is a folder, which has them itself."""
     folder: Path

@@ -15,6 +15,7 @@ A version is named by an alias, by its number (`v3`) or by its policy's id, also
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import re
 import shutil
@@ -39,7 +40,8 @@ log = logging.getLogger(__name__)
 
 MODEL = "dragoman-proxy"
 CHAMPION, CHALLENGER, PREVIOUS = ALIASES = ("champion", "challenger", "previous")
-ROLLED_BACK = "rolled back"
+PROMOTED, ROLLED_BACK = "promoted", "rolled back"
+"""How the decision on a version begins that became champion, or was taken back as one."""
 
 
 class ChampionMoved(UserError):
@@ -73,6 +75,8 @@ class Registry:
     def register(self, policy: PolicySet) -> Version:
         """The version of a trained policy, which is made unless it is a version already. Its files are kept.
 
+        Equal weights that were trained with other settings are another version, since they are not used alike.
+
         Raises:
             UserError: no stage has trained it, or its weights are not those that its manifest names.
         """
@@ -88,25 +92,19 @@ class Registry:
                 f"{policy.folder}: SHA-256 of the weights is {found[:12]}, its manifest says {manifest['version']}"
             )
         content = content_sha256(policy)
+        kept = self._keep(policy, content)
+        known = self._version_of(content)
+        # before the lock: it may take minutes, for which a rollback must not wait
+        sent = {} if known and known.run else self._sent(kept)
         with self.locked():
-            kept = self._kept(content)
-            if not _holds(kept, content):
-                shutil.rmtree(kept, ignore_errors=True)
-                publish({}, kept, manifest, carried=policy.weights)
-                log.info("%s: kept in %s", policy.folder, kept)
-            for version in self.history():
-                older = not version.content and version.sha256 == found  # made before the registry kept copies
-                if older or version.content == content:
-                    missing = {"content": content} if older else {}
-                    missing |= {} if version.run else self._sent(kept)
-                    if missing:
-                        tracking.tag_version(MODEL, version.number, missing, self.store)
-                    return self.find(version.name)
+            if known := self._version_of(content):  # by now, another process may have made it
+                if sent and not known.run:
+                    tracking.tag_version(MODEL, known.number, sent, self.store)
+                return self.find(known.name)
             source = f"dragoman:/{POLICIES}/{kept.name}"
             where, project = policy.folder.resolve(), self.results.resolve().parent
             left_in = where.relative_to(project) if where.is_relative_to(project) else where
-            tags = to_tags(policy, content, left_in) | self._sent(kept)
-            number = tracking.create_version(MODEL, source, tags, self.store)
+            number = tracking.create_version(MODEL, source, to_tags(policy, content, left_in) | sent, self.store)
             log.info("%s v%d: policy %s of %s", MODEL, number, policy.version, manifest.get("stage") or "no stage")
             return self.find(f"v{number}")
 
@@ -120,11 +118,15 @@ class Registry:
         return [from_tags(stored) for stored in tracking.model_versions(MODEL, self.store)]
 
     def get(self, name: str) -> Version | None:
-        """The version called `name`, or None."""
-        for version in self.history():
-            if name in (*version.aliases, version.name) or (len(name) >= 6 and version.policy.startswith(name)):
-                return version
-        return None
+        """The version called `name`, or None. By an alias or a number it is one question: the endpoint asks it every second."""
+        if name in ALIASES:
+            stored = tracking.aliased(MODEL, name, self.store)
+        elif re.fullmatch(r"v[1-9][0-9]{0,8}", name):
+            stored = tracking.numbered(MODEL, int(name[1:]), self.store)
+        else:
+            long = len(name) >= 6
+            return next((v for v in self.history() if name in v.aliases or (long and v.policy.startswith(name))), None)
+        return from_tags(stored) if stored else None
 
     def find(self, name: str) -> Version:
         """The version called `name`: an alias, a number (`v3`), or a policy's id.
@@ -260,6 +262,19 @@ class Registry:
                 f"{path}: another process is at it; wait until it is done and run the command again"
             ) from None
 
+    def _version_of(self, content: str) -> Version | None:
+        return next((version for version in self.history() if version.content == content), None)
+
+    def _keep(self, policy: PolicySet, content: str) -> Path:
+        """The folder of the registry's own with these files, which is made unless it is there and whole."""
+        kept = self._kept(content)
+        with self.locked(POLICIES):
+            if not _holds(kept, content):
+                shutil.rmtree(kept, ignore_errors=True)
+                publish({}, kept, policy.manifest, carried=policy.weights)
+                log.info("%s: kept in %s", policy.folder, kept)
+        return kept
+
     def _sent(self, kept: Path) -> dict[str, str]:
         """A tag with the run of the MLflow server to which the files were sent; none where the store is a folder."""
         return {"run": tracking.keep_folder(kept, f"weights {kept.name}", self.store)} if tracking.server() else {}
@@ -283,26 +298,31 @@ class Registry:
                 raise UserError(
                     f"{MODEL} {version.name}: the files in run {version.run} are not those that were registered"
                 )
-            with self.locked("policies"):  # two that asked at once have both fetched it, and one folder has the name
+            with self.locked(POLICIES):  # two that asked at once have both fetched it, and one folder has the name
                 if not folder.exists():
                     files.rename_folder(fetched, folder)
 
     def _kept(self, content: str) -> Path:
         """Where the files with this hash are kept. A tag comes from the store, which others may write to."""
-        if not re.fullmatch(r"(?:[0-9a-f]{64})?", content):
+        if not re.fullmatch(r"[0-9a-f]{64}", content):
             raise UserError(f"{self.store}: a version has the tag `content` {content!r}, which is no SHA-256")
-        return self.store / POLICIES / (content[:12] or "not-kept")
+        return self.store / POLICIES / content[:12]
 
 
 def content_sha256(policy: PolicySet) -> str:
-    """SHA-256 of all that an engine reads of a policy: every file of each role's folder but the manifest, with its name, and
-    the instructions that come with them."""
+    """SHA-256 of what an engine reads of a policy, and of how it is to be used.
+
+    That is every file of each role's folder but the manifest, with its name: weights, tokenizer, chat template, configuration.
+    Of the manifest, it is the instructions that come with them, and the settings and prompts that they were trained with.
+    """
     digest = hashlib.sha256()
     for role, folder in sorted(policy.weights.items()):
         for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST):
             digest.update(f"{role}/{path.relative_to(folder).as_posix()} {sha256_of_state([path])}\n".encode())
     for role, text in sorted(policy.instructions.items()):
         digest.update(f"{role} reads {text}\n".encode())
+    if "trained_with" in policy.manifest:
+        digest.update(f"trained with {json.dumps(policy.manifest['trained_with'], sort_keys=True)}\n".encode())
     return digest.hexdigest()
 
 

@@ -6,14 +6,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dragoman.engines.base import Engine, Request
+from dragoman.core.errors import PromptTooLong
+from dragoman.engines.base import Engine, Request, Result
 from dragoman.retrieval.base import well_formed
 from dragoman.rollout.record import Call
 from dragoman.serving.errors import ApiError
 from dragoman.serving.guard import plain
 from dragoman.serving.wire import Message
 from dragoman.systems.base import Ask
-from dragoman.systems.prompts import load
+from dragoman.systems.prompts import Messages, load
 
 STANDALONE = Ask(
     "standalone",
@@ -60,13 +61,13 @@ class Conversation:
         """The question as one that needs no history, and the call of the LLM that made it so, if one was needed.
 
         Raises:
+            PromptTooLong: not even the end of the history fits into the LLM's context, with the question.
             EngineFault: the LLM failed.
         """
         if not self.history:
             return self.question, None
-        messages = STANDALONE.messages({"history": self.history, "question": self.question})
         started, clock = time.time(), time.monotonic()
-        (result,) = await llm.generate([Request(messages, STANDALONE.max_tokens, stop=STANDALONE.stop)])
+        messages, result = await self._asked(llm)
         said = plain(well_formed(result.completions[0].text)).strip()
         call = Call(
             id=STANDALONE.name,
@@ -80,3 +81,20 @@ class Conversation:
             completion_tokens=result.completion_tokens,
         )
         return said[:max_question_chars] or self.question, call
+
+    async def _asked(self, llm: Engine) -> tuple[Messages, Result]:
+        """What the LLM was shown, and what it made of it. A history that does not fit is halved from its front, until it does.
+
+        A bound in characters cannot see to that: 4,000 of Chinese are some 7,400 tokens of a small English model.
+        """
+        history = self.history
+        while True:
+            messages = STANDALONE.messages({"history": history, "question": self.question})
+            try:
+                (result,) = await llm.generate([Request(messages, STANDALONE.max_tokens, stop=STANDALONE.stop)])
+            except PromptTooLong:
+                if len(history) < 2:
+                    raise
+                history = history[-(len(history) // 2) :]
+            else:
+                return messages, result

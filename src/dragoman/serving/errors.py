@@ -26,6 +26,8 @@ class ApiError(HTTPException):
         headers = {"Retry-After": str(retry_after)} if retry_after is not None else {}
         if status == 401:
             headers["WWW-Authenticate"] = "Bearer"
+        if status == 504:  # OpenAI's clients would ask twice more, and hold a place for a deadline each time
+            headers["x-should-retry"] = "false"
         if close:  # the rest of the request is not read
             headers["Connection"] = "close"
         super().__init__(status, message, headers)

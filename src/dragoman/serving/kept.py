@@ -67,7 +67,7 @@ class KeptLines:
     def _open(self) -> IO[bytes]:
         files.cut_torn_line(self.path)
         self.path.touch(mode=0o600)
-        self.path.chmod(0o600)  # an earlier version left it readable for everybody
+        self.path.chmod(0o600)  # also where it was there: a copy that was put back is often readable for everybody
         return self.path.open("ab")
 
 

@@ -17,7 +17,7 @@ from dragoman.core.listening import uvicorn_options
 from dragoman.corpus.loaders import load_questions
 from dragoman.evaluation.drift import words_of
 from dragoman.registry.version import Version
-from dragoman.registry.versions import ROLLED_BACK, Registry
+from dragoman.registry.versions import ALIASES, PROMOTED, ROLLED_BACK, Registry
 from dragoman.retrieval.following import FollowingRetriever
 from dragoman.retrieval.health import check_health
 from dragoman.rollout.feedback import Feedback
@@ -74,7 +74,7 @@ async def open_service(
         )
         with ExitStack() as kept:
             if trial and version:
-                trial.record = kept.enter_context(_recorder(registry, version, trial.kind))
+                trial.record = kept.enter_context(_recorder(registry, version, trial))
             writers, book, past = _keepers(settings, registry, metrics, trained_on, kept)
 
             def keep(episode: Episode) -> None:
@@ -92,7 +92,9 @@ async def open_service(
 
 
 def _trial(settings: ServeParams, registry: Registry, metrics: Metrics) -> tuple[Trial | None, Version | None]:
-    """The trial that settings ask for, with the version that is on trial. None for a canary that was rolled back as champion.
+    """The trial that settings ask for, with the version that is on trial.
+
+    None for a canary that was champion since, and while an alias names no version: it went when its version was promoted.
 
     Raises:
         UserError: there is no such version.
@@ -100,10 +102,13 @@ def _trial(settings: ServeParams, registry: Registry, metrics: Metrics) -> tuple
     named = settings.shadow or settings.canary
     if named is None or settings.champion is None:
         return None, None
-    version = registry.find(named)
-    if settings.canary and version.decision.startswith(ROLLED_BACK):
+    version = registry.get(named) if named in ALIASES else registry.find(named)
+    if version is None:
+        log.warning("no version is the %s now, so there is no trial; start again once there is one", named)
+        return None, None
+    if settings.canary and version.decision.startswith((PROMOTED, ROLLED_BACK)):
         log.warning(
-            "%s was taken back (%s), so it is no canary; to try it again, delete its tag decision in MLflow",
+            "%s was %s, so it is no canary; to try it again, delete its tag decision in MLflow",
             version.name,
             version.decision,
         )
@@ -123,20 +128,27 @@ def _trial(settings: ServeParams, registry: Registry, metrics: Metrics) -> tuple
 
 
 @contextmanager
-def _recorder(registry: Registry, version: Version, kind: str) -> Iterator[Callable[[dict[str, Any]], None]]:
+def _recorder(registry: Registry, version: Version, trial: Trial) -> Iterator[Callable[[dict[str, Any]], None]]:
     """What writes down on a version what a trial has shown, in a thread: the store may be slow, or away.
 
-    That a canary was taken back stays, whatever another replica or a restart shows. Once that is on record it is not written
-    again: somebody who wants to try it once more deletes it.
+    That a canary was taken back stays, whatever a restart shows, and ends the trial of every replica that sees it. Once that is
+    on record it is not written again: somebody who wants to try it once more deletes it.
     """
-    over = kind == "canary" and bool(version.taken_back)
+    canary = trial.kind == "canary"
+    over = canary and bool(version.taken_back)
 
     def write(shown: dict[str, Any]) -> None:
         nonlocal over
-        if over or (kind == "canary" and registry.find(version.name).taken_back):
+        if over:
             return
-        registry.tried(version, kind, shown)
-        over = kind == "canary" and bool(shown["rolled_back"])
+        if canary and (reason := registry.find(version.name).taken_back):
+            over = True
+            if not trial.ended:
+                log.warning("the canary %s was taken back by another endpoint (%s)", version.name, reason)
+                trial.ended = reason
+            return
+        registry.tried(version, trial.kind, shown)
+        over = canary and bool(shown["rolled_back"])
 
     with in_the_background(f"trial of {version.name}", write, patience_s=PATIENCE_S) as give:
         yield give

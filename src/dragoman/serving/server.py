@@ -273,6 +273,9 @@ async def _stream(
             metrics.errors.labels(e.code).inc()
             yield _event(e.body)
             return
+        except (asyncio.CancelledError, GeneratorExit):  # its status was sent: the response counts as 200
+            metrics.errors.labels("client_closed_request").inc()
+            raise
         yield chunk({"content": event.text})
         extension = _extension(body, served, event).model_dump(exclude={"steps"})
         yield chunk({}, _finish(event), dragoman=extension)

@@ -122,10 +122,10 @@ class Service:
         """
         self.check(request.model)
         started = _now()
-        name = self._routed(request)
         try:
             async with asyncio.timeout(self.settings.deadline_s), self.gate.enter():
                 request.seconds["queue"] = _now() - started
+                name = self._routed(request)  # not before: while it waited, the canary may have been taken back
                 with self.models.lease(name) as model, self._watched(request, model) as watched:
                     answer = await self._answer(request, model, patience=started + self._proxy_s)
                     watched.failed = answer.degraded is not None
@@ -327,7 +327,8 @@ class Service:
 
     @property
     def _too_long(self) -> ApiError:
-        return ApiError(400, "prompt_too_long", "the question is longer than the language model can read")
+        message = "the question, with what the system adds to it, is longer than the language model can read"
+        return ApiError(400, "prompt_too_long", message)
 
     @property
     def _refused(self) -> ApiError:

@@ -13,10 +13,12 @@ from dragoman.tracking.store import EXPERIMENT, follow_folder, impatient, server
 from dragoman.tracking.traces import finish, log_trace, show_feedback
 from dragoman.tracking.versions import (
     StoredVersion,
+    aliased,
     create_version,
     fetch_folder,
     keep_folder,
     model_versions,
+    numbered,
     set_alias,
     tag_version,
 )
@@ -24,6 +26,7 @@ from dragoman.tracking.versions import (
 __all__ = [
     "EXPERIMENT",
     "StoredVersion",
+    "aliased",
     "create_version",
     "fetch_folder",
     "finish",
@@ -39,6 +42,7 @@ __all__ = [
     "log_training",
     "log_validation",
     "model_versions",
+    "numbered",
     "server",
     "set_alias",
     "show_feedback",

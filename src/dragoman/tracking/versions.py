@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dragoman.core.errors import UserError
-from dragoman.tracking.store import client_of, experiment_of, server, store_uri
+from dragoman.tracking.store import client_of, experiment_of, is_there, store_uri
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities.model_registry import ModelVersion
+
+_ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+"""What MLflow says of a model or a version that is not there, and of an alias."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,7 @@ def create_version(model: str, source: str, tags: Mapping[str, str], folder: Pat
 
 def model_versions(model: str, folder: Path | str = "mlruns") -> list[StoredVersion]:
     """All versions of a registered model, newest first; none where there is no store or no such model."""
-    if server() is None and not (Path(folder) / "mlflow.db").is_file():
+    if not is_there(folder):
         return []  # a question must not create the store
     client = client_of(folder)
     names: dict[int, list[str]] = {}
@@ -57,14 +65,41 @@ def model_versions(model: str, folder: Path | str = "mlruns") -> list[StoredVers
     token: str | None = None
     while token != "":
         page = client.search_model_versions(f"name = '{model}'", max_results=1000, page_token=token)
-        found += [
-            StoredVersion(
-                int(v.version), v.creation_timestamp / 1000, tuple(names.get(int(v.version), ())), dict(v.tags)
-            )
-            for v in page
-        ]
+        found += [_stored(version, names.get(int(version.version), ())) for version in page]
         token = page.token or ""
     return sorted(found, key=lambda v: -v.number)
+
+
+def aliased(model: str, alias: str, folder: Path | str = "mlruns") -> StoredVersion | None:
+    """The version of a registered model that an alias names; None where there is no such store, model or alias.
+
+    It is one question, however many versions there are.
+    """
+    return _one(lambda client: client.get_model_version_by_alias(model, alias), folder)
+
+
+def numbered(model: str, number: int, folder: Path | str = "mlruns") -> StoredVersion | None:
+    """The version of a registered model with that number; None where there is none."""
+    return _one(lambda client: client.get_model_version(model, str(number)), folder)
+
+
+def _one(asked: Callable[[MlflowClient], ModelVersion], folder: Path | str) -> StoredVersion | None:
+    if not is_there(folder):
+        return None
+    from mlflow.exceptions import MlflowException
+
+    try:
+        version = asked(client_of(folder))
+    except MlflowException as e:
+        if e.error_code not in _ABSENT:
+            raise
+        return None
+    return _stored(version, version.aliases)
+
+
+def _stored(version: ModelVersion, aliases: Iterable[str]) -> StoredVersion:
+    created = version.creation_timestamp / 1000
+    return StoredVersion(int(version.version), created, tuple(sorted(aliases)), dict(version.tags))
 
 
 def set_alias(model: str, alias: str, number: int | None, folder: Path | str = "mlruns") -> None:
