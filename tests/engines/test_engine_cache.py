@@ -13,7 +13,7 @@ import pytest
 from fakes import ScriptedEngine
 
 from dragoman.core.errors import EngineFault
-from dragoman.engines.base import Completion, Grammar, Request, Result
+from dragoman.engines.base import Completion, Constraint, Request, Result
 from dragoman.engines.cache import AnswerCache, CachedEngine
 from dragoman.engines.coalesce import CoalescingEngine
 
@@ -49,7 +49,6 @@ async def test_a_hit_in_a_later_run_is_the_same_result_and_says_so(tmp_path):
     known = await ask(again, model=second)
     assert known == computed and (computed.cached, known.cached) == (False, True)
     assert not second.requests
-    assert (first.hits, first.misses, again.hits, again.misses) == (0, 1, 1, 0)
 
 
 async def test_each_number_of_a_result_survives_exactly(cache):
@@ -65,7 +64,7 @@ async def test_each_number_of_a_result_survives_exactly(cache):
         {"max_tokens": 9},
         {"stop": ()},
         {"n": 2},
-        {"grammar": Grammar(regex="a|b")},
+        {"grammar": Constraint(regex="a|b")},
     ],
     ids=lambda change: next(iter(change)),
 )
@@ -91,7 +90,6 @@ async def test_what_samples_goes_through_and_is_not_kept(cache):
     model, sampled = Model(), replace(ASKED, temperature=1.0)
     assert not (await ask(cache, sampled, model)).cached and not (await ask(cache, sampled, model)).cached
     assert len(model.requests) == 2 and not (await ask(cache)).cached
-    assert (cache.hits, cache.misses) == (0, 1)
 
 
 async def test_a_fault_is_raised_and_not_kept(cache):
@@ -208,7 +206,8 @@ async def test_a_value_that_is_not_what_was_kept_is_a_miss_and_replaced(value, c
     with sqlite3.connect(cache.path) as other:
         other.execute("UPDATE answers SET value = ?", (value,))
     assert not (await ask(cache)).cached
-    assert await ask(cache) == computed and cache.hits == 1
+    again = await ask(cache)
+    assert again == computed and again.cached
 
 
 async def test_a_value_under_the_key_of_another_is_a_miss(cache):

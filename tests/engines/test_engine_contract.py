@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dragoman.core.errors import EngineFault, PromptTooLong
-from dragoman.engines.base import Completion, Engine, Grammar, Request, Result
+from dragoman.engines.base import Completion, Constraint, Engine, Request, Result
 from dragoman.engines.local import LocalEngine
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ async def test_alternatives_are_the_likeliest_tokens_of_each_place_best_first(en
 
 
 async def test_alternatives_are_of_the_distribution_that_is_drawn_from_grammar_and_all(engine: Engine) -> None:
-    asked = replace(SAMPLE, grammar=Grammar(regex="(yes|no)"), alternatives=20)
+    asked = replace(SAMPLE, grammar=Constraint(regex="(yes|no)"), alternatives=20)
     (completion,) = (await one(engine, asked)).completions
     assert sum(math.exp(p) for _, p in completion.alternatives[0]) == pytest.approx(1, abs=1e-3)
     assert {text for text, _ in completion.alternatives[0]} <= {"y", "ye", "yes", "n", "no"}
@@ -139,12 +139,12 @@ async def test_logprobs_are_those_at_the_temperature(engine: Engine, tiny: Path,
 @pytest.mark.parametrize("temperature", [0.0, 0.5, 2.0])
 async def test_logprobs_are_those_under_the_grammar(engine: Engine, tiny: Path, temperature: float) -> None:
     """One letter out of four, whose probabilities then add up to 1, and the end, which is certain."""
-    letters = await engine.generate([replace(SAMPLE, grammar=Grammar(regex=letter)) for letter in "abcd"])
+    letters = await engine.generate([replace(SAMPLE, grammar=Constraint(regex=letter)) for letter in "abcd"])
     tokens = [completion.token_ids[0] for result in letters for completion in result.completions]
     assert [completion.logprobs for result in letters for completion in result.completions] == [
         pytest.approx((0.0, 0.0), abs=1e-6)
     ] * 4
-    result = await one(engine, replace(SAMPLE, temperature=temperature, n=6, grammar=Grammar(regex="[abcd]")))
+    result = await one(engine, replace(SAMPLE, temperature=temperature, n=6, grammar=Constraint(regex="[abcd]")))
     assert len(result.completions) == 6
     for completion in result.completions:
         first, end = completion.logprobs
@@ -154,7 +154,7 @@ async def test_logprobs_are_those_under_the_grammar(engine: Engine, tiny: Path, 
 
 
 async def test_thirty_samples_match_the_regular_expression(engine: Engine) -> None:
-    result = await one(engine, replace(SAMPLE, n=30, max_tokens=40, temperature=1.5, grammar=Grammar(regex=QUERY)))
+    result = await one(engine, replace(SAMPLE, n=30, max_tokens=40, temperature=1.5, grammar=Constraint(regex=QUERY)))
     texts = [c.text for c in result.completions]
     assert all(re.fullmatch(QUERY, text) for text in texts), texts
     assert len(set(texts)) > 5
@@ -164,7 +164,7 @@ async def test_thirty_samples_match_the_regular_expression(engine: Engine) -> No
 
 async def test_thirty_samples_fit_the_json_schema(engine: Engine) -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    grammar = Grammar(json_schema=json.dumps(SCHEMA))
+    grammar = Constraint(json_schema=json.dumps(SCHEMA))
     result = await one(engine, replace(SAMPLE, n=30, max_tokens=80, grammar=grammar))
     for completion in result.completions:
         jsonschema.validate(json.loads(completion.text), SCHEMA)
@@ -172,12 +172,12 @@ async def test_thirty_samples_fit_the_json_schema(engine: Engine) -> None:
 
 
 async def test_greedy_obeys_the_grammar(engine: Engine) -> None:
-    result = await one(engine, replace(ASK, grammar=Grammar(regex="(alpha|beta)")))
+    result = await one(engine, replace(ASK, grammar=Constraint(regex="(alpha|beta)")))
     assert result.completions[0].text in ("alpha", "beta")
 
 
 async def test_a_grammar_cut_off_by_length_is_a_prefix(engine: Engine) -> None:
-    result = await one(engine, replace(SAMPLE, max_tokens=3, grammar=Grammar(regex="[0-9]{30}")))
+    result = await one(engine, replace(SAMPLE, max_tokens=3, grammar=Constraint(regex="[0-9]{30}")))
     assert result.completions[0].finish_reason == "length"
     assert re.fullmatch("[0-9]{3,30}", result.completions[0].text)
 
@@ -219,8 +219,8 @@ async def test_no_requests_no_results(engine: Engine) -> None:
     [
         ({"prompt": tuple(range(100, 601))}, "501 tokens"),
         ({"max_tokens": 600}, "600 new"),
-        ({"grammar": Grammar(regex="(unclosed")}, "unclosed"),
-        ({"grammar": Grammar(json_schema='{"type": "nonsense"}')}, "nonsense"),
+        ({"grammar": Constraint(regex="(unclosed")}, "unclosed"),
+        ({"grammar": Constraint(json_schema='{"type": "nonsense"}')}, "nonsense"),
         ({"prompt": (1, 2, 60_000)}, "vocabulary"),
     ],
 )

@@ -16,7 +16,7 @@ import pytest
 
 from dragoman.core.errors import EngineFault, PromptTooLong
 from dragoman.engines import grammars
-from dragoman.engines.base import Grammar, Request
+from dragoman.engines.base import Constraint, Request
 from dragoman.engines.grammars import MOST_GRAMMAR_BYTES, MOST_GRAMMAR_CHARS
 from dragoman.engines.local import Vocabulary
 from dragoman.engines.transformers import TransformersEngine
@@ -50,14 +50,14 @@ def compiled_in(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def letters(n: int) -> Grammar:
-    return Grammar(regex=f"(a|b){{{n}}}")
+def letters(n: int) -> Constraint:
+    return Constraint(regex=f"(a|b){{{n}}}")
 
 
 async def test_a_grammar_that_takes_seconds_to_compile_does_not_hold_up_the_event_loop(
     engine: TransformersEngine, compiled_in: list[str]
 ) -> None:
-    request = Request(prompt=(1,), max_tokens=2, grammar=Grammar(regex="only in this test"))
+    request = Request(prompt=(1,), max_tokens=2, grammar=Constraint(regex="only in this test"))
     await engine.generate([request, request])
     assert len(compiled_in) == 1 and compiled_in[0] != threading.main_thread().name
 
@@ -120,13 +120,13 @@ async def test_a_grammar_that_is_too_large_is_refused_before_it_is_compiled(
     engine: TransformersEngine, compiled_in: list[str]
 ) -> None:
     words = " ".join(f"{number:06}" for number in range(4000))
-    large = Grammar(regex=Span(sources=((words, 1, 6),)).strict)
+    large = Constraint(regex=Span(sources=((words, 1, 6),)).strict)
     request = Request(prompt=(1,), max_tokens=2, grammar=large)
     with pytest.raises(PromptTooLong, match=rf"grammar of {len(large.regex or '')} .* {MOST_GRAMMAR_CHARS} .*shorter"):
         await engine.generate([request])
     assert compiled_in == []
     with pytest.raises(EngineFault) as fault:
-        await engine.generate([Request(prompt=(1,), max_tokens=2, grammar=Grammar(regex="(" * 10_000))])
+        await engine.generate([Request(prompt=(1,), max_tokens=2, grammar=Constraint(regex="(" * 10_000))])
     assert len(str(fault.value)) < 1000
 
 
@@ -140,7 +140,7 @@ async def test_twenty_long_questions_with_the_real_vocabulary_take_bounded_memor
     asked = []
     for _ in range(20):
         question = " ".join(draw.choices("abcdefghij", k=1000))
-        grammar = Grammar(regex=Span(sources=((question, 1, 6),)).strict)
+        grammar = Constraint(regex=Span(sources=((question, 1, 6),)).strict)
         asked.append(Request(prompt=(1, 2, 3), max_tokens=16, temperature=1.0, grammar=grammar))
     engine = TransformersEngine(tiny, dtype="float32", threads=1)
     await engine.generate([Request(prompt=(1, 2, 3), max_tokens=2, grammar=letters(1))])

@@ -15,9 +15,9 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from openai_stub import serving
 from starlette.requests import Request as HttpRequest
 
-from dragoman.core.errors import EngineFault, Refused, UserError
+from dragoman.core.errors import EngineFault, PromptTooLong, Refused, UserError
 from dragoman.engines import openai
-from dragoman.engines.base import Grammar, Request
+from dragoman.engines.base import Constraint, Request
 from dragoman.engines.openai import OpenAIEngine
 
 ASK = Request(prompt=(("user", "Hello?"),), max_tokens=5)
@@ -102,7 +102,7 @@ async def test_cached_tokens_are_reported() -> None:
 
 async def test_grammars_take_the_form_that_the_server_knows() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
-    regex, json_schema = Grammar(regex="a|b"), Grammar(json_schema=json.dumps(schema))
+    regex, json_schema = Constraint(regex="a|b"), Constraint(json_schema=json.dumps(schema))
     app = Scripted(answer())
     await ask(app, replace(ASK, grammar=regex), structured="vllm")
     await ask(app, replace(ASK, grammar=json_schema), structured="vllm")
@@ -158,6 +158,127 @@ async def test_a_refusal_by_a_server_that_vllms_fields_may_trouble_names_the_set
     app = Scripted(JSONResponse({"error": {"message": "Unrecognized request argument supplied: top_k"}}, 400))
     with pytest.raises(EngineFault, match=r"top_k .*Set `structured` to response_format, or to none"):
         await ask(app, structured="vllm")
+
+
+@pytest.mark.parametrize(
+    ("structured", "error", "hint"),
+    [
+        ("vllm", {"message": "property 'top_k' is unsupported"}, "refuse `top_k`, which only vLLM knows"),
+        ("vllm", {"message": "[{'loc': ('body', 'min_p'), 'msg': 'Extra inputs'}]"}, "refuse `min_p`, which only vLLM"),
+        ("vllm", {"message": "bad request"}, "refuse a field that only vLLM knows"),
+        ("vllm", {"message": "'temperature' does not support 0 with this model"}, "`body: {temperature: null}`"),
+        ("none", {"message": "unsupported value", "param": "top_p"}, "`body: {top_p: null}`"),
+        ("none", {"message": "Unknown parameter: 'mine'."}, "`body: {mine: null}`"),
+        ("response_format", {"message": "This response_format type is unavailable now"}, "Set `structured` to none"),
+    ],
+)
+async def test_a_hint_names_the_field_that_the_server_refused(
+    structured: Any, error: dict[str, str], hint: str
+) -> None:
+    request = replace(ASK, grammar=Constraint(json_schema="{}")) if structured == "response_format" else ASK
+    with pytest.raises(EngineFault) as caught:
+        await ask(Scripted(JSONResponse({"error": error}, 400)), request, structured=structured, body={"mine": 1})
+    assert hint in str(caught.value)
+
+
+async def test_a_refusal_that_names_no_field_of_the_request_has_no_hint() -> None:
+    with pytest.raises(EngineFault) as caught:
+        await ask(Scripted(JSONResponse({"error": {"message": "no n with this model"}}, 400)), structured="none")
+    assert str(caught.value).endswith("HTTP 400: no n with this model")
+
+
+async def test_fields_of_the_settings_take_the_place_of_the_requests_own_and_null_leaves_one_out() -> None:
+    app = Scripted(answer())
+    body = {"top_p": 0.5, "n": None, "stop": None, "chat_template_kwargs": {"enable_thinking": False}}
+    await ask(app, replace(ASK, stop=("\n",)), body=body)
+    assert app.bodies == [
+        {
+            "model": "m",
+            "messages": [{"role": "user", "content": "Hello?"}],
+            "max_tokens": 5,
+            "temperature": 0.0,
+            "top_p": 0.5,
+            "chat_template_kwargs": {"enable_thinking": False},
+        }
+    ]
+
+
+NEWER = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+
+
+@pytest.mark.parametrize(("body", "bound"), [({}, 5), ({"max_completion_tokens": 99}, 99)])
+async def test_a_model_that_wants_the_newer_name_of_the_bound_gets_it_from_then_on(
+    body: dict[str, Any], bound: int
+) -> None:
+    app = Scripted(JSONResponse({"error": {"message": NEWER, "param": "max_tokens"}}, 400), answer())
+    with serving(app) as url:
+        engine = OpenAIEngine([url], "m", structured="none", body=body)
+        for _ in range(2):
+            (result,) = await engine.generate([ASK])
+            assert result.completions[0].text == "Hello!"
+        await engine.close()
+    assert [("max_tokens" in asked, asked.get("max_completion_tokens")) for asked in app.bodies] == [
+        (True, body.get("max_completion_tokens")),
+        (False, bound),
+        (False, bound),
+    ]
+
+
+async def test_a_prompt_that_is_too_long_is_not_asked_again_under_the_newer_name() -> None:
+    said = "'max_tokens' or 'max_completion_tokens' is too large: 5. This model's maximum context length is 4 tokens."
+    app = Scripted(JSONResponse({"error": {"message": said}}, 400))
+    with pytest.raises(PromptTooLong) as caught:
+        await ask(app)
+    assert len(app.bodies) == 1 and str(caught.value).endswith(said)
+
+
+def thought(content: str | None, reason: str = "stop", **fields: Any) -> JSONResponse:
+    return answer(choices=[{"index": 0, "message": {"content": content, **fields}, "finish_reason": reason}])
+
+
+@pytest.mark.parametrize(
+    ("reply", "ended"),
+    [
+        (thought(None, "length", reasoning_content="Let me see"), "length"),
+        (thought(None, "tool_calls", tool_calls=[{"id": "1"}]), "stop"),
+        (thought("", "length", reasoning="Let me see"), "length"),
+        (thought("<think>"), "stop"),
+        (thought("\n<think>\nLet me", "length"), "length"),
+        (thought("<think>\n\n</think>\n\n"), "stop"),
+    ],
+)
+async def test_an_answer_that_is_only_a_thought_is_empty_and_a_warning_says_so_once(
+    reply: Response, ended: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(Scripted(reply)) as url:
+        engine = OpenAIEngine([url], "m", structured="none")
+        results = await engine.generate([ASK] * 3)
+        await engine.close()
+    assert [(c.text, c.finish_reason) for r in results for c in r.completions] == [("", ended)] * 3
+    (warning,) = caplog.messages
+    assert url in warning and "the model m thinks" in warning and "enable_thinking: false" in warning
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("<think>Who?</think>\n\nThimphu", "Thimphu"),
+        ("Okay, so who?\n</think>\n\nThimphu", "Thimphu"),
+        ("Thimphu", "Thimphu"),
+        ("", ""),
+    ],
+)
+async def test_a_thought_that_has_ended_is_no_part_of_the_answer(
+    content: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert (await ask(Scripted(thought(content)))).completions[0].text == text
+    assert not caplog.messages
+
+
+async def test_thoughts_that_the_prompt_asks_for_are_part_of_the_text() -> None:
+    asked = replace(ASK, prompt=(("user", "Think between <think> and </think>."),))
+    said = "<think>Who?</think> <search> capital"
+    assert (await ask(Scripted(thought(said)), asked)).completions[0].text == said
 
 
 async def test_a_refusal_is_final_and_quoted() -> None:
@@ -254,7 +375,8 @@ CHOICE = {"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}
         (JSONResponse({"choices": [CHOICE, CHOICE | {"index": 1}]}), "2 choices where 1"),
         (JSONResponse({"model": "m"}), "choices"),
         (JSONResponse({"choices": [CHOICE]}), "usage"),
-        (answer(choices=[CHOICE | {"message": {"content": None}}]), "None"),
+        (answer(choices=[CHOICE | {"message": {"content": ["x"]}}]), r"the text is \['x'\]"),
+        (answer(choices=[CHOICE | {"finish_reason": None}]), "ended with None"),
         (answer(choices=[CHOICE | {"finish_reason": "content_filter"}]), "content_filter"),
         (answer(choices=[CHOICE | {"token_ids": [1, 2], "logprobs": {"content": [{"logprob": -1}]}}]), "2 token ids"),
         (Response("", 302, headers={"location": "http://elsewhere.invalid"}), "HTTP 302"),
@@ -275,13 +397,16 @@ async def test_garbage_is_a_fault_that_quotes_it(reply: Response, said: str) -> 
         JSONResponse({"error": {"code": "content_filter", "message": "no", "type": None}}, 400),
         JSONResponse({"error": {"type": "content_policy_violation", "message": "no"}}, 403),
         answer(choices=[CHOICE | {"finish_reason": "content_filter", "message": {"content": None}}]),
+        thought(None, refusal="I cannot help with that."),
     ],
 )
-async def test_what_a_filter_of_the_servers_refuses_is_told_apart_and_not_asked_again(reply: Response) -> None:
+async def test_what_a_filter_or_the_model_refuses_is_told_apart_and_not_asked_again(
+    reply: Response, caplog: pytest.LogCaptureFixture
+) -> None:
     app = Scripted(reply)
     with pytest.raises(Refused, match=r"http://127\.0\.0\.1"):
         await ask(app)
-    assert len(app.bodies) == 1
+    assert len(app.bodies) == 1 and not caplog.messages  # of a model that thinks
 
 
 @pytest.mark.parametrize(
@@ -402,3 +527,19 @@ def test_the_fingerprint_names_how_a_grammar_is_sent_but_for_the_default() -> No
     assert named() == named(structured="vllm") == "m@http://a/v1#r1"  # as it was: answers of before stay
     assert named(structured="none") == "m@http://a/v1#r1/none"
     assert named(structured="response_format") == "m@http://a/v1#r1/response_format"
+
+
+def test_the_fingerprint_names_the_fields_of_the_settings_in_any_order() -> None:
+    def named(**body: Any) -> str:
+        return OpenAIEngine(["http://a/v1"], "m", identity="r1", body=body).fingerprint
+
+    assert named() == "m@http://a/v1#r1"
+    assert named(a=1, b=None) == named(b=None, a=1) != named(a=1)
+
+
+@pytest.mark.parametrize(
+    ("fingerprint", "name"),
+    [("org/m@x@http://a/v1,http://b/v1#r1/none", "org/m@x"), ("m@https://a/v1#", "m"), ("sha256:0a1b", ""), ("", "")],
+)
+def test_the_name_of_a_served_model_is_read_out_of_its_fingerprint(fingerprint: str, name: str) -> None:
+    assert openai.served_name(fingerprint) == name

@@ -32,6 +32,7 @@ class Server(FastAPI):
     def __init__(self, answer: str, **card: Any) -> None:
         super().__init__()
         self.answer, self.card, self.asked, self.listed = answer, card, 0, 0
+        self.bodies: list[dict[str, Any]] = []
         self.get("/v1/models")(self.models)
         self.post("/v1/chat/completions")(self.chat)
 
@@ -42,6 +43,7 @@ class Server(FastAPI):
 
     async def chat(self, body: dict[str, Any]) -> JSONResponse:
         self.asked += 1
+        self.bodies.append(body)
         choice = {"index": 0, "message": {"role": "assistant", "content": self.answer}, "finish_reason": "stop"}
         return JSONResponse({"choices": [choice], "usage": {"prompt_tokens": 3, "completion_tokens": 1}})
 
@@ -122,6 +124,33 @@ async def test_a_revision_is_taken_at_its_word_and_no_server_is_asked() -> None:
         await engine.generate([Request(prompt=(("user", "Who?"),), max_tokens=5)])
         await engine.close()
     assert server.listed == 0 and server.asked == 1
+
+
+async def test_other_fields_of_each_request_are_another_engine_whose_answers_are_kept_apart(tmp_path: Path) -> None:
+    cache, pool = AnswerCache(tmp_path, 1), EnginePool()
+    server = Server("model A", root="/models/a")
+    with served_by(server) as settings:
+        other = settings.model_copy(update={"body": {"seed": 1}})
+        assert len({settings, other, settings.model_copy(update={"body": {}})}) == 2
+        engines = [CachedEngine(open_engine(each, pool=pool), cache) for each in (settings, other, settings)]
+        assert len(pool) == 2
+        for engine in engines:
+            await engine.generate([Request(prompt=(("user", "Who are you?"),), max_tokens=5)])
+            await engine.close()
+    assert [body.get("seed") for body in server.bodies] == [None, 1]
+    cache.close()
+
+
+@pytest.mark.parametrize("field", ["messages", "prompt", "stream"])
+def test_a_field_that_each_request_has_of_its_own_is_refused_by_name(field: str) -> None:
+    with pytest.raises(ValueError, match=f"body: {field} is no setting"):
+        EngineParams(body={field: "x"})
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {"scale": [-float("inf")]}])
+def test_a_field_that_json_has_no_number_for_is_refused_by_name(value: Any) -> None:
+    with pytest.raises(ValueError, match=r"body: top_p: JSON has no \.nan and no \.inf"):
+        EngineParams(body={"temperature": 0.5, "top_p": value})
 
 
 def test_a_time_of_making_that_was_taken_for_a_stamp_is_no_other_model() -> None:

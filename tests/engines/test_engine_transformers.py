@@ -15,7 +15,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from dragoman.core.errors import EngineFault, UserError
-from dragoman.engines.base import Grammar, Request
+from dragoman.engines.base import Constraint, Request
 from dragoman.engines.local import Job, Vocabulary
 from dragoman.engines.sampling import Row
 from dragoman.engines.transformers import TransformersEngine
@@ -32,7 +32,7 @@ async def test_a_result_does_not_depend_on_the_batch(transformers_engine: Transf
             temperature=0.5 * (i % 3),
             n=1 + i % 2,
             seed=i,
-            grammar=Grammar(regex="[a-z ]{1,40}") if i % 4 == 0 else None,
+            grammar=Constraint(regex="[a-z ]{1,40}") if i % 4 == 0 else None,
         )
         for i in range(12)
     ]
@@ -46,7 +46,7 @@ async def test_a_result_does_not_depend_on_the_batch(transformers_engine: Transf
 async def test_samples_follow_the_distribution(transformers_engine: TransformersEngine, temperature: float) -> None:
     """Frequencies of the allowed tokens are the probabilities that are reported with them, which add up to 1."""
     n, letters = 600, "abcdefgh"
-    request = replace(SAMPLE, n=n, temperature=temperature, max_tokens=2, grammar=Grammar(regex=f"[{letters}]"))
+    request = replace(SAMPLE, n=n, temperature=temperature, max_tokens=2, grammar=Constraint(regex=f"[{letters}]"))
     (result,) = await transformers_engine.generate([request])
     counts = Counter(c.text for c in result.completions)
     assert set(counts) <= set(letters)

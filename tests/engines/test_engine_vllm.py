@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.engines.base import Engine, Grammar, Request
+from dragoman.engines.base import Constraint, Engine, Request
 from dragoman.engines.transformers import TransformersEngine
 from dragoman.engines.vllm import bind_threads
 
@@ -40,7 +40,7 @@ async def test_a_repeated_prefix_comes_out_of_the_cache(vllm_engine: Engine) -> 
 
 async def test_it_is_greedy_as_transformers_is(vllm_engine: Engine, transformers_engine: TransformersEngine) -> None:
     requests = [replace(SAMPLE, temperature=0.0, prompt=long_prompt(i, 40 + i)) for i in range(6)] + [
-        replace(SAMPLE, temperature=0.0, grammar=Grammar(regex="(red|green|blue) [a-z]{4,9}"))
+        replace(SAMPLE, temperature=0.0, grammar=Constraint(regex="(red|green|blue) [a-z]{4,9}"))
     ]
     by_vllm = await vllm_engine.generate(requests)
     by_transformers = await transformers_engine.generate(requests)
@@ -69,6 +69,11 @@ async def test_two_models_run_side_by_side(vllm_engine: Engine, other_tiny: Path
     torch.set_num_threads(threads)  # vLLM's ban on it does not outlast the load
     (still,) = await vllm_engine.generate([SAMPLE])
     assert len(still.completions[0].token_ids) == 10
+
+
+def test_its_cache_is_as_large_as_said_and_no_share_of_a_card_has_to_be_free(vllm_engine: Engine) -> None:
+    settings = vllm_engine._engine.vllm_config.cache_config
+    assert (settings.kv_cache_memory_bytes, settings.gpu_memory_utilization) == (int(0.1 * 2**30), 0.01)
 
 
 def test_a_model_that_vllm_cannot_run_is_a_user_error(vllm_engine: Engine, tiny: Path) -> None:

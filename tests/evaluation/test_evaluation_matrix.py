@@ -59,5 +59,25 @@ def test_seconds_that_the_cache_has_saved_are_marked_and_not_plotted(tmp_path):
     assert _plotted(metrics["d"]) == ["seconds", "tokens"] and "*" not in next(tables(suite, metrics, cells)).note
 
 
+def test_answers_that_nobody_judged_are_counted_beside_the_score_and_below_the_table():
+    rows = [row(f"q{i}", "a", 1.0 if i else None, judge=1.0 if i > 6 else None) for i in range(10)]
+    metrics = {name: summarize(rows, dataset=name, seed=0, resamples=100) for name in "de"}
+    suite = Suite(systems=("a",), datasets={"d": {}, "e": {}}, against="a", columns=("judge", "em"))
+    whole, table, _ = tables(suite, metrics, [Cell(name, "a", "finished") for name in "de"])
+    assert whole.rows[0][1] == table.rows[0][1] == "1.00 [1.00, 1.00] (1 failed, 6 unscored)"
+    assert table.rows[0][2] == "1.00 [1.00, 1.00]" and "no mean counts: a (judge 6)." in table.note
+
+
+def test_a_table_names_what_its_systems_ran_on_and_those_that_give_one_answer():
+    metrics = summarize([row("q", "a", 1.0)], dataset="d", seed=0, resamples=100) | {
+        "backends": {"llm": "m", "index": "bm25"},
+        "alike": {"a": {"answer": "yes", "count": 9, "of": 10}},
+    }
+    suite = Suite(systems=("a",), datasets={"d": {}}, against="a", columns=("em",))
+    (table,) = tables(suite, {"d": metrics}, [Cell("d", "a", "finished")])
+    assert "over the same questions; LLM m, index bm25. " in table.note
+    assert "a: of 10 answers 9 read alike: `yes`." in table.note
+
+
 def test_what_a_reason_says_cannot_break_a_table():
     assert "| a\\|b c |" in Table("t", ["why"], [["a|b\nc"]]).markdown()

@@ -116,6 +116,25 @@ def test_a_judge_that_failed_is_counted_apart():
     assert summary["judge"]["mean"] == 1.0 and summary["unjudged"] == 1
 
 
+def test_a_table_counts_the_answers_that_nobody_judged():
+    rows = [row(f"q{i}", "s", 1.0, judge=1.0 if i < 40 else None) for i in range(100)]
+    assert "\nAnswers without a score, which no mean counts: s (judge 60).\n" in markdown(
+        summarize(rows, dataset="d", seed=0, resamples=100)
+    )
+    failed = [row(f"q{i}", "s", None, judge=None) for i in range(9)]
+    judged = [row("q9", "s", 1.0, judge=1.0)]
+    for told in (failed + judged, [row("q0", "s", 1.0)]):  # what failed is a column, and here nobody was to judge
+        assert "without a score" not in markdown(summarize(told, dataset="d", seed=0, resamples=100))
+
+
+def test_a_table_counts_the_answers_without_a_score_where_none_has_one():
+    rows = [row(f"q{i}", "s", 1.0) | {"answer": "x"} for i in range(3)]
+    for each in rows:
+        each["scores"]["nuggets"] = None
+    table = markdown(summarize(rows, dataset="d", seed=0, resamples=100))
+    assert "no mean counts: s (nuggets 3)." in table and "| nuggets |" not in table
+
+
 def test_the_report_is_written(tmp_path, pictures):
     rows = [
         row(f"q{i}", s, float(i % 2), strategy="Plan" if s == "c3po" else None)

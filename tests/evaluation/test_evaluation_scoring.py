@@ -225,7 +225,7 @@ async def test_they_are_in_the_metrics_and_in_a_table_of_their_own():
     assert (
         "| two - one | -0.33 [-0.33, -0.33] | +2.00 [+2.00, +2.00] |" in table
     )  # all differ alike: none is detectable
-    assert "two: answers without a score, which no mean counts: 1 of lexical_nuggets." in table
+    assert "\nAnswers without a score, which no mean counts: two (lexical_nuggets 1).\n" in table
     head = next(line for line in table.splitlines() if line.startswith("| system"))
     assert "lexical" not in head  # the table that everybody reads is as wide as it was
 

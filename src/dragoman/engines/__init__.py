@@ -139,7 +139,7 @@ def _open(settings: EngineParams, pool: EnginePool) -> Engine:
 
         served = Served(settings)  # in the key, because a server may run another model by now
         return pool.open(
-            (kind, settings.urls, settings.model, served.identity, *options.values()),
+            (kind, settings.urls, settings.model, served.identity, *map(repr, options.values())),
             lambda: OpenAIEngine(
                 settings.urls, settings.model, identity=served.identity, check=served.check, **options
             ),
@@ -154,7 +154,7 @@ def _open(settings: EngineParams, pool: EnginePool) -> Engine:
 
 
 _OPTIONS = {
-    "openai": ("api_key_env", "concurrency", "connect_timeout_s", "read_timeout_s", "retries", "structured"),
+    "openai": ("api_key_env", "body", "concurrency", "connect_timeout_s", "read_timeout_s", "retries", "structured"),
     "vllm": ("dtype", "max_model_len", "max_batch", "kv_cache_gib"),
     "transformers": ("dtype", "max_model_len", "max_batch", "max_batch_tokens", "threads"),
 }

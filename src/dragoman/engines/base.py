@@ -25,7 +25,7 @@ class AnswerEnd(str):
 
 
 @dataclass(frozen=True, slots=True)
-class Grammar:
+class Constraint:
     """The set of texts that a completion may be: a regular expression that must match whole, or a JSON schema."""
 
     regex: str | None = None
@@ -51,7 +51,7 @@ class Request:
     n: int = 1
     temperature: float = 0.0
     stop: tuple[str, ...] = ()
-    grammar: Grammar | None = None
+    grammar: Constraint | None = None
     seed: int = 0
     options: tuple[str, ...] = ()
     """Score these instead of completing the prompt: see `marks.py`. What is said of sampling above does not matter then."""

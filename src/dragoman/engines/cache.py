@@ -35,16 +35,11 @@ class AnswerCache:
     Args:
         folder: where the file lies; it is made where it is missing.
         max_mib: size of the file in MiB. The oldest tenth of the results goes when it is larger.
-
-    Attributes:
-        hits: how often `get` found something.
-        misses: how often it did not.
     """
 
     def __init__(self, folder: Path, max_mib: int) -> None:
         self.path = folder / "answers.sqlite"
         self._most = max_mib << 20
-        self.hits = self.misses = 0
         self._database = self._open()
 
     def get(self, key: str) -> Result | None:
@@ -52,10 +47,7 @@ class AnswerCache:
         for (value,) in self._execute("SELECT value FROM answers WHERE key = ?", key):
             with suppress(ValueError, KeyError, TypeError):  # of another version
                 if value[:DIGEST] == _digest(key, value[DIGEST:]):
-                    result = Result.from_json(json.loads(value[DIGEST:]))
-                    self.hits += 1
-                    return result
-        self.misses += 1
+                    return Result.from_json(json.loads(value[DIGEST:]))
         return None
 
     def put(self, key: str, result: Result) -> None:

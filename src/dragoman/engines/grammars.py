@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dragoman.core.errors import EngineFault, PromptTooLong
-from dragoman.engines.base import Grammar
+from dragoman.engines.base import Constraint
 
 if TYPE_CHECKING:
     from xgrammar import CompiledGrammar, TokenizerInfo
@@ -38,8 +38,8 @@ class Grammars:
 
         # One thread, for others have work to do. Its own cache never gives memory back.
         self._compiler = xgrammar.GrammarCompiler(tokenizer, max_threads=1, cache_enabled=False)
-        self._kept: OrderedDict[Grammar, _Kept] = OrderedDict()  # the last used one is last
-        self._lent: dict[Future[Any], Grammar] = {}  # by the future of a job
+        self._kept: OrderedDict[Constraint, _Kept] = OrderedDict()  # the last used one is last
+        self._lent: dict[Future[Any], Constraint] = {}  # by the future of a job
         self._changed = threading.Condition()  # guards the two above
         self._thread = ThreadPoolExecutor(1, "grammars")
 
@@ -49,7 +49,7 @@ class Grammars:
         with self._changed:
             return sum(kept.size for kept in self._kept.values())
 
-    async def lend(self, grammar: Grammar, job: Future[Any]) -> CompiledGrammar:
+    async def lend(self, grammar: Constraint, job: Future[Any]) -> CompiledGrammar:
         """Compile a grammar, if it is not kept, and hold it until a job is done.
 
         It may wait until other jobs are done, so these must be under way.
@@ -65,7 +65,7 @@ class Grammars:
             return kept
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._compiled_for, job, grammar)
 
-    def compiled(self, grammar: Grammar) -> CompiledGrammar:
+    def compiled(self, grammar: Constraint) -> CompiledGrammar:
         """A grammar that nobody holds. It may take seconds, so not in an event loop. Raises what `lend` raises."""
         with self._changed:
             kept = self._kept.get(grammar)
@@ -73,7 +73,7 @@ class Grammars:
         self._keep(grammar, compiled)
         return compiled
 
-    def _compiled_for(self, job: Future[Any], grammar: Grammar) -> CompiledGrammar:
+    def _compiled_for(self, job: Future[Any], grammar: Constraint) -> CompiledGrammar:
         with self._changed:
             self._changed.wait_for(lambda: job.done() or grammar in self._kept or self._held() < MOST_GRAMMAR_BYTES)
             if job.done():
@@ -88,7 +88,7 @@ class Grammars:
     def _held(self) -> int:
         return sum(kept.size for kept in self._kept.values() if kept.jobs)
 
-    def _take(self, grammar: Grammar, job: Future[Any]) -> CompiledGrammar:
+    def _take(self, grammar: Constraint, job: Future[Any]) -> CompiledGrammar:
         kept = self._kept[grammar]
         self._kept.move_to_end(grammar)
         if not job.done():  # or it has been given back already
@@ -96,7 +96,7 @@ class Grammars:
             kept.jobs += 1
         return kept.compiled
 
-    def _keep(self, grammar: Grammar, compiled: CompiledGrammar, job: Future[Any] | None = None) -> None:
+    def _keep(self, grammar: Constraint, compiled: CompiledGrammar, job: Future[Any] | None = None) -> None:
         with self._changed:
             self._kept.setdefault(grammar, _Kept(compiled, compiled.memory_size_bytes))
             self._kept.move_to_end(grammar)
@@ -120,7 +120,7 @@ class Grammars:
                 return
             size -= self._kept.pop(grammar).size
 
-    def _compile(self, grammar: Grammar) -> CompiledGrammar:
+    def _compile(self, grammar: Constraint) -> CompiledGrammar:
         text = grammar.regex or grammar.json_schema or ""
         if len(text) > MOST_GRAMMAR_CHARS:
             raise PromptTooLong(

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragoman.core.errors import EngineFault, PromptTooLong, UserError
-from dragoman.engines.base import CannotAverage, CannotScore, Grammar, Request, Result
+from dragoman.engines.base import CannotAverage, CannotScore, Constraint, Request, Result
 from dragoman.engines.fetch import FETCH, context_of, loading, weights_sha256
 from dragoman.engines.grammars import Grammars
 from dragoman.engines.marks import encode_options
@@ -193,7 +193,7 @@ class Vocabulary:
         with self._lock:
             return tuple(self.tokenizer.encode(text, add_special_tokens=False))
 
-    def matcher(self, grammar: Grammar) -> GrammarMatcher:
+    def matcher(self, grammar: Constraint) -> GrammarMatcher:
         """A fresh matcher, at the start of the grammar. It may take seconds, so not in an event loop.
 
         Raises:

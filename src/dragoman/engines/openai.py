@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import logging
 import math
 import re
 import time
@@ -19,6 +20,8 @@ from dragoman.core.http import PASSING_STATUS, WholeAnswers, hidden, key_in, ret
 from dragoman.engines.base import CannotAverage, CannotScore, Completion, Request, Result
 from dragoman.engines.local import seed_of
 
+logger = logging.getLogger(__name__)
+
 Structured = Literal["vllm", "response_format", "none"]
 
 _FIRST_WAIT_S = 0.5
@@ -32,6 +35,27 @@ _TOO_LONG = re.compile(
 """What servers say of a prompt that is: OpenAI and vLLM (context length), llama.cpp (context size), others."""
 _FILTERED = ("content_filter", "content_policy_violation", "data_inspection_failed")
 """What vendors call it when a filter of theirs has refused a prompt: Azure, OpenAI and LiteLLM, Alibaba."""
+_LIMIT, _NEWER_LIMIT = "max_tokens", "max_completion_tokens"
+_WANTS_NEWER_LIMIT = re.compile(rf"use ['\"`]?{_NEWER_LIMIT}", re.I)
+"""What OpenAI and Azure say of `max_tokens` to newer models. vLLM names both where a prompt is too long, and wants neither."""
+_OF_VLLM = frozenset(
+    {
+        "structured_outputs",
+        "top_k",
+        "min_p",
+        "repetition_penalty",
+        "return_token_ids",
+        "skip_special_tokens",
+        "add_generation_prompt",
+        "continue_final_message",
+        "logprobs",
+        "top_logprobs",
+    }
+)
+"""Fields that are sent with `structured: vllm` alone."""
+_ANY_WORD = ("model", "messages", "prompt", "n")
+"""Fields whose names may stand in a refusal of another one."""
+_THOUGHT, _THOUGHT_END = "<think>", "</think>"
 
 
 class _Servers(WholeAnswers):
@@ -100,6 +124,7 @@ class OpenAIEngine:
             "response_format": JSON schemas alone, as vendors have them; a regular expression is a fault.
             "none": grammars are not sent, and completions may break them.
             Token ids and log-probabilities come with "vllm" alone: without the ids a log-probability cannot be placed.
+        body: fields that each request has too, in the place of its own. One that is None is left out.
 
     Raises:
         UserError: no URL, or one that is not http(s) or holds a secret, or no model, or a key that no header can hold.
@@ -118,6 +143,7 @@ class OpenAIEngine:
         read_timeout_s: float = 300.0,
         retries: int = 4,
         structured: Structured = "vllm",
+        body: Mapping[str, Any] = {},
     ) -> None:
         if not urls:
             raise UserError("engine openai: no URL; give at least one, such as http://localhost:8000/v1")
@@ -129,6 +155,8 @@ class OpenAIEngine:
         self.fingerprint = f"{model}@{','.join(sorted(urls))}#{identity}"
         if structured != "vllm":  # what ignores a grammar answers otherwise; under the default no name changes
             self.fingerprint += f"/{structured}"
+        if body:  # the same, of what another body is answered
+            self.fingerprint += f"/{json.dumps(dict(body), sort_keys=True)}"
         self._urls = [url.rstrip("/") for url in urls]
         self._next_url = itertools.cycle(self._urls)
         self._model = model
@@ -140,6 +168,9 @@ class OpenAIEngine:
         self._patience = connect_timeout_s + read_timeout_s
         self._retries = retries
         self._structured = structured
+        self._more = dict(body)
+        self._newer_limit = False
+        self._warned = False
         self._client: httpx.AsyncClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -180,13 +211,14 @@ class OpenAIEngine:
         )
 
     async def _complete(self, request: Request) -> Result:
-        path, body = self._body(request)
-        return self._result(request, await self._post(path, body))
+        path, body = self._fields(request)
+        body = {field: value for field, value in (body | self._more).items() if value is not None}
+        return self._result(request, await self._post(path, _renamed(body) if self._newer_limit else body))
 
-    def _body(self, request: Request) -> tuple[str, dict[str, Any]]:
+    def _fields(self, request: Request) -> tuple[str, dict[str, Any]]:
         body: dict[str, Any] = {
             "model": self._model,
-            "max_tokens": request.max_tokens,
+            _LIMIT: request.max_tokens,
             "temperature": request.temperature,
             "top_p": 1,  # said aloud, because a server may take another default out of the model's folder
             "n": 1 if request.deterministic else request.n,
@@ -239,7 +271,7 @@ class OpenAIEngine:
         return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
     async def _post(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
-        """The answer of whichever server gives one.
+        """The answer of whichever server gives one. From the first model on that wants `max_tokens` by its newer name, all get that.
 
         Raises:
             EngineFault: no server answered, or one refused.
@@ -257,10 +289,14 @@ class OpenAIEngine:
         if status in PASSING_STATUS:
             raise EngineFault(f"{url}: HTTP {status} {self._excerpt(response)}, {tries}")
         if status >= 400:
+            if _LIMIT in body and _WANTS_NEWER_LIMIT.search(response.text):
+                self._newer_limit = True
+                return await self._post(path, _renamed(body))
             kind = PromptTooLong if status in (400, 413, 422) and _TOO_LONG.search(response.text) else EngineFault
             if _is_filtered(response):
                 kind = Refused
-            raise kind(f"{url}: HTTP {status}: {self._refusal(response)}")
+            hint = self._hint(response, body) if kind is EngineFault else ""
+            raise kind(f"{url}: HTTP {status}: {hidden(self._said(response), self._key)[:500]}{hint}")
         if status != 200:
             raise EngineFault(f"{url}: HTTP {status} is no answer; it began with {self._excerpt(response)}")
         return response
@@ -268,22 +304,36 @@ class OpenAIEngine:
     def _failure(self, error: httpx.RequestError) -> str:
         return f"{error.request.url}: {type(error).__name__} {hidden(str(error), self._key)}".rstrip()
 
-    def _refusal(self, response: httpx.Response) -> str:
-        """The server's own words, and what to do where we know it."""
+    def _said(self, response: httpx.Response) -> str:
+        """The server's own words about a refusal, with the field that it names apart."""
         try:
             said = response.json()
-            said = said.get("error", said.get("detail", said)) if isinstance(said, dict) else said
-            text = str(said.get("message", said) if isinstance(said, dict) else said)
         except ValueError:
-            text = self._excerpt(response)
-        hint = {
+            return self._excerpt(response)
+        said = said.get("error", said.get("detail", said)) if isinstance(said, dict) else said
+        if not isinstance(said, dict):
+            return str(said)
+        text, field = str(said.get("message", said)), str(said.get("param") or "")
+        return text if field in text else f"{text} ({field})"
+
+    def _hint(self, response: httpx.Response, body: Mapping[str, Any]) -> str:
+        """What to do about a refusal, where we know it."""
+        if response.status_code in (400, 422):
+            said = self._said(response)
+            refused = [f for f in body if f not in _ANY_WORD and re.search(rf"\b{re.escape(f)}\b", said)]
+            if self._structured == "vllm" and (not refused or _OF_VLLM & {*refused}):
+                names = ", ".join(f"`{field}`" for field in refused if field in _OF_VLLM)
+                what = f"{names}, which only vLLM knows" if names else "a field that only vLLM knows"
+                return f" (does the server refuse {what}? Set `structured` to response_format, or to none)"
+            if self._structured in refused:
+                return " (does the server know no `response_format`? Set `structured` to none)"
+            left_out = ", ".join(f"{field}: null" for field in refused)
+            return f" (does the server refuse a field? Leave it out: `body: {{{left_out}}}`)" if refused else ""
+        return {
             401: f" (is the key in {self._api_key_env} right?)",
             403: f" (is the key in {self._api_key_env} right?)",
             404: " (does the URL end in /v1, and is the model's name right?)",
         }.get(response.status_code, "")
-        if response.status_code in (400, 422) and self._structured == "vllm":
-            hint = " (does the server refuse a field that only vLLM knows? Set `structured` to response_format, or to none)"
-        return hidden(text, self._key)[:500] + hint
 
     def _excerpt(self, response: httpx.Response) -> str:
         return repr(hidden(response.text, self._key)[:_EXCERPT])
@@ -297,7 +347,12 @@ class OpenAIEngine:
                 raise ValueError(f"{len(choices)} choices where {drawn} were asked for")
             if any(choice["finish_reason"] == "content_filter" for choice in choices):
                 raise Refused(f"{response.url}: a filter of the server's has ended the completion (content_filter)")
-            completions = tuple(_completion(choice) for choice in choices)
+            if refusal := next(filter(None, map(_refusal, choices)), ""):
+                raise Refused(f"{response.url}: the model refuses: {hidden(refusal, self._key)[:_EXCERPT]}")
+            texts = [_text(choice, request) for choice in choices]
+            if None in texts:
+                self._warn_of_thought(response.url)
+            completions = tuple(_completion(choice, text or "") for choice, text in zip(choices, texts, strict=True))
             if request.deterministic:
                 completions *= request.n
             return self._counted(request, row, choices, completions)
@@ -306,6 +361,18 @@ class OpenAIEngine:
                 f"{response.url}: HTTP {response.status_code}, but not a usable completion "
                 f"({hidden(repr(e), self._key)}); it began with {self._excerpt(response)}"
             ) from None
+
+    def _warn_of_thought(self, url: httpx.URL) -> None:
+        """Once, however many answers it befalls."""
+        if not self._warned:
+            self._warned = True
+            logger.warning(
+                "%s: an answer came without content, and counts as empty: the model %s thinks. Switch thinking off (for vLLM "
+                "and SGLang `body: {chat_template_kwargs: {enable_thinking: false}}` beside `urls`), or give it room: "
+                "`one_line_answers: false` there, and more tokens for an answer",
+                url,
+                self._model,
+            )
 
     def _counted(
         self, request: Request, row: Mapping[str, Any], choices: Sequence[Any], completions: tuple[Completion, ...]
@@ -333,11 +400,56 @@ def _is_filtered(response: httpx.Response) -> bool:
         return False
 
 
-def _completion(choice: Mapping[str, Any]) -> Completion:
-    text = choice["message"]["content"] if "message" in choice else choice["text"]
+def served_name(fingerprint: str) -> str:
+    """The name by which servers know the model, out of the fingerprint of such an engine; empty where it is of another one."""
+    name, behind, _ = fingerprint.partition("@http")
+    return name if behind else ""
+
+
+def _renamed(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with the bound on tokens under its newer name; one that has both keeps that of the newer one."""
+    bound = {_NEWER_LIMIT: body[_LIMIT]} if _LIMIT in body else {}
+    return bound | {field: value for field, value in body.items() if field != _LIMIT}
+
+
+def _refusal(choice: Mapping[str, Any]) -> str:
+    """What OpenAI's models say in the place of a content that they will not write; empty where there is one."""
+    message = choice.get("message", {})
+    return str(message.get("refusal") or "") if message.get("content") is None else ""
+
+
+def _text(choice: Mapping[str, Any], request: Request) -> str | None:
+    """What a completion says, without what the model thought before; None where it has only thought.
+
+    Where the prompt itself speaks of such thoughts, as that of Search-R1, they are part of what is asked for.
+    """
+    if "message" not in choice:
+        text = choice["text"]
+        if not isinstance(text, str):
+            raise TypeError(f"the text is {text!r}")
+        return text
+    message = choice["message"]
+    text = message.get("content")
+    if text is None:  # which a call of a tool leaves out, too
+        return None
     if not isinstance(text, str):
         raise TypeError(f"the text is {text!r}")
+    if any("think>" in said["content"] for said in request.messages or ()):
+        return text
+    _, ended, rest = text.partition(_THOUGHT_END)
+    if ended:  # some templates have the model begin within its thought
+        return rest.lstrip() or None
+    if text.lstrip().startswith(_THOUGHT) or (
+        not text and (message.get("reasoning") or message.get("reasoning_content"))
+    ):
+        return None
+    return text
+
+
+def _completion(choice: Mapping[str, Any], text: str) -> Completion:
     reason = choice["finish_reason"]
+    if reason in ("tool_calls", "function_call"):
+        reason = "stop"  # the model has ended there
     if reason not in ("stop", "length"):
         raise ValueError(f"the completion ended with {reason!r}")
     token_ids = tuple(choice.get("token_ids") or ())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from dragoman.core.http import url_fault
 from dragoman.core.settings import Section
@@ -45,6 +46,9 @@ class EngineParams(Section):
     """Name of the environment variable that holds the key; the key itself is never in a file."""
     structured: Literal["vllm", "response_format", "none"] = "vllm"
     """How the server takes a grammar."""
+    body: dict[str, JsonValue] = Field({})
+    """`openai` only: fields that each request has too, or in another's place; null leaves a field out. Answers are kept apart by it.
+    `{chat_template_kwargs: {enable_thinking: false}}` switches the thoughts of a model off, in vLLM and SGLang."""
     one_line_answers: bool = True
     """Whether an answer ends at its first line break. false, for `llm`: it ends where the model ends it, or at the system's
     `answer_tokens`."""
@@ -58,7 +62,7 @@ class EngineParams(Section):
     """What weights are rounded to when they are read, in this process. `auto`: bfloat16 where this machine is faster by it (a GPU,
     AMX), and otherwise float32."""
     kv_cache_gib: float = Field(1.0, gt=0)
-    """vLLM on a CPU: memory for the key-value cache."""
+    """vLLM only: memory for the key-value cache, on a CPU or a GPU. It must hold `max_model_len` tokens."""
     max_batch: int = Field(32, ge=1)
     """Most sequences that run at once in this process."""
     max_batch_tokens: int = Field(32_768, ge=1)
@@ -74,4 +78,17 @@ class EngineParams(Section):
             raise ValueError("urls: engine auto asks no server; say `engine: openai` beside them")
         for fault in filter(None, map(url_fault, self.urls)):
             raise ValueError(f"urls: {fault}")
+        if asked := sorted(self.body.keys() & {"messages", "prompt", "stream"}):
+            raise ValueError(f"body: {asked[0]} is no setting, as each request has its own; leave it out")
+        for field, value in self.body.items():
+            try:
+                json.dumps(value, allow_nan=False)
+            except ValueError:
+                raise ValueError(
+                    f"body: {field}: JSON has no .nan and no .inf; give a number, or leave it out"
+                ) from None
         return self
+
+    def __hash__(self) -> int:
+        """Of all but `body`, which has none: engines are held by their settings."""
+        return hash(tuple(value for name, value in self if name != "body"))

@@ -123,10 +123,8 @@ class VllmEngine(LocalEngine):
         model_path: the folder.
         dtype: "bfloat16", "float16" or "float32".
         max_model_len: tokens of prompt and completion together; None for the model's own context.
-        kv_cache_gib: memory for keys and values, prefix cache included.
+        kv_cache_gib: memory for keys and values, prefix cache included. It must hold `max_model_len` tokens.
         max_batch: completions that run at once.
-        enforce_eager: no compilation and no CUDA graphs. None means: on CPUs, where compiling SmolLM2 took 50 s of
-            start and made nothing faster.
 
     Raises:
         ImportError: vllm is not installed or cannot be imported.
@@ -141,14 +139,12 @@ class VllmEngine(LocalEngine):
         max_model_len: int | None = None,
         kv_cache_gib: float = 1.0,
         max_batch: int = 32,
-        enforce_eager: bool | None = None,
     ) -> None:
         import_vllm()
         super().__init__(model_path, dtype=dtype, max_model_len=max_model_len)
         self._dtype = dtype
         self._kv_cache_gib = kv_cache_gib
         self._max_batch = max_batch
-        self._enforce_eager = enforce_eager
         self._engine: Any = None
         self._running: dict[str, Job] = {}
         self._start()
@@ -167,7 +163,10 @@ class VllmEngine(LocalEngine):
             max_model_len=context,
             max_num_seqs=self._max_batch,
             kv_cache_memory_bytes=int(self._kv_cache_gib * 2**30),
-            enforce_eager=on_cpu if self._enforce_eager is None else self._enforce_eager,
+            # vLLM refuses to start where less of a GPU is free, though with the line above it counts for nothing else.
+            # The default (0.92) lets nobody start beside another engine, or beside training.
+            gpu_memory_utilization=0.01,
+            enforce_eager=on_cpu,  # compiling SmolLM2 took 50 s of start there, and made nothing faster
             enable_prefix_caching=True,
             logprobs_mode="processed_logprobs",  # of the distribution that is sampled from
             async_scheduling=False,  # the grammar needs the last token before the next step

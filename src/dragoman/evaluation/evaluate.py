@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from dragoman.core.identity import FINGERPRINTED, code_hash, content_hash
 from dragoman.core.progress import bar
 from dragoman.core.text import folder_name
 from dragoman.core.types import Question
+from dragoman.engines.openai import served_name
 from dragoman.evaluation.metrics import prediction, summarize
 from dragoman.evaluation.predictions import read_predictions, write_predictions
 from dragoman.evaluation.report import write_report
@@ -28,11 +32,14 @@ from dragoman.rollout.scheduler import check_questions, describe, episode_key, r
 from dragoman.rollout.store import EpisodeStore
 from dragoman.runtime import Runtime
 from dragoman.systems.base import System
+from dragoman.systems.system_name import SystemName
 
 log = logging.getLogger(__name__)
 
 REWARD = "cover_em"
 """What an episode of an evaluation has as its reward."""
+_INDEX = re.compile(r"(.+)-[0-9a-f]{16}")
+"""The fingerprint of a retriever: how it searches, and a hash."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +150,7 @@ def report(answers: Answers, evaluation: Evaluation, *, more: Mapping[str, Any] 
     dataset, settings, seed = evaluation.dataset, evaluation.settings, evaluation.seed
     write_predictions(evaluation.out, answers.predictions)
     metrics = summarize(answers.predictions, dataset=dataset, seed=seed, resamples=settings.bootstrap)
-    metrics |= dict(more or {})
+    metrics |= _alike(answers.predictions) | _backends(answers.episodes) | dict(more or {})
     write_report(metrics, evaluation.out)
     if evaluation.track is not None:
         tracking.start(evaluation.track)
@@ -160,6 +167,50 @@ def report(answers: Answers, evaluation: Evaluation, *, more: Mapping[str, Any] 
             )
         tracking.finish()
     return metrics
+
+
+def _backends(episodes: Mapping[str, Sequence[Episode]]) -> dict[str, Any]:
+    """`backends` of `metrics.json`: the names of LLM, proxy and index, as far as episodes have them; of a folder it is a hash alone."""
+    named: dict[str, set[str]] = {"llm": set(), "proxy": set(), "index": set()}
+    for name, (first, *_) in episodes.items():
+        config = first.config
+        named["llm"].add(served_name(config.get("llm") or ""))
+        index = _INDEX.match(config.get("retriever") or "")
+        named["index"].add(index[1] if index else "")
+        if config.get("proxy") and not SystemName.parse(name).is_oracle:  # in whose place nobody is asked
+            named["proxy"].add(served_name(config["proxy"]))
+    return _listed(named)
+
+
+def _merged_backends(folders: Iterable[Path]) -> dict[str, Any]:
+    """The same of several evaluations, as they have it in their `metrics.json`."""
+    paths = [folder / "metrics.json" for folder in folders]
+    made = [json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {} for path in paths]
+    named = {part: {of.get("backends", {}).get(part, "") for of in made} for part in ("llm", "proxy", "index")}
+    return _listed(named | {"proxy": named["proxy"] - {""}})  # not every system has one
+
+
+def _listed(named: Mapping[str, set[str]]) -> dict[str, Any]:
+    """Those parts of which all names are known."""
+    found = {part: " and ".join(sorted(names)) for part, names in named.items() if names and "" not in names}
+    return {"backends": found} if found else {}
+
+
+def _alike(predictions: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """`alike` of `metrics.json`: each system that answers more than half of its questions in one and the same way, or not at all.
+
+    Of each the `answer`, how often it was given (`count`), and how many answers there are (`of`).
+    """
+    given: dict[str, list[str]] = {}
+    for row in predictions:
+        if (answer := row.get("answer")) is not None:
+            given.setdefault(row["system"], []).append(answer.strip())
+    found = {}
+    for name, texts in given.items():
+        ((answer, count),) = Counter(texts).most_common(1)
+        if count > max(1, len(texts) / 2):
+            found[name] = {"answer": answer, "count": count, "of": len(texts)}
+    return {"alike": found} if found else {}
 
 
 def identity(
@@ -212,6 +263,7 @@ def merge(
         for row in read_predictions(folder)
     ]
     metrics = summarize(predictions, dataset=dataset, seed=seed, resamples=resamples)
+    metrics |= _alike(predictions) | _merged_backends(folder for folders in runs for folder in folders)
     if len(runs) > 1:
         have = {name: len({row["run"] for row in predictions if row["system"] == name}) for name in metrics["systems"]}
         metrics |= {"runs": len(runs), "of_fewer": {name: n for name, n in have.items() if n < len(runs)}}

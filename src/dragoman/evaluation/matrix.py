@@ -10,7 +10,7 @@ from typing import Any, Literal
 from dragoman.core import files
 from dragoman.core.tables import table_lines
 from dragoman.core.text import folder_name
-from dragoman.evaluation.report import COLUMNS, interval, remarks, save
+from dragoman.evaluation.report import COLUMNS, interval, ran_on, remarks, save, unscored
 from dragoman.evaluation.suite import Suite
 
 PAGE = Path(__file__).with_name("matrix.html")
@@ -120,14 +120,15 @@ def _note(suite: Suite, metrics: Mapping[str, Any] | None) -> str:
         return "No system was run."
     cached = any(s in suite.columns for s in SECONDS) and any(map(_cached, metrics["systems"].values()))
     notes = [
-        f"n = {metrics['n']}, seed {metrics['seed']}; 95% bootstrap intervals, those of differences over the same questions.",
+        f"n = {metrics['n']}, seed {metrics['seed']}; 95% bootstrap intervals, those of differences over the same questions"
+        f"{ran_on(metrics)}.",
         "Detectable: the smallest true difference that so many questions show four times out of five.",
         *(
             f"{name} answers with its own weights ({s.model}), not with the LLM."
             for name, s in suite.served.items()
             if name in metrics["systems"]
         ),
-        *remarks(metrics["systems"], metrics["n"]),
+        *remarks(metrics),
         *(["*: some answers of the LLM came from its cache, so the seconds are no measure."] if cached else []),
     ]
     return " ".join(filter(None, notes))
@@ -146,7 +147,9 @@ def _difference(paired: Mapping[str, Any], system: str, against: str, score: str
 
 def _whole(summary: Mapping[str, Any], score: str) -> str:
     """The score, and of how many questions there is none."""
-    return _shown(summary, score) + (f" ({summary['failed']} failed)" if summary["failed"] else "")
+    lost = {"failed": summary["failed"], "unscored": unscored(summary).get(score, 0)}
+    said = ", ".join(f"{count} {how}" for how, count in lost.items() if count)
+    return _shown(summary, score) + (f" ({said})" if said else "")
 
 
 def _shown(summary: Mapping[str, Any], column: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from dragoman.core import files
 from dragoman.core.tables import table_lines
+from dragoman.core.text import printable
 from dragoman.systems.base import StopReason
 
 COLUMNS = (
@@ -19,6 +20,8 @@ COLUMNS = (
     ("judge", "judge"),
     ("recall", "recall"),
 )
+ALIKE = 60
+"""Characters that are shown of an answer to most questions."""
 
 
 def markdown(metrics: dict[str, Any]) -> str:
@@ -33,11 +36,11 @@ def markdown(metrics: dict[str, Any]) -> str:
         cells += [f"{s['calls']:.1f}", f"{s['tokens']:.0f}", f"{s['seconds']:.2f}", str(s["failed"])]
         rows.append([name, *cells])
     lines = [
-        f"{metrics['dataset']}, n = {metrics['n']}, {of} {metrics['seed']}; 95% bootstrap intervals",
+        f"{metrics['dataset']}, n = {metrics['n']}, {of} {metrics['seed']}; 95% bootstrap intervals{ran_on(metrics)}",
         "",
         *table_lines(head, rows),
     ]
-    for note in remarks(systems, metrics["n"]):
+    for note in remarks(metrics):
         lines += ["", note]
     if fewer := metrics.get("of_fewer"):
         lines += ["", f"Not in all runs: {', '.join(f'{name} ({count})' for name, count in fewer.items())}."]
@@ -105,24 +108,50 @@ def write_plots(all_metrics: Sequence[dict[str, Any]], folder: Path) -> None:
         _write_pictures(metrics, folder / metrics["dataset"] if len(all_metrics) > 1 else folder)
 
 
-def remarks(systems: Mapping[str, Mapping[str, Any]], n: int) -> list[str]:
-    """What a reader has to know of some systems, a sentence each: nothing where all are alike.
+def ran_on(metrics: Mapping[str, Any]) -> str:
+    """The end of a line: the names of LLM, proxy and index, of those that are known."""
+    titles = {"llm": "LLM", "proxy": "proxy", "index": "index"}
+    known = metrics.get("backends", {})
+    named = ", ".join(f"{title} {known[part]}" for part, title in titles.items() if part in known)
+    return f"; {named}" if named else ""
+
+
+def _same(answer: str) -> str:
+    text = printable(" ".join(answer.split())).replace("`", "'")
+    return f"read alike: `{text[:ALIKE]}`" if text else "are empty"
+
+
+def remarks(metrics: Mapping[str, Any]) -> list[str]:
+    """What a reader has to know of some systems, a sentence each: nothing where there is nothing to say of any.
 
     Args:
-        systems: what each did, by its name.
-        n: questions that the table speaks of.
+        metrics: of one data set; see `metrics.summarize`.
     """
+    systems, n = metrics["systems"], metrics["n"]
     own = [name for name, s in systems.items() if s.get("answered_by") == "proxy"]
     fewer = [f"{name} ({s['n']})" for name, s in systems.items() if s.get("n", n) < n]
     unread = {name: s.get("stops", {}).get(StopReason.UNREADABLE_REPLY, 0) for name, s in systems.items()}
     plain = [f"{name} ({count})" for name, count in unread.items() if count]
+    bare = {name: ", ".join(f"{score} {count}" for score, count in unscored(s).items()) for name, s in systems.items()}
+    unmeasured = [f"{name} ({counts})" for name, counts in bare.items() if counts]
     said = {
         f"The LLM was not asked: the proxy, or the oracle in its place, answers in {', '.join(own)}.": own,
         f"Of fewer questions: {', '.join(fewer)}.": fewer,
         "Questions in which the LLM did not write what the method asks of it, so that it went on without: "
         f"{', '.join(plain)}.": plain,
+        f"Answers without a score, which no mean counts: {', '.join(unmeasured)}.": unmeasured,
     }
-    return [sentence for sentence, named in said.items() if named]
+    alike = [
+        f"{name}: of {same['of']} answers {same['count']} {_same(same['answer'])}."
+        for name, same in metrics.get("alike", {}).items()
+    ]
+    return [sentence for sentence, named in said.items() if named] + alike
+
+
+def unscored(summary: Mapping[str, Any]) -> dict[str, int]:
+    """How many answers of a system lack a score that was asked for, by the score: a judge failed, or said neither."""
+    counts = {"judge": summary.get("unjudged", 0) - summary["failed"], **summary.get("unscored", {})}
+    return {score: count for score, count in counts.items() if count > 0}
 
 
 def verdict(sequential: Mapping[str, Any]) -> str:
@@ -147,11 +176,7 @@ def _more_scores(metrics: dict[str, Any]) -> list[str]:
     if not shown:
         return []
     cells = ([name, *(_scored(s[score], sign) if score in s else "–" for score in scores)] for name, s, sign in shown)
-    lines = ["", *table_lines(["", *scores], cells)]
-    for name, s in metrics["systems"].items():
-        if missing := [f"{count} of {score}" for score, count in s.get("unscored", {}).items() if count]:
-            lines += ["", f"{name}: answers without a score, which no mean counts: {', '.join(missing)}."]
-    return lines
+    return ["", *table_lines(["", *scores], cells)]
 
 
 def _scored(value: Mapping[str, float], difference: bool) -> str:

@@ -80,7 +80,8 @@ class PromoteParams(Section):
     baseline: str = "standard"
     """What the first challenger is compared with, while there is no champion: a system, untrained."""
     max_failed: float = Field(0.02, ge=0, le=1)
-    """Share of questions that ended in a fault. They have no score, so they must be few."""
+    """Share of the challenger's questions that ended in a fault. They have no score, so they must be few. With `score: judge` it is
+    that of questions without a verdict, of either system: the challenger's, or the other's answers that were not judged."""
     max_cost_ratio: float = Field(1.5, gt=0)
     """Calls, tokens and seconds a question, each as a multiple of the champion's."""
     max_cost: CostParams = CostParams()

@@ -5,25 +5,34 @@ It is no stage, as it has to work where settings cannot be read. `faults.yaml` i
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata as metadata
+import json
+import math
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
-from dragoman.core.errors import EngineFault, UserError
-from dragoman.core.http import hidden, key_in
+from dragoman.core.errors import EngineFault, RetrieverFault, UserError
 from dragoman.core.settings import read_yaml
+from dragoman.engines import EnginePool, open_engine
+from dragoman.engines.base import Constraint, Request
 from dragoman.engines.settings import EngineParams
 from dragoman.pipeline.project import PARAMS, Project
 from dragoman.registry.policy import read_manifest
+from dragoman.retrieval import Manifest, check_health, open_retriever
+from dragoman.retrieval.manifest import MANIFEST
+from dragoman.retrieval.settings import IndexParams
 
 Mark = Literal["ok  ", "WARN", "FAIL"]
 GIB = 2**30
+MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
+"""Of a container, in bytes, or `max` (cgroup v2)."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,7 @@ class Finding:
 
 
 def examine(params_file: Path = PARAMS, changes: Mapping[str, Any] | None = None) -> list[Finding]:
-    """Check everything that can be checked without loading a model. Never raises."""
+    """Check everything that can be checked without loading a model; servers are asked for a token. Never raises."""
     findings = [*_guarded("python", _python), *_guarded("packages", _packages), *_guarded("java", _java)]
     project: Project | None = None
     try:
@@ -133,8 +142,17 @@ def _disk() -> Iterator[Finding]:
 
 
 def _memory() -> Iterator[Finding]:
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
+    total = min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), _memory_limit()) / GIB
     yield _ok("memory", f"{total:.0f} GB") if total >= 8 else _bad("WARN", "memory", f"only {total:.1f} GB")
+
+
+def _memory_limit() -> float:
+    """Bytes that this container may take; infinite where nothing limits it."""
+    try:
+        limit = MEMORY_LIMIT.read_text(encoding="ascii").strip()
+    except OSError:
+        return math.inf
+    return math.inf if limit == "max" else int(limit)
 
 
 def _precision() -> Iterator[Finding]:
@@ -163,41 +181,75 @@ def _models(project: Project) -> Iterator[Finding]:
 
 
 def _server(name: str, url: str, settings: EngineParams) -> Finding:
-    import httpx
-
-    from dragoman.engines.served import Served
-
+    """What comes of opening the engine, and of one short answer of each kind that it will be asked for."""
     try:
-        key = key_in(settings.api_key_env)
-    except UserError as e:
+        said = asyncio.run(_asked(settings.model_copy(update={"urls": (url,), "retries": 0})))
+    except (UserError, EngineFault) as e:
         return _bad("FAIL", "server", f"{name}: {e}")
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    if not said:
+        return _bad("WARN", "thinking", f"{name}: {url} answers as {settings.model}, but its first token is no content")
+    return _ok("server", f"{name}: {url} answers as {settings.model}")
+
+
+_YES = {
+    "type": "object",
+    "properties": {"yes": {"type": "boolean"}},
+    "required": ["yes"],
+    "additionalProperties": False,
+}
+_FORMS = {"vllm": [Constraint(regex="yes|no")], "response_format": [Constraint(json_schema=json.dumps(_YES))]}
+"""What a server is asked to hold an answer to, by the setting `structured`."""
+
+
+async def _asked(settings: EngineParams) -> str:
+    """The first token of an answer.
+
+    Raises:
+        UserError: the engine cannot be opened.
+        EngineFault: the server is not there, or refuses the request, or the one that is held to a form.
+    """
+    engine = open_engine(settings, pool=EnginePool())
+    request = Request(prompt=(("user", "Say yes."),), max_tokens=1)
+    held = [replace(request, max_tokens=16, grammar=form) for form in _FORMS.get(settings.structured, ())]
     try:
-        reply = httpx.get(f"{url.rstrip('/')}/models", headers=headers, timeout=settings.connect_timeout_s)
-        models = [m["id"] for m in reply.raise_for_status().json()["data"]]
-    except (httpx.HTTPError, ValueError, KeyError, TypeError) as e:
-        return _bad(
-            "FAIL",
-            "server",
-            f"{name}: {url} cannot be reached or is no OpenAI-compatible server ({hidden(str(e), key)})",
-        )
-    if settings.model not in models:
-        return _bad("FAIL", "server", f"{name}: {url} does not serve {settings.model!r} but {', '.join(models)}")
-    if not settings.revision:
-        try:
-            Served(settings.model_copy(update={"urls": (url,), "retries": 0}))
-        except (UserError, EngineFault) as e:  # the engine would be refused for it
-            return _bad("FAIL", "server", f"{name}: {e}")
-    return _ok("server", f"{name}: {url} serves {settings.model}")
+        (first, *_) = await engine.generate([request, *held])
+        return first.completions[0].text
+    finally:
+        await engine.close()
 
 
 def _indexes(project: Project) -> Iterator[Finding]:
     for dataset in project.params.datasets:
         folder = project.index(dataset)
-        if (folder / "manifest.json").is_file():
-            yield _ok("index", str(folder))
-        else:
+        if not (folder / MANIFEST).is_file():
             yield _bad("WARN", "index", f"nothing at {folder}")
+        elif Manifest.read(folder).method == "server":
+            yield _search_server(folder, project.params.index)
+        else:
+            yield _ok("index", str(folder))
+
+
+def _search_server(folder: Path, settings: IndexParams) -> Finding:
+    """What comes of one search at the server that an index folder names."""
+    once = IndexParams(server=settings.server.model_copy(update={"retries": 0}))
+    try:
+        asyncio.run(_searched(folder, once))
+    except (UserError, RetrieverFault) as e:
+        fix = "Start that server, or set `index.url` to another one and run `dragoman index --dataset NAME`."
+        return Finding("FAIL", "index", f"{folder}: {e}", fix)
+    return _ok("index", f"{folder}: {Manifest.read(folder).settings['url']} answers")
+
+
+async def _searched(folder: Path, settings: IndexParams) -> None:
+    """
+    Raises:
+        UserError, RetrieverFault: see `open_retriever` and `check_health`.
+    """
+    retriever = open_retriever(folder, settings, again=True)
+    try:
+        await check_health(retriever, None)
+    finally:
+        await retriever.close()
 
 
 def _version(name: str) -> str | None:
