@@ -3,7 +3,7 @@
     python tools/pipeline.py
 
 The seconds of each stage that ran go to results/seconds.json. They are what the next run expects. Of a stage that has not run yet
-it expects what the published run took, at the pace of those that have.
+it expects what the published run took, at the pace of those that have, where model and data are those of that run.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ import sys
 import time
 from pathlib import Path
 
-from dragoman.config import load_params
+from dragoman.config import Params, load_params
 from dragoman.core import exits
 from dragoman.core.errors import UserError
+from dragoman.engines.fetch import BUILT_IN
+from dragoman.engines.settings import EngineParams
 
 BIN = Path(sys.executable).parent
 BASELINES = ("direct", "standard")
@@ -29,7 +31,7 @@ ALWAYS = ["always changed"]
 RUNNING = re.compile(r"Running stage '(.+)':")
 NEXT = """
 The table is in results/report/table.md, its figures in metrics.json and its plots in plots/ beside it. Try next:
-  .venv/bin/dragoman ask "Which currency is used in the country whose capital is Thimphu?" --system c3po@rl --trace
+  .venv/bin/dragoman ask "{question}" --system {system} --trace
   .venv/bin/dragoman serve     # an OpenAI-compatible endpoint
   make ui                      # every run and trace, in the MLflow UI
 """
@@ -37,21 +39,35 @@ The table is in results/report/table.md, its figures in metrics.json and its plo
 
 def main() -> None:
     try:
-        load_params()  # before DVC empties the folder of any stage
+        params = load_params()  # before DVC empties the folder of any stage
     except UserError as e:
         print(f"error: {e}", file=sys.stderr)
         sys.exit(2)
     on_terminal = sys.stdout.isatty()
     baselines = [stage for stage in stages() if re.fullmatch(rf"evaluate@.+-({'|'.join(BASELINES)})", stage)]
-    if baselines:
-        reproduce(*baselines)
+    reproduce("sources", *baselines)  # without it, DVC knows of no edit of code
     if on_terminal and (rest := stale()):
         call("dragoman", "report", "--so-far")
-        print(f"\n{still_to_come(rest, known_seconds())}\n", flush=True)
+        print(f"\n{still_to_come(rest, known_seconds(params))}\n", flush=True)
     reproduce()
     call("dragoman", "report")
     if on_terminal:
-        print(NEXT)
+        print(next_steps(params))
+
+
+def next_steps(params: Params) -> str:
+    """What there is to look at after a run, with a question about its data and the last of its systems."""
+    systems = [*params.evaluated, *(f"{params.train.system}@{policy}" for policy in params.policies)]
+    question = (
+        "Which currency is used in the country whose capital is Thimphu?" if on_atlas(params) else "your question"
+    )
+    return NEXT.format(question=question, system=systems[-1] if systems else params.train.system)
+
+
+def on_atlas(params: Params) -> bool:
+    """Whether a system is trained on the built-in corpus."""
+    dataset = params.train.dataset
+    return dataset in params.datasets and params.corpus[dataset].source == "atlas"
 
 
 def stages() -> list[str]:
@@ -99,9 +115,14 @@ def record(stage: str | None, started: float) -> None:
         SECONDS.write_text(json.dumps(seconds, indent=2) + "\n", encoding="utf-8")
 
 
-def known_seconds() -> dict[str, float]:
-    """What each stage took here; for one that has not run yet, what it took for the published run, at this machine's pace."""
-    published, own = read(PUBLISHED), read(SECONDS)
+def known_seconds(params: Params) -> dict[str, float]:
+    """What each stage took here; for one that has not run yet, what it took for the published run, at this machine's pace.
+
+    With another LLM, or on other data, the published run tells nothing.
+    """
+    as_published = params.llm.engine != "openai" and params.llm.model == EngineParams().model
+    as_published = as_published and params.model.source == BUILT_IN and on_atlas(params)
+    published, own = read(PUBLISHED) if as_published else {}, read(SECONDS)
     both = published.keys() & own.keys()
     pace = sum(own[name] for name in both) / max(1, sum(published[name] for name in both)) if both else 1.0
     return {name: seconds * pace for name, seconds in published.items()} | own

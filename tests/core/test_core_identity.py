@@ -64,6 +64,37 @@ def test_a_package_that_discovers_its_modules_counts_whole(toy):
     assert toy / "other.py" in import_closure("toysystem.system")
 
 
+def test_a_module_that_cannot_be_parsed_counts_and_imports_nothing(toy):
+    (toy / "actions.py").write_text("import toysystem.other\nif:\n")
+    found = import_closure("toysystem.system")
+    assert toy / "actions.py" in found and toy / "other.py" not in found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "try:\n    import toysystem.other\nfinally:\n    pass",
+        "try:\n    pass\nexcept ValueError:\n    import toysystem.other",
+        "while 1:\n    pass\nelse:\n    import toysystem.other",
+        "match 1:\n    case 1:\n        from . import other",
+        "class A:\n    async def run(self):\n        with open(''):\n            from toysystem import other",
+        "if TYPE_CHECKING:\n    pass\nelse:\n    import toysystem.other",
+    ],
+)
+def test_an_import_in_any_statement_is_followed(toy, source):
+    (toy / "actions.py").write_text(source)
+    assert toy / "other.py" in import_closure("toysystem.system")
+
+
+def test_what_earlier_closures_have_read_is_not_read_again_and_changes_nothing(monkeypatch):
+    names = ("dragoman.core.identity", "dragoman.pipeline.model", "dragoman.pipeline.corpus")
+    expected = [import_closure(name) for name in names]
+    known = {}
+    assert [import_closure(name, (), known) for name in names] == expected
+    monkeypatch.setattr(Path, "read_text", None)
+    assert [import_closure(name, (), known) for name in names] == expected
+
+
 @pytest.mark.parametrize(
     ("file", "changes"), [("prompts/router.txt", True), ("actions.py", True), ("other.py", False), ("typed.py", False)]
 )

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.core.text import count_words, has, printable, same_question, stands_in
+from dragoman.core.text import count_words, has, has_answer, names, printable, same_question, sentences, stands_in
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,42 @@ def test_a_short_or_marked_name_stands_only_as_it_is_written(text, name, stands)
 @given(st.text("ab .", max_size=12), st.text("ab", min_size=3, max_size=4))
 def test_any_other_name_stands_where_its_words_do(text, name):
     assert stands_in(text, name) == has(text, name)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "stands"),
+    [
+        ("Man From Monterey", "The Man From Monterey", True),
+        ("the bank of West", "Bank of the West", True),
+        ("It is an A.", "A", True),
+        ("a dog", "A", False),
+        ("Ha", "A-ha", False),
+        ("Man", "The Man From Monterey", False),
+    ],
+)
+def test_an_answer_stands_in_a_text_whatever_the_articles_unless_it_is_one(text, answer, stands):
+    assert has_answer(text, answer) == stands
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("It is by John H. Auer. He won.", ["John H Auer"]),
+        ("Mr. Smith and Dr. J. Doe live in St. Louis.", ["Mr Smith", "Dr J Doe", "St Louis"]),
+        ("A. A. Milne knew J.R.R. Tolkien.", ["A A Milne", "J.R.R Tolkien"]),
+        ("They met Malcolm X. He was in the U.S. It rained.", ["Malcolm X", "U.S"]),
+        ("He got an A. Perth is far. A dog barked.", ["A Perth"]),
+        ("It has vitamin C. Paris is far.", ["C Paris"]),  # read as an initial, as `director J. Doe` is
+        ("John Roe Jr. Paris is far.", ["John Roe Jr", "Paris"]),
+    ],
+)
+def test_a_name_goes_on_over_initials_and_titles_but_not_into_a_sentence_that_opens_with_a_small_word(text, found):
+    assert names(text) == found
+
+
+def test_a_title_or_an_initial_ends_no_sentence():
+    text = "Mr. Smith drew it with J. Doe. Dr. Roe paid. It is in St. Louis."
+    assert sentences(text) == ["Mr. Smith drew it with J. Doe.", "Dr. Roe paid.", "It is in St. Louis."]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A user's files are not DVC's: an edit makes corpus or model stale all the same, and nothing else does."""
+"""A user's files and the code are not DVC's: an edit makes the stages that use it stale all the same, and no others."""
 
 import json
 import os
@@ -74,3 +74,20 @@ def test_a_model_folder_with_other_weights_reaches_the_model_and_a_touch_does_no
     before = json.loads((project / "data/model/manifest.json").read_text())["sha256"]
     assert "Running stage 'model'" in repro(project, "model")
     assert json.loads((project / "data/model/manifest.json").read_text())["sha256"] != before
+
+
+def test_an_edit_of_code_reaches_the_stages_that_import_it_and_no_others(project):
+    repro(project)
+    append(project / "src/dragoman/serving/server.py")
+    said = repro(project)
+    assert "Stage 'corpus@mine' didn't change, skipping" in said and "Stage 'model' didn't change, skipping" in said
+    append(project / "src/dragoman/core/text.py")
+    repro(project, "sources")
+    assert json.loads(dvc(project, "status", "--json", "model", "corpus@mine").stdout).keys() == {"corpus@mine"}
+    said = repro(project)
+    assert "Running stage 'corpus@mine'" in said and "Stage 'model' didn't change, skipping" in said
+
+
+def append(file: Path) -> None:
+    with file.open("a") as stream:
+        stream.write("# a comment\n")

@@ -37,7 +37,7 @@ def test_the_tests_that_it_leaves_the_rest_to_do_kill():
 
 
 def test_the_guide_names_each_fault_and_make_runs_them_all():
-    guide = (ROOT / "docs" / "operations.md").read_text()
+    guide = (ROOT / "docs" / "drills.md").read_text()
     assert all(f"| `{name}` |" in guide for name in (*FAULTS, "canary", "endurance", "circle"))
     assert "-m tools.drill all" in (ROOT / "Makefile").read_text()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.config import Params
 from tools import pipeline
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +47,7 @@ def commands(tmp_path, monkeypatch):
     return lambda: (tmp_path / "commands").read_text().splitlines()
 
 
-BASELINES = "dvc repro evaluate@atlas-direct evaluate@atlas-standard evaluate@my-docs-standard"
+BASELINES = "dvc repro sources evaluate@atlas-direct evaluate@atlas-standard evaluate@my-docs-standard"
 
 
 def test_on_a_terminal_the_baselines_are_shown_before_the_rest_runs(commands, monkeypatch, capsys):
@@ -70,6 +71,14 @@ def test_elsewhere_the_rest_runs_without_a_word(commands, capsys):
     pipeline.main()
     assert [command for command in commands() if "list" not in command] == [BASELINES, "dvc repro", "dragoman report"]
     assert "Still to come" not in capsys.readouterr().out
+
+
+def test_without_a_baseline_edits_of_code_are_seen_before_it_says_what_is_to_come(commands, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    (tmp_path / "dvc").write_text(SCRIPT.replace(STAGES, "sources\nseeds\nreport"))
+    pipeline.main()
+    ran = [command for command in commands() if "list" not in command]
+    assert ran[:2] == ["dvc repro sources", "dvc status --json"]
 
 
 def test_a_stage_that_fails_ends_the_run_with_its_exit_code(commands, tmp_path):
@@ -134,9 +143,36 @@ def test_a_stage_that_has_not_run_is_expected_at_the_pace_of_those_that_have(tmp
     for path, seconds in ((pipeline.PUBLISHED, {"model": 20.0, "index": 5.0, "rl": 100.0}), (pipeline.SECONDS, {})):
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(seconds))
-    assert pipeline.known_seconds() == {"model": 20.0, "index": 5.0, "rl": 100.0}
+    assert pipeline.known_seconds(Params()) == {"model": 20.0, "index": 5.0, "rl": 100.0}
     pipeline.SECONDS.write_text(json.dumps({"model": 40.0, "index": 35.0, "mine": 7.0}))  # 75 s where 25 were taken
-    assert pipeline.known_seconds() == {"model": 40.0, "index": 35.0, "mine": 7.0, "rl": 300.0}
+    assert pipeline.known_seconds(Params()) == {"model": 40.0, "index": 35.0, "mine": 7.0, "rl": 300.0}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"llm": {"engine": "openai", "model": "m", "urls": ["http://localhost:1/v1"]}},
+        {"llm.model": "models/large"},
+        {"model.source": "org/larger"},
+        {"corpus.atlas.source": "mine.jsonl"},
+    ],
+    ids=str,
+)
+def test_a_stage_of_another_model_or_of_other_data_is_expected_to_take_what_it_took_here(
+    tmp_path, monkeypatch, changes
+):
+    monkeypatch.chdir(tmp_path)
+    for path, seconds in ((pipeline.PUBLISHED, {"index": 5.0, "rl": 100.0}), (pipeline.SECONDS, {"index": 35.0})):
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(seconds))
+    assert pipeline.known_seconds(Params().changed(changes, origin="test")) == {"index": 35.0}
+
+
+def test_what_to_try_next_asks_about_the_built_in_corpus_where_a_system_is_trained_on_it():
+    assert 'Thimphu?" --system c3po@rl --trace' in pipeline.next_steps(Params(policies=("sft", "rl")))
+    mine = {"corpus": {"mine": {"source": "mine.jsonl"}}, "datasets": ["mine"], "train": {"dataset": "mine"}}
+    said = pipeline.next_steps(Params.model_validate(mine | {"evaluated": ["direct", "standard"]}))
+    assert 'ask "your question" --system standard --trace' in said and "Thimphu" not in said
 
 
 def test_what_is_still_to_come_says_for_how_many_stages_the_time_is_known():

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dragoman.core.hashing import sha256_of
 
@@ -33,6 +33,16 @@ def content_hash(**parts: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
+class Code(NamedTuple):
+    """A module, as `import_closure` reads it."""
+
+    path: Path
+    imports: frozenset[str]
+    """Names of modules, and others that no module has."""
+    data: tuple[Path, ...]
+    """The prompts and tables beside it."""
+
+
 @cache
 def code_hash(*modules: str, stop: Collection[str] = ()) -> str:
     """Hash of the import closures of these modules, as they were when this process asked first."""
@@ -40,7 +50,7 @@ def code_hash(*modules: str, stop: Collection[str] = ()) -> str:
     return content_hash(files=sorted([path.name, sha256_of([path])] for path in files))[:12]
 
 
-def import_closure(module: str, stop: Collection[str] = ()) -> list[Path]:
+def import_closure(module: str, stop: Collection[str] = (), known: dict[str, Code | None] | None = None) -> list[Path]:
     """The files behind a module: its source, that of all it imports, and the data files of their packages.
 
     Imports are followed anywhere in the code, except for type checking alone, into dragoman and into the module's own top
@@ -49,12 +59,14 @@ def import_closure(module: str, stop: Collection[str] = ()) -> list[Path]:
     Args:
         module: its dotted name, in dragoman or in any other package that can be imported.
         stop: modules and packages to leave out, with all that is below them.
+        known: what earlier calls have read, to which this one adds, for many modules of one top package.
 
     Returns:
         Absolute paths, sorted; none when the module has no source file.
     """
     packages = frozenset({PROJECT, module.partition(".")[0]})
-    found: dict[str, Path] = {}
+    known = {} if known is None else known
+    found: dict[str, Code] = {}
     waiting = [module]
     while waiting:
         name = waiting.pop()
@@ -62,12 +74,21 @@ def import_closure(module: str, stop: Collection[str] = ()) -> list[Path]:
             continue
         if any(name == other or name.startswith(f"{other}.") for other in stop):
             continue
-        path = _source(name)
-        if path is not None and path.name not in SETTINGS:
-            found[name] = path
-            waiting += _imports(name, path, path.read_text(encoding="utf-8"), packages)
-    data = {file for path in found.values() for file in _data(path)}
-    return sorted({*found.values(), *data})
+        if name not in known:
+            known[name] = _read(name, packages)
+        if code := known[name]:
+            found[name] = code
+            waiting += code.imports
+    return sorted({path for code in found.values() for path in (code.path, *code.data)})
+
+
+def _read(name: str, packages: frozenset[str]) -> Code | None:
+    """What is to be known of a module. None where it has no source, or nothing but settings."""
+    path = _source(name)
+    if path is None or path.name in SETTINGS:
+        return None
+    source = path.read_text(encoding="utf-8")
+    return Code(path, _imports(name, path, source, packages), tuple(_data(path, source)))
 
 
 def _source(module: str) -> Path | None:
@@ -89,12 +110,12 @@ def _source(module: str) -> Path | None:
 def _imports(name: str, path: Path, source: str, packages: frozenset[str]) -> frozenset[str]:
     """What the source of module `name` imports from these top packages, and other names that no module of them has."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:  # whoever needs it is to say so
+        return frozenset()
     found: set[str] = set()
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
-            node.body = []
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -103,11 +124,26 @@ def _imports(name: str, path: Path, source: str, packages: frozenset[str]) -> fr
             inside = [f"{origin}.{alias.name}" for alias in node.names]
             ours = origin.partition(".")[0] in packages
             found.update(other if ours and _source(other) else origin for other in inside)
-        elif isinstance(node, ast.Name | ast.Attribute):
-            called = node.id if isinstance(node, ast.Name) else node.attr
-            if called in DISCOVERY:
-                found.update(_below(package, path.parent))
+    if any(called in source for called in DISCOVERY):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name | ast.Attribute):
+                called = node.id if isinstance(node, ast.Name) else node.attr
+                if called in DISCOVERY:
+                    found.update(_below(package, path.parent))
     return frozenset(found)
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """All statements, without what is for type checking alone, which is cut out. Expressions, most of a tree, hold no imports."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            node.body = []
+        if isinstance(node, ast.stmt):
+            yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            waiting += getattr(node, field, ())
 
 
 def _below(package: str, folder: Path) -> Iterator[str]:
@@ -117,12 +153,11 @@ def _below(package: str, folder: Path) -> Iterator[str]:
         yield ".".join((package, *parts)).removesuffix(".__init__")
 
 
-def _data(module: Path) -> Iterator[Path]:
+def _data(module: Path, source: str) -> Iterator[Path]:
     """The prompts and tables of a module: the files beside it that its source names, and all in folders without Python."""
     folder = module.parent
     if not (folder / "__init__.py").is_file():
         return
-    source = module.read_text(encoding="utf-8")
     yield from (path for path in folder.iterdir() if path.is_file() and _counts(path) and path.name in source)
     for inner in folder.iterdir():
         if inner.is_dir() and inner.name != "__pycache__" and not any(inner.rglob("*.py")):
