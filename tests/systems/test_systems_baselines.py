@@ -289,6 +289,10 @@ async def test_ircot_that_does_not_come_to_an_answer_says_why_and_answers(though
         ("\n\nno stop\nmore", "no stop"),
         ("1. Find the bridge. 2. Go", "Find the bridge."),
         ("So the answer is: x", "So the answer is: x"),
+        ("It was directed by J. Lee Thompson. Then", "It was directed by J. Lee Thompson."),
+        ("The U.S. president came. Then", "The U.S. president came."),
+        ("It is in the USA. Then", "It is in the USA."),
+        ("Was it plan B? Then", "Was it plan B?"),
         (" ", ""),
     ],
 )
@@ -354,10 +358,12 @@ def sure(valid: tuple[str, str], compared: tuple[str, str], candidates: str = "1
 @pytest.mark.parametrize(
     ("valid", "compared", "answer"),
     [
-        (("True", "True"), ("1", "2"), "ngultrum"),  # 1 + 2 to 1 + 0
-        (("true.", "True"), ("2", "1"), "rupee"),  # 1 + 0 to 1 + 2
-        (("True", "False"), ("1", "1"), "ngultrum"),  # 1 + 1 to 0 + 1: it said "the first" in either order
-        (("False", "True"), ("2", "2"), "rupee"),  # 0 + 1 to 1 + 1
+        (("True", "True"), ("1", "2"), "ngultrum"),  # 2 + 2 to 2 + 0
+        (("true.", "True"), ("2", "1"), "rupee"),  # 2 + 0 to 2 + 2
+        (("True", "False"), ("1", "1"), "ngultrum"),  # 2 + 1 to 0 + 1: it said "the first" in either order
+        (("False", "True"), ("2", "2"), "rupee"),  # 0 + 1 to 2 + 1
+        (("True", "False"), ("2", "1"), "ngultrum"),  # 2 + 0 to 0 + 2: validity weighs as much as both orders
+        (("False", "True"), ("1", "2"), "ngultrum"),  # 0 + 2 to 2 + 0: the first
         (("False", "False"), ("2", "2"), "ngultrum"),  # 1 to 1: the first
     ],
 )

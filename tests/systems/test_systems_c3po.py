@@ -56,6 +56,21 @@ async def test_single_pass_may_keep_nothing():
     assert trajectory.passages == [] and "documents below" not in llm.requests[0].messages[-1]["content"]
 
 
+async def test_a_single_pass_keeps_no_more_than_the_limit_of_documents():
+    for said in ("Action: [all]", "Action: [1, 2, 3]"):
+        trajectory, *_ = await run(["[Retrieval] capital Thimphu", said], k=3, max_documents=2)
+        assert (len(trajectory.passages), trajectory.stop) == (2, StopReason.DOCUMENT_LIMIT)
+    trajectory, *_ = await run(["[Retrieval] capital Thimphu", "Action: [1, 2]"], k=3, max_documents=2)
+    assert trajectory.stop is StopReason.ANSWERED
+
+
+@pytest.mark.parametrize("name", ["k", "max_depth", "max_documents"])
+@pytest.mark.parametrize("value", [0, -1])
+def test_a_count_below_one_is_refused(name, value):
+    with pytest.raises(UserError, match=f"{name} {value}: must be at least 1"):
+        C3PO(**{name: value})
+
+
 async def test_multi_step_reasoning():
     proxy = [
         "[Planning]",

@@ -121,6 +121,50 @@ def test_a_router_that_is_held_to_a_strategy_lists_it_alone(strategy, action):
     assert [options.action([i]) for i in range(len(options.texts))] == [action]
 
 
+@pytest.mark.parametrize("question", ["?", "«»", "[Tarn]"])
+@pytest.mark.parametrize("queries", ["names", "free", "span"])
+async def test_a_question_without_a_word_has_options_that_can_all_be_recorded(question, queries):
+    for role, state in states().items():
+        agent, state = getattr(system(queries=queries), role), {**state, "question": question}
+        options, grammar = agent.options(**state), agent.grammar(**state)
+        for place in range(len(options.texts)):
+            assert grammar.render(options.action([place]))
+
+    async def find(query: str, k: int) -> list[str]:
+        return ["b"]
+
+    router = system(queries=queries).router
+    (told,) = await router.oracle(Gold(frozenset("b"), find), question=question)
+    assert router.options(question=question).taken(told) == (1,)
+
+
+@pytest.mark.parametrize(
+    ("found", "right"),
+    [
+        ({}, [Search(QUESTION.rstrip("?")), Plan()]),
+        ({"Tarn Bridge": "b"}, [Plan()]),
+        ({QUESTION.rstrip("?"): "b"}, [Plan()]),
+        ({QUESTION.rstrip("?"): "be"}, [Search(QUESTION.rstrip("?"))]),
+    ],
+    ids=["nothing is found", "a name finds some", "the question finds some", "the question finds all"],
+)
+async def test_a_search_is_as_right_as_a_plan_where_neither_leads_to_any_gold(found, right):
+    async def find(query: str, k: int) -> list[str]:
+        return ["x", *found.get(query, "")][:k]
+
+    agent = system().router
+    told = await agent.oracle(Gold(frozenset("be"), find), question=QUESTION)
+    assert told == right
+    assert all(agent.options(question=QUESTION).taken(action) for action in told)
+
+
+async def test_a_router_that_writes_plans_where_nothing_is_found():
+    async def find(query: str, k: int) -> list[str]:
+        return []
+
+    assert await C3PO(queries="names").router.oracle(Gold(frozenset("be"), find), question=QUESTION) == [Plan()]
+
+
 async def test_searches_that_are_as_good_are_all_right():
     async def find(query: str, k: int) -> list[str]:
         return ["x", "e"] if "Marlowe" in query or "1871" in query else ["b", "x"]

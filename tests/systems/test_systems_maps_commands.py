@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import run
+from command import dragoman, run
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 from openai_stub import serving
@@ -32,49 +32,43 @@ def project(tmp_path, monkeypatch, llm, tiny_model) -> Path:
 
 
 def test_maps_is_asked_trained_evaluated_and_taken_apart(project, capsys):
-    def dragoman(*arguments: str) -> str:
-        code, out, err = run(capsys, *arguments)
-        assert code == 0, err
-        return out
-
-    dragoman("index", "--dataset", "towns")
-    shown = dragoman("ask", "Where does the water of Town 4 go?", "--system", "maps", "--dataset", "towns", "--trace")
+    dragoman(capsys, "index", "--dataset", "towns")
+    question = "Where does the water of Town 4 go?"
+    shown = dragoman(capsys, "ask", question, "--system", "maps", "--dataset", "towns", "--trace")
     assert "judge decides" in shown and "sufficient" in shown and "search (" in shown
-    dragoman("seeds", "--no-track")
+    dragoman(capsys, "seeds", "--no-track")
     judged = [n for e in read_episodes(project / "results/seeds/episodes.jsonl") for n in e.nodes if n.role == "judge"]
     assert judged and all(node.marked.right for node in judged)
-    dragoman("sft", "--no-track")
-    dragoman("rl", "--no-track")
+    dragoman(capsys, "sft", "--no-track")
+    dragoman(capsys, "rl", "--no-track")
     names = "maps,maps@sft,maps@rl,maps@oracle"
-    dragoman("evaluate", "--dataset", "towns", "--systems", names, "--out", "results/it", "--no-track")
+    dragoman(capsys, "evaluate", "--dataset", "towns", "--systems", names, "--out", "results/it", "--no-track")
     scores = json.loads((project / "results/it/metrics.json").read_text())["systems"]
     assert scores["maps@oracle"]["recall"]["mean"] == scores["maps@oracle"]["cover_em"]["mean"] == 1.0
-    dragoman("ablate", "no-judge", "--no-track")
+    dragoman(capsys, "ablate", "no-judge", "--no-track")
 
 
 @pytest.mark.slow
 def test_each_role_gets_a_policy_of_its_own_stage_by_stage(project, capsys, tiny_model):
-    def dragoman(*arguments: str) -> None:
-        code, _, err = run(capsys, *arguments, "--no-track")
-        assert code == 0, err
-
     agent = ("--set", "maps.answers=agent", "--set", "maps.queries=span")
     run(capsys, "index", "--dataset", "towns")
     start = str(tiny_model)
     for role in ("answer", "query"):
         own = ("--set", f"rl.roles=[{role}]", "--set", "rl.own_weights=true", "--set", "train.reward=delta_f1(first=2)")
-        dragoman("rl", *agent, *own, "--policy", start, "--out", f"results/{role}")
+        dragoman(capsys, "rl", *agent, *own, "--policy", start, "--out", f"results/{role}", "--no-track")
         start = f"results/{role}"
-    dragoman("seeds", *agent, "--out", "results/seeds")
-    dragoman("sft", *agent, "--out", "results/shared")  # what is scored and what is written, in one model
+    dragoman(capsys, "seeds", *agent, "--out", "results/seeds", "--no-track")
+    # what is scored and what is written, in one model
+    dragoman(capsys, "sft", *agent, "--out", "results/shared", "--no-track")
     assert set(find_policy("results/shared").weights) == {"*"}
     for role in ("answer", "query", "judge"):
         alone = ("--set", f"sft.roles=[{role}]", "--samples", "results/seeds/samples.parquet", "--policy", start)
-        dragoman("sft", *agent, *alone, "--out", f"results/{role}-warm-up")
+        dragoman(capsys, "sft", *agent, *alone, "--out", f"results/{role}-warm-up", "--no-track")
         assert set(json.loads(Path(f"results/{role}-warm-up/metrics.json").read_text())["roles"]) == {role}
         start = f"results/{role}-warm-up"
     assert set(find_policy(start).weights) == {"*", "answer", "query", "judge"}
-    dragoman("evaluate", *agent, "--dataset", "towns", "--systems", f"maps@{start}", "--out", "results/chain")
+    evaluation = ("--dataset", "towns", "--systems", f"maps@{start}", "--out", "results/chain")
+    dragoman(capsys, "evaluate", *agent, *evaluation, "--no-track")
     scores = json.loads((project / "results/chain/metrics.json").read_text())["systems"][f"maps@{start}"]
     assert scores["failed"] == 0
 
@@ -88,24 +82,21 @@ def test_a_policy_set_without_one_of_the_roles_is_refused(project, capsys, tiny_
 
 
 def test_a_debate_is_validated_labelled_and_imitated_by_the_judge(project, capsys):
-    def dragoman(*arguments: str) -> str:
-        code, out, err = run(capsys, *arguments)
-        assert code == 0, err
-        return out
-
-    dragoman("index", "--dataset", "towns")
-    said = dragoman("debate", "--no-track")
+    dragoman(capsys, "index", "--dataset", "towns")
+    said = dragoman(capsys, "debate", "--no-track")
     assert "3 questions, 6 snapshots: 3 of round 0, 3 of round 1" in said
-    dragoman("validate", "results/debate", "--out", "results/validate/debate", "--no-track")
-    said = dragoman("label", "--set", "label.draws=2", "--no-track")
+    dragoman(capsys, "validate", "results/debate", "--out", "results/validate/debate", "--no-track")
+    said = dragoman(capsys, "label", "--set", "label.draws=2", "--no-track")
     assert "6 snapshots: 3 Insufficient, 3 Sufficient, 0 on which answers differ" in said
     agent = ("--set", "maps.answers=agent", "--set", "maps.queries=span", "--set", "label.draws=2")
-    said = dragoman("label", *agent, "--out", "results/label-agent", "--no-track")
+    said = dragoman(capsys, "label", *agent, "--out", "results/label-agent", "--no-track")
     assert "6 snapshots: " in said and "Insufficient" in said  # a model that knows nothing is seldom right
-    chosen = dragoman("label", *agent, "--set", "maps.decide=marks", "--out", "results/label-marks", "--no-track")
+    chosen = dragoman(
+        capsys, "label", *agent, "--set", "maps.decide=marks", "--out", "results/label-marks", "--no-track"
+    )
     assert "6 snapshots: " in chosen
     judged = ("--set", "sft.roles=[judge]", "--set", "sft.rounds=0", "--samples", "results/label/samples.parquet")
-    dragoman("sft", *judged, "--out", "results/judge", "--no-track")
+    dragoman(capsys, "sft", *judged, "--out", "results/judge", "--no-track")
     assert set(find_policy("results/judge").weights) == {"*", "judge"}
     assert json.loads((project / "results/judge/metrics.json").read_text())["roles"] == {"judge": 6}
 

@@ -83,6 +83,28 @@ async def test_of_listed_answers_the_right_ones_or_where_none_is_all(answers, po
     assert await told(role, pool, replace(GOLD, answers=answers)) == [Answer(text) for text in said or every]
 
 
+@pytest.mark.parametrize("gold", ["The Man From Monterey", "Man from Monterey"])
+async def test_a_listed_answer_is_right_whatever_the_articles(gold):
+    pool = Pool().extended(TEXT, [Passage("m", "Monterey", "He wrote The Man From Monterey. Then he left.")], 9)
+    role = MAPS(decide="marks", answers="agent").answer_agent
+    told = await role.oracle(replace(GOLD, answers=(gold,)), question="What did he write?", pool=pool)
+    assert told == [Answer("Man From Monterey")]
+    assert replace(GOLD, answers=(gold,)).is_answered("It was Man From Monterey.")
+
+
+def test_an_answer_is_listed_without_the_s_of_an_owner():
+    pool = Pool().extended("Who paid?", [Passage("m", "", "Jane Doe paid with John Roe's money, and Jane Doe's.")], 9)
+    options = MAPS(decide="marks", answers="agent").answer_agent.options(question="Who paid?", pool=pool)
+    assert options.texts == ("yes", "no", "Jane Doe", "John Roe")
+
+
+async def test_a_name_that_owns_something_is_copied_as_it_stands_and_phrased_without():
+    pool = Pool().extended("Who was Edith Marlowe's father?", [], 9)
+    for queries, query in (("span", "Edith Marlowe's"), ("free", "Edith Marlowe")):
+        role = MAPS(queries=queries).query_agent
+        assert await role.oracle(GOLD, question=pool.queries[0], pool=pool) == [Extend(query)]
+
+
 def test_the_answer_agent_lists_yes_and_no_and_the_names_dates_and_numbers_that_were_read():
     dated = Pool().extended(
         TEXT, [Passage("d", "Edith Marlowe", "She was born on 6 May 1901, and died in 1988, at 87.")], 9

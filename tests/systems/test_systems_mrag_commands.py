@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import run
+from command import dragoman
 from fastapi import FastAPI
 from openai_stub import serving
 
@@ -81,24 +81,20 @@ def project(tmp_path, monkeypatch, llm, tiny_model) -> Path:
 
 
 def test_mrag_is_asked_trained_and_evaluated(project, capsys):
-    def dragoman(*arguments: str) -> str:
-        code, out, err = run(capsys, *arguments)
-        assert code == 0, err
-        return out
-
-    dragoman("index", "--dataset", "towns")
+    dragoman(capsys, "index", "--dataset", "towns")
     question = "Where does the water of Town 4 go?"
-    shown = dragoman("ask", question, "--system", "mrag", "--dataset", "towns", "--trace")
+    shown = dragoman(capsys, "ask", question, "--system", "mrag", "--dataset", "towns", "--trace")
     assert "coordinator decides" in shown and "planner" in shown
-    dragoman("seeds", "--no-track")
+    dragoman(capsys, "seeds", "--no-track")
     nodes = [node for episode in read_episodes(project / "results/seeds/episodes.jsonl") for node in episode.nodes]
     assert {node.role for node in nodes} == {"coordinator", "planner", "searcher", "validator"}
     assert all(node.marked and node.marked.right for node in nodes)
-    dragoman("sft", "--no-track")
-    dragoman("rl", "--no-track")
-    dragoman("evaluate", "--dataset", "towns", "--systems", "mrag@rl,mrag@oracle", "--out", "results/it", "--no-track")
+    dragoman(capsys, "sft", "--no-track")
+    dragoman(capsys, "rl", "--no-track")
+    names = "mrag@rl,mrag@oracle"
+    dragoman(capsys, "evaluate", "--dataset", "towns", "--systems", names, "--out", "results/it", "--no-track")
     written = ("--set", "mrag.decide=text", "--set", "mrag.answers=guided", "--out", "results/text", "--no-track")
-    dragoman("evaluate", "--dataset", "towns", "--systems", "mrag@oracle", *written)
+    dragoman(capsys, "evaluate", "--dataset", "towns", "--systems", "mrag@oracle", *written)
     for out in ("results/it", "results/text"):
         scores = json.loads((project / out / "metrics.json").read_text())["systems"]
         assert scores["mrag@oracle"]["recall"]["mean"] == scores["mrag@oracle"]["cover_em"]["mean"] == 1.0
@@ -107,17 +103,13 @@ def test_mrag_is_asked_trained_and_evaluated(project, capsys):
 
 @pytest.mark.slow
 def test_every_ablation_is_evaluated_in_a_folder_of_its_own(project, capsys):
-    def dragoman(*arguments: str) -> None:
-        code, _, err = run(capsys, *arguments)
-        assert code == 0, err
-
-    dragoman("index", "--dataset", "towns")
-    dragoman("seeds", "--no-track")
-    dragoman("sft", "--no-track")
-    dragoman("rl", "--no-track")
+    dragoman(capsys, "index", "--dataset", "towns")
+    dragoman(capsys, "seeds", "--no-track")
+    dragoman(capsys, "sft", "--no-track")
+    dragoman(capsys, "rl", "--no-track")
     roles, said = {}, {}
     for variant in ablations("mrag"):
-        dragoman("ablate", variant, "--no-track")
+        dragoman(capsys, "ablate", variant, "--no-track")
         (name,) = json.loads((project / f"results/ablations/{variant}/metrics.json").read_text())["systems"]
         (folder,) = (project / f"results/ablations/{variant}/episodes").iterdir()
         episodes = read_episodes(folder / "episodes.jsonl")

@@ -51,7 +51,12 @@ async def find(query: str, k: int) -> list[str]:
 GOLD = Gold(frozenset("be"), find, QUESTION.answers, QUESTION.triples)
 PLANNED = State(turns=(Turn("planner", "", "Plan: the bridge"),), plan=("Tarn Bridge",))
 SEARCHED = replace(PLANNED, turns=(*PLANNED.turns, Turn("searcher", "", "Relevant")), documents=(BRIDGE, EDITH))
-ANSWERED = replace(SEARCHED, turns=(*SEARCHED.turns, Turn("answerer", "", "Response")), response="in Perth")
+ANSWERED = replace(
+    SEARCHED,
+    turns=(*SEARCHED.turns, Turn("answerer", "", "Response")),
+    response="in Perth",
+    read=(BRIDGE, EDITH),
+)
 CHECKED = replace(ANSWERED, turns=(*ANSWERED.turns, Turn("validator", "", "Supported")), verdict=Verdict())
 
 
@@ -73,8 +78,32 @@ async def test_the_coordinator_plans_searches_answers_validates_and_finishes(sys
 
 
 async def test_a_response_from_before_the_last_documents_is_written_anew():
-    late = replace(ANSWERED, turns=(*ANSWERED.turns, Turn("searcher", "", "Relevant")))
+    late = replace(ANSWERED, turns=(*ANSWERED.turns, Turn("searcher", "", "Relevant")), read=(BRIDGE,))
     assert await MARKS.first_call.oracle(GOLD, question=TEXT, state=late) == [Answer()]
+    revised = replace(late, turns=(*late.turns, Turn("reviser", "", "Response")))  # which reads no documents
+    assert await MARKS.first_call.oracle(GOLD, question=TEXT, state=revised) == [Answer()]
+
+
+@pytest.mark.parametrize("answered", [False, True])
+async def test_states_in_which_the_coordinator_is_to_do_different_things_read_differently(answered):
+    said = [Turn("answerer", "", "Response")] if answered else []
+    state = State(documents=(BRIDGE, EDITH), response="in Perth" if answered else "")
+    one = replace(
+        state, turns=(Turn("searcher", "", "B"), *said, Turn("searcher", "", "E")), read=(BRIDGE,) if answered else ()
+    )
+    other = replace(
+        state,
+        turns=(Turn("searcher", "", "B, E"), *said, Turn("searcher", "", NOTHING_NEW)),
+        read=state.documents if answered else (),
+    )
+    gold = GOLD if answered else replace(GOLD, ids=frozenset("bez"))
+    role = MRAG(decide="marks", planner=False).first_call
+    told = [await role.oracle(gold, question=TEXT, state=each) for each in (one, other)]
+    assert told == ([[Answer()], [Validate()]] if answered else [[Search()], [Answer()]])
+    shown = [role.options(question=TEXT, state=each).prompt for each in (one, other)]
+    assert "searcher (nothing new)\n" in shown[1] and "(nothing new)" not in shown[0]
+    assert ("Response (before the last documents): in Perth\n" in shown[0]) == answered
+    assert "before the last documents" not in shown[1]
 
 
 async def test_without_planner_and_validator_the_oracle_does_without():
@@ -162,6 +191,13 @@ async def test_what_this_errand_has_rejected_is_not_looked_for_in_it_again():
     assert await MARKS.searcher.move.oracle(GOLD, question=TEXT, errand=rejected) == [End()]
 
 
+async def test_a_fact_is_a_whole_sentence_over_initials():
+    bridge = replace(BRIDGE, text="It was drawn by J. Doe and Edith Marlowe. It is of iron.")
+    state = {"question": TEXT, "state": replace(SEARCHED, documents=(bridge,)), "information": ""}
+    told = await WRITES.reasoner_agent.oracle(GOLD, **state, aspect="")
+    assert told == [Analysis(("It was drawn by J. Doe and Edith Marlowe.",))]
+
+
 async def test_summary_and_analysis_are_the_sentences_behind_the_answer():
     state = {"question": TEXT, "state": replace(SEARCHED, documents=(OTHER, BRIDGE, EDITH)), "information": ""}
     facts = ("The Tarn Bridge was drawn by Edith Marlowe.", "Edith Marlowe had a dog.", "She was born in Perth.")
@@ -191,6 +227,14 @@ def test_documents_that_fill_the_limit_end_the_offer_to_search():
     assert "searcher" not in system.first_call.options(question=TEXT, state=SEARCHED).texts
     options = system.searcher.move.options(question=TEXT, errand=Errand(known=(BRIDGE, EDITH), asked=("x",)))
     assert options.texts == ("end",)
+
+
+def test_a_name_that_owns_something_is_planned_and_listed_once():
+    text = "Where did Timothy Shriver's father study?"
+    steps = MARKS.planner_agent.options(question=text, state=State(), information="")
+    assert steps.texts == ("the question", "Timothy Shriver")
+    errand = Errand(suggestions=steps.action([0, 1]).steps)
+    assert MARKS.searcher.query.options(question=text, errand=errand).texts == ("the question", "Timothy Shriver")
 
 
 def test_the_searcher_lists_planned_names_first_then_its_moves():
@@ -225,7 +269,8 @@ def test_every_listed_action_has_a_text_that_reads_back_as_it(state, agents):
 
 
 def test_a_question_without_any_name_or_word_has_something_to_list():
-    assert MARKS.searcher.query.options(question="?", errand=Errand()).texts == ("the question",)
+    options = MARKS.searcher.query.options(question="?", errand=Errand())
+    assert (options.texts, options.action([0])) == (("the question",), Query("the question"))
     assert MARKS.planner_agent.options(question="?", state=State(), information="").texts == ("the question",)
 
 

@@ -79,7 +79,12 @@ def test_in_a_graph_the_planner_answers_by_an_entity_that_it_knows_or_yes_or_no(
 
 @pytest.mark.parametrize(
     ("answers", "right"),
-    [(("japan",), ["Japan"]), (("NH", "no"), ["Nh", "no"]), (("Tokyo",), ["Nihonium", "Japan", "Nh", "yes", "no"])],
+    [
+        (("japan",), ["Japan"]),
+        (("The Japan",), ["Japan"]),
+        (("NH", "no"), ["Nh", "no"]),
+        (("Tokyo",), ["Nihonium", "Japan", "Nh", "yes", "no"]),
+    ],
 )
 async def test_the_oracle_takes_every_right_answer_and_any_where_none_is(answers, right):
     agent = system(environment="graph", answers="planner").conclusion

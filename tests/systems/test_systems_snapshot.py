@@ -24,6 +24,7 @@ from dragoman.core.types import Passage, Question
 from dragoman.systems import build
 from dragoman.systems.base import Gold
 from dragoman.systems.mujica.slots import Search
+from dragoman.systems.options import rendered
 
 HERE = Path(__file__).parent
 SNAPSHOT = HERE / "snapshot.json"
@@ -89,7 +90,8 @@ class FollowsOracles:
             Gold(frozenset(QUESTION.supporting_ids), self.find, ("Perth",), QUESTION.triples), **state
         )
         shown = [role.messages(state, history), _allowed(grammar), kinds, role.max_tokens, role.stop, repr(told)]
-        self.seen[role.name].append(shown)
+        listed = [rendered(role.options(**state))] if role.options else []
+        self.seen[role.name].append([*shown, *listed])
         first, self.first = self.first, None
         if first is not None:
             kind = grammar.alternatives()[first % len(kinds)].cls

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from command import run
+from command import dragoman, run
 from fastapi import FastAPI
 from openai_stub import serving
 
@@ -107,27 +107,23 @@ async def answer_of(model: str) -> dict:
 
 
 def test_a_system_of_another_package_runs_under_every_command(project, capsys):
-    def dragoman(*arguments: str) -> str:
-        code, out, err = run(capsys, *arguments)
-        assert code == 0, err
-        return out
-
-    dragoman("index", "--dataset", "toy")
-    shown = dragoman("ask", "On which river lies town 4?", "--system", "toy", "--dataset", "toy", "--trace")
+    dragoman(capsys, "index", "--dataset", "toy")
+    shown = dragoman(capsys, "ask", "On which river lies town 4?", "--system", "toy", "--dataset", "toy", "--trace")
     assert "decide decides" in shown
-    dragoman("rollout", "--tree", "--limit", "2", "--out", "results/rollout")
+    dragoman(capsys, "rollout", "--tree", "--limit", "2", "--out", "results/rollout")
     episodes = read_episodes(project / "results/rollout/episodes.jsonl")
     assert {node.action["type"] for episode in episodes for node in episode.nodes} == {"Look", "Recall"}
-    dragoman("seeds", "--no-track")
+    dragoman(capsys, "seeds", "--no-track")
     for stage in ("sft", "rl"):
         with files.only_writer(project / "results" / stage):
             code, _, err = run(capsys, stage, "--no-track")
         assert code == 2 and f"results/{stage}: process {os.getpid()} is writing there" in err
-        dragoman(stage, "--no-track")
-    dragoman("evaluate", "--dataset", "toy", "--systems", "toy,toy@rl,toy@oracle", "--out", "results/it", "--no-track")
+        dragoman(capsys, stage, "--no-track")
+    names = "toy,toy@rl,toy@oracle"
+    dragoman(capsys, "evaluate", "--dataset", "toy", "--systems", names, "--out", "results/it", "--no-track")
     scores = json.loads((project / "results/it/metrics.json").read_text())["systems"]
     assert scores["toy@oracle"]["cover_em"]["mean"] == 1.0
-    dragoman("ablate", "two-passages", "--no-track")
+    dragoman(capsys, "ablate", "two-passages", "--no-track")
     answered = asyncio.run(answer_of("toy@rl"))
     assert answered["choices"][0]["message"]["content"] in ("river 28", "I do not know")
 

@@ -23,6 +23,12 @@ def has(text: str, name: str) -> bool:
     return f" {key(name)} " in f" {key(text)} "
 
 
+def has_answer(text: str, answer: str) -> bool:
+    """As `has`, but articles do not count. One that is nothing else stands in a text only as it is written."""
+    wanted = _without_articles(answer)
+    return has(_without_articles(text), wanted) if key(wanted) else stands_in(text, answer)
+
+
 _QUOTES = "\"'“”‘’«»()[]{}¿¡"
 _MARKS = f"{_QUOTES}.,;:!?…。？！"
 _LEAST_LETTERS = 3
@@ -37,6 +43,10 @@ def stands_in(text: str, name: str) -> bool:
     if len(key(bare)) >= _LEAST_LETTERS and bare[0].isalnum() and bare[-1].isalnum():
         return has(text, name)
     return re.search(rf"(?<![\w.]){re.escape(bare or name)}(?!\w|[.,]\d)", fold(text)) is not None
+
+
+def _without_articles(text: str) -> str:
+    return " ".join(word for word in text.split() if key(word) not in ("a", "an", "the"))
 
 
 def same_question(text: str) -> str:
@@ -72,14 +82,16 @@ _FIGURE = re.compile(
 def names(text: str) -> list[str]:
     """The runs of capitalized words in a text, in order and each once, without the small words they may begin with.
 
-    A run goes on over one or two linking words (`Bank of the Ozarks`). A letter or a month alone is no name.
+    A run goes on over one or two linking words (`Bank of the Ozarks`), and over an initial or a title (`John H. Auer`), whose
+    dot is left out. A letter or a month alone is no name.
     """
     found = dict[str, None]()
-    for clause in re.split(r"[^\w\s.,'’/&+-]+|[.,](?=\s|$)", text):
+    for clause in re.split(r"[^\w\s.,'’/&+-]+|[.,](?=\s|$)", _ABBREVIATED.sub(r"\1_", text)):  # A_ is no article
         run = words(clause)
         kinds = "".join("N" if word[0].isupper() else "l" if word in _LINKS else "-" for word in run)
         for match in re.finditer("N(?:l{0,2}N)*", kinds):
-            name = " ".join(dropwhile(lambda word: word.lower() in _SMALL, run[match.start() : match.end()]))
+            kept = dropwhile(lambda word: word.lower() in _SMALL, run[match.start() : match.end()])
+            name = " ".join(word.removesuffix("_") for word in kept)
             if len(name) > 1 and name.lower() not in _MONTHS:
                 found[name] = None
     return list(found)
@@ -91,7 +103,7 @@ def figures(text: str) -> list[str]:
 
 
 def sentences(text: str) -> list[str]:
-    """A text cut after the marks that end its sentences; not after an initial, as in `J. Doe`."""
+    """A text cut after the marks that end its sentences; not after an initial or a title, as in `J. Doe` and `Mr. Doe`."""
     return _SENTENCE_END.split(text)
 
 
@@ -116,7 +128,12 @@ def words(text: str) -> list[str]:
     return [word for word in bare if word and not set("[]") & set(word)]
 
 
-_SENTENCE_END = re.compile(r"(?<=[a-z0-9)\"'][.!?])\s+")
+_TITLES = ("Mr", "Mrs", "Ms", "Dr", "St")
+_ABBREVIATED = re.compile(
+    rf"\b([^\W\d_]|{'|'.join(_TITLES)})\.(?=\s+[^\W\d_])(?!\s+(?i:{'|'.join(sorted(_SMALL))})\b(?!\.))"
+)
+"""An initial or a title with its dot. Before a small word the dot ends a sentence: `Malcolm X. He was`."""
+_SENTENCE_END = re.compile(r"(?<=[a-z0-9)\"'][.!?])" + "".join(rf"(?<!\b{title}\.)" for title in _TITLES) + r"\s+")
 _POSSESSIVE = re.compile(r"['’]s?$")
 _WORD_CHARS = 20
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf\uf900-\ufaff\U00020000-\U0003ffff"  # Thai to Chinese

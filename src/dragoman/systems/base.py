@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from dragoman.core.errors import UserError
-from dragoman.core.text import has
+from dragoman.core.text import has_answer
 from dragoman.core.types import Passage, Question, Triple
 from dragoman.corpus.chunking import gold_id
 from dragoman.engines.base import Completion, Request
@@ -110,7 +110,7 @@ class Gold:
 
     def is_answered(self, text: str) -> bool:
         """Whether a text has a gold answer or, where several things are asked for, a name of each."""
-        return all(any(has(text, name) for name in names) for names in self.parts or (self.answers,))
+        return all(any(has_answer(text, name) for name in names) for names in self.parts or (self.answers,))
 
     def has(self, passage: Passage) -> bool:
         """Whether it is gold."""

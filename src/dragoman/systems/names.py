@@ -14,26 +14,33 @@ ITSELF = "the question"
 AHEAD = 3
 """So many places a name moves ahead for each word its sentence shares with the question, and for being longer than a word."""
 WHOLE_RUN = 30
-"""So many words of a question or a name are copied."""
+"""So many words of a name, a sentence or an answer are copied."""
+QUESTION_RUN = 200
+"""And so many of a question. What it asks for may stand at its end, after a long lead-in."""
+QUESTION_CHARS = 1000
+"""So many characters of a question are searched for where it is called by a name, and nobody writes it."""
 _TWICE = re.compile(r"^(.+) \1(?= |$)")
 
 
-def copied(text: str, chars: int) -> str:
-    """A text as a query that is copied and not phrased: its words, and as many of them as fit into `chars`."""
-    return fit(" ".join(words(text)[:WHOLE_RUN]), chars)
+def copied(text: str, chars: int, most: int = WHOLE_RUN) -> str:
+    """A text as a query that is copied and not phrased: its first `most` words, and as many of them as fit into `chars`."""
+    return fit(" ".join(words(text)[:most]), chars)
 
 
-def known_names(question: str, kept: Sequence[Passage], *, passage_words: int, chars: int) -> list[str]:
+def known_names(
+    question: str, kept: Sequence[Passage], *, passage_words: int, chars: int, as_written: bool = False
+) -> list[str]:
     """The names in the question, and those in the first words of kept passages that it does not have; each once.
 
     Args:
         passage_words: so many words of a passage are read.
         chars: a longer name is left out.
+        as_written: with the `'s` of an owner, without which a run of words cannot be copied.
     """
-    known = {word.lower() for word in words(question)}
+    known = set(_lower(question))
     others = [name for passage in kept for name in names(one_line(passage, passage_words))]
-    new = (name for name in others if not known >= set(name.lower().split()))
-    every = dict.fromkeys([*names(question), *new])
+    found = [*names(question), *(name for name in others if not known >= set(_lower(name)))]
+    every = dict.fromkeys(found if as_written else map(owner, found))
     return [name for name in every if len(name) <= chars and len(name.split()) <= WHOLE_RUN]
 
 
@@ -54,14 +61,15 @@ def searches(question: str, whole: str, kept: Sequence[Passage], start: Sequence
 
 
 def unasked(queries: dict[str, str], asked: Collection[str], chars: int, most: int) -> dict[str, str]:
-    """The first `most` of them, each once and cut to `chars`, and none that was asked or has a name of half that length.
+    """The first `most` of them, each once, and none that was asked. All but the question are cut to `chars`, and none has a
+    name of half that length.
 
     A name with words of the question was asked whichever they were: those that are left open are fewer with each kept passage.
     """
     named = {called(query) for query in asked} - {*asked}
     new = dict[str, str]()
     for name, query in queries.items():
-        cut = fit(query, chars)
+        cut = query if name == ITSELF else fit(query, chars)
         if cut and len(name) <= chars // 2 and name not in named and cut not in (*asked, *new.values()):
             new[name] = cut
     return dict(islice(new.items(), most))

@@ -11,7 +11,7 @@ from dragoman.systems.base import Context, Outcome, StopReason
 from dragoman.systems.baselines import Baseline, asking, interleaved, items
 
 _END = re.compile(r"\bthe answer is\b", re.IGNORECASE)
-_SENTENCE = re.compile(r".*?[.!?](?=\s|$)|.+")
+_SENTENCE = re.compile(r".*?(?:[!?]|(?<!\b[A-Z])\.)(?=\s|$)|.+")  # the dot of `J. Doe` or `the U.S.` ends none
 
 
 @dataclass(frozen=True)

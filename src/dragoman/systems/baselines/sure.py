@@ -37,7 +37,10 @@ class SuRe(Baseline):
     async def _scores(
         self, question: str, candidates: list[str], summaries: list[str], ctx: Context
     ) -> tuple[list[int], StopReason]:
-        """For each candidate its validity (1 or 0) and its wins in both orders; what cannot be read counts for nobody."""
+        """For each candidate its validity (2 or 0) and its wins in both orders: they weigh the same, as in the authors' code.
+
+        What cannot be read counts for nobody.
+        """
         first, second = summaries
         valid = asking("sure_valid", 4)
         asks = {
@@ -49,8 +52,8 @@ class SuRe(Baseline):
             asks[name] = partial(_ask, compare, ("1", "2"), question=question, first=one, second=two)
         said = await ctx.parallel(asks)
         scores = [
-            (said["valid 0"] == "true") + (said["forward"] == "1") + (said["backward"] == "2"),
-            (said["valid 1"] == "true") + (said["forward"] == "2") + (said["backward"] == "1"),
+            2 * (said["valid 0"] == "true") + (said["forward"] == "1") + (said["backward"] == "2"),
+            2 * (said["valid 1"] == "true") + (said["forward"] == "2") + (said["backward"] == "1"),
         ]
         return scores, StopReason.ANSWERED if all(said.values()) else StopReason.UNREADABLE_REPLY
 

@@ -13,7 +13,11 @@ from dragoman.systems.grammar import can_say
 
 
 async def route(settings: Settings, gold: Gold, question: str) -> list[NoRetrieval | Search | Plan]:
-    """One search if it finds all there is to find, else a plan; or what the settings hold the router to."""
+    """One search if it finds all there is to find, else a plan; or what the settings hold the router to.
+
+    At marks both are right where a plan would find nothing either: neither the question nor a name in it leads anywhere. What
+    the question finds of the gold passages may have names that lead on.
+    """
     query = queries.whole(settings, question)
     held: dict[str, NoRetrieval | Search | Plan] = {
         "NoRetrieval": NoRetrieval(),
@@ -23,7 +27,14 @@ async def route(settings: Settings, gold: Gold, question: str) -> list[NoRetriev
     if settings.strategy:
         return [held[settings.strategy]]
     sayable = any(can_say(line, query) for line in queries.first_queries(settings, question))
-    return [Search(query) if sayable and gold.ids <= set(await gold.find(query, settings.k)) else Plan()]
+    found = gold.ids & set(await gold.find(query, settings.k)) if sayable else set[str]()
+    if gold.ids == found:
+        return [Search(query)]
+    if settings.decide == "marks" and not found:
+        further = queries.candidates(settings, question, (), [query])
+        if not await gold.finding_first(further, settings.k, gold.ids):
+            return [Search(query), Plan()]
+    return [Plan()]
 
 
 async def select(gold: Gold, question: str, objective: str, passages: Sequence[Passage]) -> list[Keep]:

@@ -17,7 +17,16 @@ from dragoman.core.types import Passage
 from dragoman.systems import names
 from dragoman.systems.c3po.settings import Settings
 from dragoman.systems.grammar import Alias, Line, Span
-from dragoman.systems.names import ITSELF, WHOLE_RUN, called, copied, searches, unasked
+from dragoman.systems.names import (
+    ITSELF,
+    QUESTION_CHARS,
+    QUESTION_RUN,
+    WHOLE_RUN,
+    called,
+    copied,
+    searches,
+    unasked,
+)
 from dragoman.systems.options import by_line
 from dragoman.systems.prompts import one_line
 
@@ -30,17 +39,19 @@ SPAN_WORDS = 40
 
 
 def whole(settings: Settings, question: str) -> str:
-    """The question as a query."""
-    return copied(question, settings.query_chars)
+    """The question as a query. At marks there is always one, since it is among the options."""
+    named = settings.decide == "marks" or settings.queries == "names"
+    query = copied(question, QUESTION_CHARS if named else settings.query_chars, QUESTION_RUN)
+    return query or ITSELF if settings.decide == "marks" else query
 
 
 def first_queries(settings: Settings, question: str) -> list[Line]:
     """The kinds of query without a plan."""
     if settings.queries == "free":
-        return [Line(settings.query_chars)]
+        return [Line(_chars(settings))]
     if settings.queries == "names" and (query := whole(settings, question)):
         return [Alias(settings.query_chars, name=ITSELF, stands_for=query)]
-    itself = Span(settings.query_chars, ((question, WHOLE_RUN, WHOLE_RUN),))
+    itself = Span(_chars(settings), (_itself(settings, question),))
     runs = Span(settings.query_chars, ((question, 1, SPAN_RUN),))
     return [itself, runs] if settings.queries == "phrase" else [itself]
 
@@ -56,13 +67,19 @@ def next_queries(settings: Settings, question: str, kept: Sequence[Passage], ask
     if settings.queries == "free" or (settings.queries == "span" and not kept):
         return first_queries(settings, question)
     texts = (question, *(one_line(passage, SPAN_WORDS) for passage in kept))
-    sources = ((question, WHOLE_RUN, WHOLE_RUN), *((text, 1, SPAN_RUN) for text in texts))
-    return [Span(settings.query_chars, sources)]
+    sources = (_itself(settings, question), *((text, 1, SPAN_RUN) for text in texts))
+    return [Span(_chars(settings), sources)]
 
 
 def known_names(settings: Settings, question: str, kept: Sequence[Passage]) -> list[str]:
     """The names in the question, and those in the kept passages that are not."""
-    return names.known_names(question, kept, passage_words=settings.proxy_words, chars=settings.query_chars)
+    return names.known_names(
+        question,
+        kept,
+        passage_words=settings.proxy_words,
+        chars=settings.query_chars,
+        as_written=settings.queries in ("span", "phrase"),
+    )
 
 
 def candidates(settings: Settings, question: str, kept: Sequence[Passage], asked: Sequence[str]) -> list[str]:
@@ -94,3 +111,13 @@ def shown(settings: Settings, query: str, question: str) -> str:
 def objective(settings: Settings, query: str, thought: str, question: str) -> str:
     """What a search under a plan is for: the thought, or else the query where it is not the question itself."""
     return thought or ("" if query == whole(settings, question) else query)
+
+
+def _itself(settings: Settings, question: str) -> tuple[str, int, int]:
+    """The question as the source of a single run."""
+    return whole(settings, question), QUESTION_RUN, QUESTION_RUN
+
+
+def _chars(settings: Settings) -> int:
+    """Most characters of a query that can be the question. At marks it is only rendered."""
+    return QUESTION_CHARS if settings.decide == "marks" else settings.query_chars

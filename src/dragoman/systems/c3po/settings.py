@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 from dragoman.core.errors import UserError
-from dragoman.systems.checks import check_choices
+from dragoman.systems.checks import check_at_least_one, check_choices
 
 Strategy = Literal["", "NoRetrieval", "Search", "Plan"]
 QueryMode = Literal["free", "span", "phrase", "names"]
@@ -54,6 +54,7 @@ class Settings:
     select: SelectMode = "numbers"
     """What the filter says of the passages it keeps: their numbers, or for models too small to count their titles."""
     query_chars: int = 240
+    """Most characters of a query. The question may have 1,000 where it is called by its name, as at marks."""
     keep_bias: float = 0.0
     """At marks: added to the logit of each passage found. More than 0 keeps more. A setting to turn after training, on dev: docs/training.md."""
     search_bias: float = 0.0
@@ -69,6 +70,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_choices(self)
+        check_at_least_one(self, "k", "max_depth", "max_documents")
         for name, text in (self.rewritten or {}).items():
             if not isinstance(text, str) or not text.strip():
                 raise UserError(f"rewritten.{name}: expected the text of its instructions, found {text!r}")

@@ -25,7 +25,7 @@ from dragoman.systems.c3po.settings import Settings
 @dataclass(frozen=True)
 class C3PO(Settings, System):
     turned_after_training = frozenset({"keep_bias", "search_bias", "plan_bias"})
-    views = 2  # at marks the decision maker is shown what was searched for, and the filter nothing that is kept
+    views = 3  # names have their initials, and a long question is searched for with its end
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -42,6 +42,8 @@ class C3PO(Settings, System):
                 kept, stop = await self._search(ctx, question, query), StopReason.ANSWERED
             case Plan():  # multi-step reasoning
                 kept, stop = await self._multi_step(ctx, question)
+        if len(kept) > self.max_documents:
+            kept, stop = kept[: self.max_documents], StopReason.DOCUMENT_LIMIT
         return await answer(ctx, question, kept, stop, words=self.passage_words, max_tokens=self.answer_tokens)
 
     async def _multi_step(self, ctx: Context, question: Question) -> tuple[list[Passage], StopReason]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from dragoman.engines.base import Grammar as Constraint
+from dragoman.engines.base import Constraint
 
 Action = Any  # a frozen dataclass; each system defines its own
 

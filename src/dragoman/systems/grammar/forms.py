@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import fields
 
-from dragoman.engines.base import Grammar as Constraint
+from dragoman.engines.base import Constraint
 from dragoman.systems.grammar.base import Action, Grammar, HallucinatedIndex, InvalidAction, Kind, Slot, escape
 
 

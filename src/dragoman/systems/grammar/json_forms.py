@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 from pydantic.json_schema import GenerateJsonSchema
 
 from dragoman.core.text import fit
-from dragoman.engines.base import Grammar as Constraint
+from dragoman.engines.base import Constraint
 from dragoman.systems.grammar.base import Action, Grammar, InvalidAction
 from dragoman.systems.grammar.forms import OneOf
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dragoman.core.text import key
+from dragoman.core.text import has_answer
 from dragoman.systems.base import Gold
 from dragoman.systems.grammar import can_say
 from dragoman.systems.maps import queries
@@ -26,7 +26,7 @@ async def extend(settings: Settings, gold: Gold, question: str, pool: Pool) -> l
     line = queries.query(settings, question, pool)
     new = [name for name in queries.names(settings, question, pool) if can_say(line, name)]
     best = await gold.finding_first(new, settings.k, missing)
-    whole = copied(question, settings.query_chars)
+    whole = queries.whole(settings, question)
     repeated = line.parse(whole) if whole else ""  # ends the search, or nearly so
     return [Extend(query) for query in (*best, *new, repeated) if can_say(line, query)][:1]
 
@@ -38,7 +38,7 @@ async def answer(settings: Settings, gold: Gold, question: str, pool: Pool) -> l
     """
     if settings.decide == "marks":
         listed = list(queries.answers(settings, question, pool).values())
-        right = [text for text in listed if key(text) in map(key, gold.answers)]
+        right = [text for text in listed if any(has_answer(text, a) and has_answer(a, text) for a in gold.answers)]
         return [Answer(text) for text in right or listed]
     line = queries.answer(settings, question, pool)
     right = sorted((copied(text, settings.answer_chars) for text in gold.answers), key=len)

@@ -39,7 +39,7 @@ class Settings:
     query_words: int = 8
     """Most keywords of a `free` query (appendix A.1)."""
     query_chars: int = 160
-    """Most characters of a query that is copied or listed."""
+    """Most characters of a query that is copied or listed. The question may have 1,000 where it is listed."""
     max_candidates: int = 14
     """Queries to choose from, where they are listed."""
     max_answers: int = 80

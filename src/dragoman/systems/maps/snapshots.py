@@ -76,7 +76,7 @@ def read_snapshots(path: Path) -> list[Snapshot]:
         UserError: no such file, or lines that are no snapshots; each is named with its line and key.
     """
     found, faults = [], rows.Faults(path, "mend them, or make the file anew with `dragoman debate`")
-    for line, row in rows.read(path, faults):
+    for line, row in files.read(path, faults):
         try:
             found.append(SnapshotRow.model_validate(row).snapshot)
         except ValidationError as e:

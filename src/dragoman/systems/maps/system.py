@@ -21,6 +21,8 @@ from dragoman.systems.maps.settings import Settings
 
 @dataclass(frozen=True)
 class MAPS(Settings, System):
+    views = 2  # names have their initials, and no 's
+
     async def run(self, question: Question, ctx: Context) -> Outcome:
         """Section 3.5: the retrieval step, then the answer step."""
         pool, stop = await self._gather(question.question, ctx, self._most_rounds(question))

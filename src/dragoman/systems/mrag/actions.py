@@ -198,9 +198,12 @@ class Keep:
 @cache
 def coordinator(settings: Settings, agents: Sequence[str]) -> JsonOneOf:
     """A call of one of `agents`."""
-    line = text_of(settings.line_chars)
+    line = text_of(settings.question_chars)
     types: dict[str, Any] = dict.fromkeys(("query", "aspect", "guidance", "important", "suggestion"), line)
-    types |= {"suggestions": _several(settings), "information": text_of(settings.information_chars)}
+    types |= {
+        "suggestions": _several(settings, settings.question_chars),
+        "information": text_of(settings.information_chars),
+    }
     left_out = {"information"} if not settings.information_chars else set()
     left_out |= {"guidance", "important"} if settings.answers == "plain" else set()
     return JsonOneOf(*(_form(settings, CALLS[agent], agent, "agent", left_out, types) for agent in agents))
@@ -209,14 +212,14 @@ def coordinator(settings: Settings, agents: Sequence[str]) -> JsonOneOf:
 @cache
 def query(settings: Settings) -> JsonOneOf:
     """The searcher's first query."""
-    return JsonOneOf(_form(settings, Query, "", "next", set(), {"query": text_of(settings.line_chars)}))
+    return JsonOneOf(_form(settings, Query, "", "next", set(), {"query": text_of(settings.question_chars)}))
 
 
 @cache
 def reading(settings: Settings, moves: Sequence[type], documents: int) -> JsonOneOf:
     """What the searcher says of so many documents, and one of `moves`. At marks it says nothing of them, and moves alone."""
     types: dict[str, Any] = {
-        "query": text_of(settings.line_chars),
+        "query": text_of(settings.question_chars),
         "relevant": tuple_of(bool, documents, documents),
     }
     left_out = {"relevant"} if settings.decide == "marks" else set()
@@ -231,7 +234,7 @@ def selection(documents: int) -> JsonOneOf:
 
 @cache
 def planner(settings: Settings) -> JsonOneOf:
-    return JsonOneOf(JsonForm(Steps, steps=_several(settings)))
+    return JsonOneOf(JsonForm(Steps, steps=_several(settings, settings.question_chars)))
 
 
 @cache
@@ -241,12 +244,12 @@ def summarizer(settings: Settings) -> JsonOneOf:
 
 @cache
 def reasoner(settings: Settings) -> JsonOneOf:
-    return JsonOneOf(JsonForm(Analysis, steps=_several(settings)))
+    return JsonOneOf(JsonForm(Analysis, steps=_several(settings, settings.line_chars)))
 
 
 @cache
 def validator(settings: Settings) -> JsonOneOf:
-    line, several = text_of(settings.line_chars), _several(settings)
+    line, several = text_of(settings.line_chars), _several(settings, settings.line_chars)
     return JsonOneOf(JsonForm(Verdict, met=several, unmet=several, supported_feedback=line, correct_feedback=line))
 
 
@@ -264,5 +267,5 @@ def _form(settings: Settings, cls: type, kind: str, tag: str, left_out: set[str]
     return JsonForm(cls, kind=kind, tag=tag, without=without, **own)
 
 
-def _several(settings: Settings) -> Any:
-    return tuple_of(text_of(settings.line_chars), settings.max_items)
+def _several(settings: Settings, chars: int) -> Any:
+    return tuple_of(text_of(chars), settings.max_items)

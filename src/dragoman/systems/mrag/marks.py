@@ -28,7 +28,7 @@ from dragoman.systems.mrag.actions import (
 )
 from dragoman.systems.mrag.agents import available
 from dragoman.systems.mrag.settings import Settings
-from dragoman.systems.mrag.state import Errand, State
+from dragoman.systems.mrag.state import NOTHING_NEW, Errand, State, Turn
 from dragoman.systems.options import Choice, Selection, as_line, known, passage_lines
 
 UNSUPPORTED = "Say only what the documents say."
@@ -114,16 +114,21 @@ def validate(settings: Settings, question: str, state: State, information: str) 
 def _known(settings: Settings, question: str, state: State) -> str:
     """What the coordinator and the validator know."""
     verdict = state.verdict
+    before = "" if state.read == state.documents else " (before the last documents)"
     checked = f"Checked: {'good' if verdict.passes else complaint(verdict)}\n" if verdict else ""
     return (
         f"Question: {as_line(question)}\n"
         f"Known:\n{known(state.documents, settings.proxy_words)}"
         + "".join(f"{as_line(note)}\n" for note in state.notes)
         + (f"Plan: {as_line('; '.join(state.plan))}\n" if state.plan else "")
-        + (f"Called: {', '.join(turn.agent for turn in state.turns)}\n" if state.turns else "")
-        + (f"Response: {as_line(state.response)}\n" if state.response else "")
+        + (f"Called: {', '.join(map(_called, state.turns))}\n" if state.turns else "")
+        + (f"Response{before}: {as_line(state.response)}\n" if state.response else "")
         + checked
     )
+
+
+def _called(turn: Turn) -> str:
+    return f"{turn.agent} (nothing new)" if turn.heard == NOTHING_NEW else turn.agent
 
 
 def _errand(settings: Settings, question: str, errand: Errand) -> str:

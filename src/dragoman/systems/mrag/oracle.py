@@ -5,12 +5,11 @@ Coordinator: plan, search until all is found or nothing more is, answer, validat
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dragoman.core.text import has
+from dragoman.core.text import has, sentences
 from dragoman.core.types import Passage
 from dragoman.systems.base import Gold
 from dragoman.systems.grammar import plain
@@ -20,14 +19,10 @@ from dragoman.systems.mrag.agents import available
 from dragoman.systems.mrag.settings import Settings
 from dragoman.systems.mrag.state import NOTHING_NEW, Errand, State
 
-ANSWERERS = ("answerer", "reviser")
-SEARCHERS = ("searcher", "search")
-
 
 async def coordinate(settings: Settings, gold: Gold, question: str, state: State) -> list[Any]:
     """The next call. A response from before the last documents were found is written anew."""
     agents = available(settings, state)
-    called = [turn.agent for turn in state.turns if turn.heard != NOTHING_NEW]
     missing = gold.missing(state.documents)
     if "planner" in agents and not state.turns:
         return [_call(settings, question, state, "planner")]
@@ -35,8 +30,7 @@ async def coordinate(settings: Settings, gold: Gold, question: str, state: State
         return [Look(query) for query in best]
     if missing and "searcher" in agents and all(turn.heard != NOTHING_NEW for turn in state.turns):
         return [_call(settings, question, state, "searcher")]
-    last = next((agent for agent in reversed(called) if agent in (*ANSWERERS, *SEARCHERS)), "")
-    if not state.response or last in SEARCHERS:
+    if not state.response or state.read != state.documents:
         return [_call(settings, question, state, "answerer")]
     return [_call(settings, question, state, "validator" if "validator" in agents else "finisher")]
 
@@ -153,6 +147,6 @@ def _relevant(gold: Gold, passages: Sequence[Passage]) -> tuple[bool, ...]:
 def _facts(gold: Gold, documents: Sequence[Passage]) -> list[str]:
     """The sentences of gold passages that have an answer, or an end of a triple; where none has, the first ones."""
     ends = {*gold.answers, *(name for names in gold.parts for name in names), *(end for _, _, end in gold.triples)}
-    every = [re.split(r"(?<=[.!?])\s+", passage.text) for passage in documents if gold.has(passage)]
-    told = [sentence for sentences in every for sentence in sentences if any(has(sentence, end) for end in ends)]
-    return told or [sentences[0] for sentences in every]
+    every = [sentences(passage.text) for passage in documents if gold.has(passage)]
+    told = [sentence for each in every for sentence in each if any(has(sentence, end) for end in ends)]
+    return told or [each[0] for each in every]

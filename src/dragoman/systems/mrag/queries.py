@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from dragoman.core.text import names
+from dragoman.core.text import names, owner
 from dragoman.core.types import Passage
 from dragoman.systems.grammar import plain
 from dragoman.systems.mrag.actions import CALLS, Change, End, More
 from dragoman.systems.mrag.settings import Settings
 from dragoman.systems.mrag.state import Errand, State
-from dragoman.systems.names import ITSELF, copied, searches, unasked
+from dragoman.systems.names import ITSELF, QUESTION_RUN, copied, searches, unasked
 from dragoman.systems.options import by_line
 
 AGAIN = "the same again"
@@ -20,7 +20,7 @@ END = "end"
 
 def whole(settings: Settings, question: str) -> str:
     """The question as a query."""
-    return copied(plain(question, len(question)), settings.line_chars)
+    return copied(plain(question, len(question)), settings.question_chars, QUESTION_RUN) or ITSELF
 
 
 def candidates(
@@ -46,8 +46,8 @@ def looks(settings: Settings, question: str, state: State) -> dict[str, str]:
 
 def planned(settings: Settings, question: str) -> dict[str, str]:
     """What the steps of a plan may be, where they are listed: the question and the names in it, by what they are called."""
-    named = by_line({name: plain(name, settings.line_chars) for name in names(question)}, ITSELF)
-    steps = {ITSELF: whole(settings, question) or ITSELF} | named
+    named = by_line({name: plain(name, settings.line_chars) for name in map(owner, names(question))}, ITSELF)
+    steps = {ITSELF: whole(settings, question)} | named
     return {name: step for name, step in list(steps.items())[: settings.max_items] if step}
 
 

@@ -7,6 +7,7 @@ from typing import Literal, Self
 
 from dragoman.core.errors import UserError
 from dragoman.systems.checks import check_at_least_one, check_choices
+from dragoman.systems.names import QUESTION_CHARS
 
 Agents = Literal["team", "single"]
 Answers = Literal["plain", "guided"]
@@ -46,7 +47,7 @@ class Settings:
     max_items: int = 4
     """Most entries of a list: of a plan, of suggestions, of an analysis, of criteria."""
     line_chars: int = 160
-    """Most characters of a query, of an entry of a list, and of other short fields."""
+    """Most characters of a query, of an entry of a list, and of other short fields. At marks the question may have 1,000."""
     summary_chars: int = 600
     information_chars: int = 0
     """Most characters of what the coordinator passes on as information. With 0 it writes none: agents get all that was gathered."""
@@ -71,6 +72,11 @@ class Settings:
                 raise UserError(
                     f"decide: marks scores what is listed and writes no {name}; set it to 0, or decide: text"
                 )
+
+    @property
+    def question_chars(self) -> int:
+        """Most characters of a query that can be the question. At marks it is only rendered."""
+        return QUESTION_CHARS if self.decide == "marks" else self.line_chars
 
     def for_oracle(self) -> Self:
         return replace(self, reason_chars=0, information_chars=0)

@@ -35,6 +35,8 @@ from dragoman.systems.prompts import Prompt, number
 
 @dataclass(frozen=True)
 class MRAG(Settings, System):
+    views = 2  # at marks the coordinator is shown which searches and documents were new
+
     async def run(self, question: Question, ctx: Context) -> Outcome:
         """Algorithm 1. Where the calls are used up before there is a response, the answerer is called at last.
 

@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, combinations, islice, product
 
-from dragoman.core.text import names, words
+from dragoman.core.text import has, has_answer, names, words
 from dragoman.core.types import Passage
 from dragoman.corpus.triple_passages import triple_id
 from dragoman.systems.base import Gold
 from dragoman.systems.grammar import Line, can_say
 from dragoman.systems.mujica import queries
 from dragoman.systems.mujica.actions import Answer, Found, Nothing, Searches, Subquestions, ask
-from dragoman.systems.mujica.queries import contains
 from dragoman.systems.mujica.settings import Settings
 from dragoman.systems.mujica.slots import About, Search
 from dragoman.systems.mujica.state import State
@@ -103,8 +102,8 @@ async def conclude(settings: Settings, gold: Gold, question: str, state: State) 
     _, *known = (text for text, _, _ in queries.known_runs(settings, question, state))
 
     def is_known(text: str) -> bool:
-        among_choices = text in ("yes", "no") or contains(question, text)
-        return everything if among_choices else any(contains(said, text) for said in known)
+        among_choices = text in ("yes", "no") or has(question, text)
+        return everything if among_choices else any(has(said, text) for said in known)
 
     texts = (copied(text, settings.query_chars) for text in gold.answers)
     answers = [text.lower() if text.lower() in ("yes", "no") else text for text in texts]
@@ -115,7 +114,7 @@ async def conclude(settings: Settings, gold: Gold, question: str, state: State) 
 def _listed_answers(settings: Settings, gold: Gold, state: State) -> list[Answer]:
     """Those that are right; where none is, all of them, since each is as wrong as the others and nothing is to be learnt."""
     listed = list(queries.answers(settings, state).values())
-    right = [name for name in listed if any(contains(name, text) and contains(text, name) for text in gold.answers)]
+    right = [name for name in listed if any(has_answer(name, text) and has_answer(text, name) for text in gold.answers)]
     return [Answer(name) for name in right or listed]
 
 
@@ -140,9 +139,9 @@ async def look_up(
     async def rank(i: int, sentence: str) -> tuple[float, ...]:
         found = [await gold.find(name, settings.k) for name in names(sentence)] if missing else []
         leads = min((place for hits in found for place, id in enumerate(hits) if id in missing), default=math.inf)
-        told = [fact for fact in facts if contains(sentence, fact)]
-        new = [fact for fact in told if not contains(question, fact)]
-        related = [relation for relation in relations if contains(sentence, relation)]
+        told = [fact for fact in facts if has(sentence, fact)]
+        new = [fact for fact in told if not has(question, fact)]
+        related = [relation for relation in relations if has(sentence, relation)]
         return -len(new), leads, -len(told) - len(related), i
 
     line = queries.sentence(settings, passages)

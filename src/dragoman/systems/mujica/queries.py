@@ -13,14 +13,14 @@ import re
 from collections.abc import Sequence
 from itertools import islice
 
-from dragoman.core.text import clip
+from dragoman.core.text import clip, has
 from dragoman.core.types import Passage
 from dragoman.corpus.triple_passages import ends
 from dragoman.systems.grammar import Line, Span
 from dragoman.systems.mujica.settings import Settings
 from dragoman.systems.mujica.slots import About, Search
 from dragoman.systems.mujica.state import State
-from dragoman.systems.names import WHOLE_RUN, copied, searches, unasked
+from dragoman.systems.names import QUESTION_CHARS, QUESTION_RUN, WHOLE_RUN, copied, searches, unasked
 from dragoman.systems.options import MOST, by_line
 from dragoman.systems.prompts import one_line
 
@@ -39,18 +39,18 @@ def search(settings: Settings, question: str, state: State) -> Line | About:
         return subquestion(settings, question, state)
     runs: list[Source] = [(question, 1, SPAN_RUN)]
     names = [(name, WHOLE_RUN, WHOLE_RUN) for name in entities(state)]
-    asked = _line(settings, settings.query_chars, [(question, WHOLE_RUN, WHOLE_RUN), *runs])
+    asked = _line(settings, _chars(settings), [_itself(settings, question), *runs])
     return About(_line(settings, settings.query_chars, names or runs), asked)
 
 
 def subquestion(settings: Settings, question: str, state: State) -> Line:
-    runs = [(question, WHOLE_RUN, WHOLE_RUN), *known_runs(settings, question, state)]
-    return _line(settings, settings.query_chars, runs)
+    runs = [_itself(settings, question), *known_runs(settings, question, state)]
+    return _line(settings, _chars(settings), runs)
 
 
 def whole(settings: Settings, question: str) -> str:
     """The question as a subquestion."""
-    return copied(question, settings.query_chars)
+    return copied(question, _chars(settings), QUESTION_RUN)
 
 
 def entities(state: State) -> tuple[str, ...]:
@@ -107,17 +107,18 @@ def sentences(passage: Passage, max_words: int) -> list[str]:
     """The sentences of a passage's first words, each with the title in it: `Its capital is Tirana` says nothing alone."""
     text = clip(passage.text, max_words, more="")
     split = re.split(r"(?<!\bSt\.)(?<=[.!?;])\s+", text)  # St. John's is one name
-    return [s if contains(s, passage.title) else f"{passage.title}: {s}" for s in split]
+    return [s if has(s, passage.title) else f"{passage.title}: {s}" for s in split]
 
 
-def contains(text: str, name: str) -> bool:
-    """Whether the words of a name stand in a text, one after the other."""
-    return f" {_folded(name)} " in f" {_folded(text)} "
+def _itself(settings: Settings, question: str) -> Source:
+    """The question as a single run."""
+    return whole(settings, question), QUESTION_RUN, QUESTION_RUN
+
+
+def _chars(settings: Settings) -> int:
+    """Most characters of a subquestion that can be the question. At marks it is only rendered."""
+    return QUESTION_CHARS if settings.decide == "marks" else settings.query_chars
 
 
 def _line(settings: Settings, chars: int, sources: Sequence[Source]) -> Line:
     return Line(chars) if settings.queries == "free" else Span(chars, tuple(sources))
-
-
-def _folded(text: str) -> str:
-    return " ".join(re.findall(r"\w+", text.casefold()))

@@ -57,6 +57,7 @@ class Settings:
     queries: QueryMode = "free"
     """What subquestions and answers may be: see `queries.py`."""
     query_chars: int = 240
+    """Most characters of a subquestion and of an answer. At marks the question may have 1,000."""
     sentence_chars: int = 240
     thought_chars: int = 400
     question_tokens: int = 64

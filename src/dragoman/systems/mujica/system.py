@@ -31,6 +31,8 @@ from dragoman.systems.prompts import Prompt, one_line
 
 @dataclass(frozen=True)
 class Mujica(Settings, System):
+    views = 2  # names have their initials, and a long question is searched for with its end
+
     async def run(self, question: Question, ctx: Context) -> Outcome:
         """Eq. 1: each subquestion may depend on all that precede it and on their answers."""
         state, stop = State(candidates=await self._candidates(question, ctx)), StopReason.DEPTH_LIMIT

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dragoman.core.errors import UserError
+from dragoman.core.text import has
 from dragoman.core.types import Question
-from dragoman.systems.mujica.queries import contains
 
 
 def topic_entities(question: Question) -> tuple[str, ...]:
@@ -19,7 +19,7 @@ def topic_entities(question: Question) -> tuple[str, ...]:
     if question.topics:
         return question.topics
     ends = dict.fromkeys(end for subject, _, obj in question.triples for end in (subject, obj))
-    if named := tuple(end for end in ends if contains(question.question, end)):
+    if named := tuple(end for end in ends if has(question.question, end)):
         return named
     reached = {obj for _, _, obj in question.triples} | set(question.answers)
     if roots := tuple(dict.fromkeys(subject for subject, _, _ in question.triples if subject not in reached)):
