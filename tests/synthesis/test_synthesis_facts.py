@@ -4,7 +4,18 @@ import pytest
 from lands import THIMPHU, THREE, TRIPLES
 
 from dragoman.core.types import Passage
-from dragoman.synthesis.facts import Fact, facts_of, mentions, phrase, relations, sentences, spans, through, unambiguous
+from dragoman.synthesis.facts import (
+    Fact,
+    facts_of,
+    left_out,
+    mentions,
+    phrase,
+    relations,
+    sentences,
+    spans,
+    through,
+    unambiguous,
+)
 
 
 def test_facts_of_triples_by_passage():
@@ -34,7 +45,7 @@ def test_facts_of_triples_by_passage():
     [
         pytest.param(("Bhutan", "currency", "Indian rupee"), id="two things stand in the answer's place"),
         pytest.param(("Bhutan", "continent", "Oceania"), id="the passage does not say it"),
-        pytest.param(("Bhutan", "borders", "Asia"), id="no words for the relation"),
+        pytest.param(("Bhutan", "borders", "Asia"), id="a relation that is not asked for"),
         pytest.param(("Asia", "capital", "Thimphu"), id="no passage about the subject"),
     ],
 )
@@ -42,6 +53,64 @@ def test_triples_that_cannot_be_asked_for(triple):
     before = {f.aspect for f in facts_of(THREE, TRIPLES)["bt"]}
     after = {f.aspect for f in facts_of(THREE, [*TRIPLES, triple])["bt"]}
     assert after == (before - {"currency"} if triple[1] == "currency" else before)
+
+
+def test_triples_that_are_not_asked_for_are_counted_by_their_reason():
+    triples = [
+        *TRIPLES,
+        ("Bhutan", "currency", "Indian rupee"),
+        ("Bhutan", "continent", "Oceania"),
+        ("Bhutan", "borders", "Asia"),
+        ("Asia", "capital", "Thimphu"),
+        ("Asia", "capital city", "Thimphu"),
+        ("Nepal", "article", "the"),
+    ]
+    assert left_out(THREE, TRIPLES) == {}
+    assert left_out(THREE, triples) == {
+        "with several objects for one question": 2,
+        "about what no passage has as its title": 2,
+        "that no passage about their subject says": 1,
+        "of relations that relations.yaml leaves out": 1,
+        "with a small word as object": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("relation", "said"),
+    [
+        ("part of", "the thing that Pump 7 is part of"),
+        ("installed_by", "the thing that Pump 7 is installed by"),
+        ("owner", "the owner of Pump 7"),
+        ("the owner", "the owner of Pump 7"),
+    ],
+)
+def test_a_relation_of_one_s_own_is_asked_for_in_its_own_words(relation, said):
+    pump = Passage("p", "Pump 7", "The men of Acme set up Pump 7 in 1990.")
+    (fact,) = facts_of([pump], [("Pump 7", relation, "Acme")])["p"]
+    assert (phrase(fact, "plain"), phrase(fact, "expert"), fact.distant) == (said, said, "")
+    assert (fact.aspect, fact.answers) == (relation, ("Acme",))
+
+
+def test_a_fact_by_way_of_a_relation_without_distant_words_has_none():
+    pump = Passage("p", "Pump 7", "It was built by Acme.")
+    acme = Passage("a", "Acme", "It has its seat in the country of Bhutan.")
+    facts = facts_of([pump, acme], [("Pump 7", "built by", "Acme"), ("Acme", "country", "Bhutan")])
+    found = through(facts["p"][0], facts["a"][0])
+    assert phrase(found, "plain") == "the country of the thing that Pump 7 is built by"
+    assert found.distant == ""
+
+
+def test_a_triple_is_asked_of_whichever_passage_of_its_title_says_it():
+    parts = [Passage("a#1", "Argon", "It is a gas."), Passage("a#2", "Argon", "It was found by Rayleigh.")]
+    assert facts_of(parts, [("Argon", "found by", "Rayleigh")])["a#2"][0].answers == ("Rayleigh",)
+
+
+def test_a_passage_without_a_stated_fact_is_read_where_half_of_them_have_none():
+    perth = Passage("o", "Oats", "In the year 1900 farmers of Perth sold oats to Leith.")
+    facts = facts_of([THIMPHU, perth], TRIPLES)
+    assert [f.aspect for f in facts["th"]] == ["country"]
+    assert [f.answers[0] for f in facts["o"]] == ["Perth", "Leith", "1900"]
+    assert facts_of([*THREE, perth], TRIPLES) == facts_of(THREE, TRIPLES)
 
 
 @pytest.mark.parametrize(
@@ -88,6 +157,8 @@ def test_millions_may_be_said_in_words(number, names):
 
 def test_every_relation_has_three_wordings_of_its_own():
     for name, words in relations().items():
+        if words is None:  # it is not asked for
+            continue
         assert words.keys() == {"plain", "expert", "distant"}, name
         assert len(set(words.values())) == 3, name
         assert all(wording.count("{s}") == 1 for wording in words.values()), name

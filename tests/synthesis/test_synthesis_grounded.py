@@ -299,6 +299,14 @@ def test_a_search_query_has_no_sentence_and_no_punctuation():
                     assert len(words) == len(set(words))
 
 
+def test_a_relation_of_one_s_own_makes_a_question():
+    pump = Passage("p", "Pump 7", "Pump 7 is part of Line 2 and stands in the old hall.")
+    writer = GroundedWriter(facts_of([pump], [("Pump 7", "part of", "Line 2")]))
+    found = drafts(writer, pump, answer_phrasing="verbose and natural")
+    assert {(d.question, d.answers) for d in found} == {("What is the thing that Pump 7 is part of?", ("Line 2",))}
+    assert "The sources say that the thing that Pump 7 is part of is Line 2." in {d.reference for d in found}
+
+
 TRINIDAD = Passage("tt", "Trinidad and Tobago", "In Trinidad and Tobago one pays with the dollar.")
 LUCIA = Passage("lc", "Saint Lucia", "The Saint Lucian pays with another dollar, the Caribbean one.")
 ISLANDS = GroundedWriter(

@@ -14,16 +14,15 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 
-from dragoman.core import rows
+from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.rows import Faults, Row
 from dragoman.core.types import Passage, Question
 from dragoman.corpus.fields import ID_KEYS, TEXT_KEYS, TITLE_KEYS, question_of, text_of
 from dragoman.corpus.hub import dataset_rows, hub_address, place_of
-from dragoman.corpus.names import CORPUS
+from dragoman.corpus.names import CORPUS, TRIPLES
 from dragoman.corpus.triple_passages import triple_passages
 
 log = logging.getLogger(__name__)
@@ -33,7 +32,7 @@ TEXT_SUFFIXES = (".txt", ".md")
 SAVED_BY_DATASETS = ("dataset_info.json", "dataset_dict.json")
 
 
-def load_corpus(source: str | Path, *, limit: int | None = None) -> list[Passage]:
+def load_corpus(source: str | Path) -> list[Passage]:
     """Read a corpus.
 
     Args:
@@ -47,34 +46,32 @@ def load_corpus(source: str | Path, *, limit: int | None = None) -> list[Passage
             - a folder that `datasets.save_to_disk` wrote;
             - `hf:NAME[@REVISION][:CONFIG][:SPLIT]`, where NAME is a data set of the hub or such a folder. Columns without
               a known name for the id are numbered from 0.
-        limit: read only so many passages, the first ones. Faults behind them are not looked for.
 
     Raises:
         UserError: the source does not exist or is none of these; or it has no passage, a duplicate id, an empty text, a
             missing key, a wrong type, bad JSON or bad UTF-8. Up to five faults are named at once. Or a file name is not UTF-8.
     """
-    _check_limit(limit)
     name = str(source)
     if name.startswith("hf:"):
-        return _passages(name, dataset_rows(name, *hub_address(name)), limit)
+        return _passages(name, dataset_rows(name, *hub_address(name)))
     path = Path(source)
     if path.is_file():
         if path.suffix in TRIPLE_SUFFIXES:
             from dragoman.corpus.triples import read_triples  # rdflib takes a while to import
 
-            return triple_passages(read_triples(path)[:limit])
+            return triple_passages(read_triples(path))
         if path.suffix != ".jsonl":
             raise UserError(
                 f"{path}: a corpus file must be JSON lines and end in .jsonl, or triples and end in {', '.join(TRIPLE_SUFFIXES)}"
             )
-        return _jsonl_passages(path, limit)
+        return _jsonl_passages(path)
     if not path.is_dir():
         raise UserError(f"{path}: no such corpus; give a .jsonl file, a folder, or hf:NAME")
     if (path / CORPUS).is_file():
-        return _jsonl_passages(path / CORPUS, limit)
+        return _jsonl_passages(path / CORPUS)
     if any((path / mark).is_file() for mark in SAVED_BY_DATASETS):
-        return _passages(name, dataset_rows(name, name, None, None), limit)
-    return _text_passages(path, limit)
+        return _passages(name, dataset_rows(name, name, None, None))
+    return _text_passages(path)
 
 
 def is_texts(source: str | Path) -> bool:
@@ -97,7 +94,8 @@ def load_questions(path: str | Path, *, limit: int | None = None, require_answer
         UserError: the file does not exist or holds no question, or a question has a duplicate id, an empty text, a
             missing key or a wrong type; or bad JSON or bad UTF-8. Up to five faults are named at once.
     """
-    _check_limit(limit)
+    if limit is not None and limit < 1:
+        raise UserError(f"limit must be at least 1, found {limit}")
     path = Path(path)
     if path.is_dir() or path.suffix == ".tsv":
         folder = path if path.is_dir() else path.parent.parent
@@ -114,7 +112,7 @@ def load_questions(path: str | Path, *, limit: int | None = None, require_answer
     faults = Faults(source)
     lines: dict[str, int] = {}
     questions: list[Question] = []
-    for number, row in rows.read(source, faults):
+    for number, row in files.read(source, faults):
         identity = text_of(row, ID_KEYS, faults, number)
         if identity is None or not _is_new(identity, lines, number, faults):
             continue
@@ -188,30 +186,22 @@ def _is_new(identity: str, lines: dict[str, int], line: int, faults: Faults) -> 
     return True
 
 
-def _check_limit(limit: int | None) -> None:
-    if limit is not None and limit < 1:
-        raise UserError(f"limit must be at least 1, found {limit}")
-
-
 # --- JSON lines and BEIR ---------------------------------------------------------------------------------------------
 
 
-def _jsonl_passages(path: Path, limit: int | None) -> list[Passage]:
+def _jsonl_passages(path: Path) -> list[Passage]:
     faults = Faults(path)
-    return _collect(path, rows.read(path, faults), faults, limit)
+    return _collect(path, files.read(path, faults), faults)
 
 
-def _passages(source: str, numbered: Iterable[tuple[int, Row]], limit: int | None) -> list[Passage]:
-    return _collect(source, numbered, Faults(source), limit)
+def _passages(source: str, numbered: Iterable[tuple[int, Row]]) -> list[Passage]:
+    return _collect(source, numbered, Faults(source))
 
 
-def _collect(
-    source: Path | str, numbered: Iterable[tuple[int, Row]], faults: Faults, limit: int | None
-) -> list[Passage]:
-    """Build the passages; with a limit, stop after so many rows, faulty ones included."""
+def _collect(source: Path | str, numbered: Iterable[tuple[int, Row]], faults: Faults) -> list[Passage]:
     lines: dict[str, int] = {}
     passages = []
-    for number, row in islice(numbered, limit):
+    for number, row in numbered:
         identity = text_of(row, ID_KEYS, faults, number)
         title = text_of(row, TITLE_KEYS, faults, number, optional=True)
         text = text_of(row, TEXT_KEYS, faults, number)
@@ -269,31 +259,32 @@ def _visible(folder: Path) -> list[Path]:
     Raises:
         UserError: the name of one is not UTF-8, so that no id can be made of it.
     """
-    files = sorted(
+    visible = sorted(
         file
         for file in folder.rglob("*")
         if file.is_file() and not any(part.startswith(".") for part in file.relative_to(folder).parts)
     )
-    for file in files:
+    for file in visible:
         name = os.fsencode(file.relative_to(folder))
         try:
             name.decode()
         except UnicodeDecodeError:
             raise UserError(f"{folder}: the name of the file {name!r} is not UTF-8; give it another name") from None
-    return files
+    return visible
 
 
-def _text_passages(folder: Path, limit: int | None) -> list[Passage]:
+def _text_passages(folder: Path) -> list[Passage]:
     suffixes = {file: file.suffix.casefold() for file in _visible(folder)}
-    files = [file for file, suffix in suffixes.items() if suffix in TEXT_SUFFIXES]
-    if not files:
+    texts = [file for file, suffix in suffixes.items() if suffix in TEXT_SUFFIXES]
+    if not texts:
         raise UserError(f"{folder}: no corpus here; expected corpus.jsonl, a saved data set, or .txt and .md files")
-    if others := Counter(suffix or "no suffix" for suffix in suffixes.values() if suffix not in TEXT_SUFFIXES):
+    unread = (suffix for file, suffix in suffixes.items() if suffix not in TEXT_SUFFIXES and file != folder / TRIPLES)
+    if others := Counter(suffix or "no suffix" for suffix in unread):
         counts = ", ".join(f"{count} with {suffix}" for suffix, count in sorted(others.items()))
         log.warning("%s: files that are not .txt or .md are left out: %s", folder, counts)
     faults = Faults(folder)
     passages = []
-    for file in files[:limit]:
+    for file in texts:
         if not file.resolve().is_relative_to(folder.resolve()):
             raise UserError(f"{file}: a link out of {folder}, to {file.resolve()}; copy the file, or remove the link")
         raw = file.read_bytes()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,14 +24,17 @@ from dragoman.corpus import chunk, load_corpus
 from dragoman.corpus.loaders import is_texts, load_questions
 from dragoman.corpus.names import CORPUS, SPLITS, TRIPLES
 from dragoman.engines.base import Engine
+from dragoman.engines.fetch import BUILT_IN
+from dragoman.engines.settings import EngineParams
 from dragoman.pipeline import index
 from dragoman.pipeline.project import Project
+from dragoman.registry.policy import read_manifest
 from dragoman.retrieval.base import Retriever
 from dragoman.runtime import open_checked, open_retriever_checked
 from dragoman.synthesis import difficulty, filters
 from dragoman.synthesis.brief import Writer
 from dragoman.synthesis.card import card, write_card
-from dragoman.synthesis.facts import Fact, facts_of, unambiguous
+from dragoman.synthesis.facts import Fact, facts_of, left_out, unambiguous
 from dragoman.synthesis.filters import Filter
 from dragoman.synthesis.grounded import GroundedWriter
 from dragoman.synthesis.plan import Plan, load_plan
@@ -38,6 +42,8 @@ from dragoman.synthesis.reader import Reader
 from dragoman.synthesis.settings import SynthesizeParams
 from dragoman.synthesis.synthesize import Filled, synthesize
 from dragoman.synthesis.written import EngineWriter, MixedWriter
+
+log = logging.getLogger(__name__)
 
 WORDS = 100
 """A folder of texts is cut to passages of so many words."""
@@ -81,6 +87,9 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     if options.chunk is not None or is_texts(source):
         passages = list(chunk(passages, by="words", size=WORDS if options.chunk is None else options.chunk))
     beside = (source if source.is_dir() else source.parent) / TRIPLES
+    triples = read_triples(beside) if beside.is_file() else []
+    if options.corpus and settings.backend in ("grounded", "mixed"):
+        _tell_unused(left_out(passages, triples), len(triples), beside)
     # beside a corpus of one's own lies whatever lies there
     gold = [] if options.corpus else [source.parent / f"{split}.jsonl" for split in SPLITS]
     target = options.index
@@ -92,7 +101,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         return await make_questions(
             project.params,
             passages,
-            read_triples(beside) if beside.is_file() else [],
+            triples,
             index=target or str(project.index(options.dataset)),
             out=out,
             source=str(source),
@@ -153,6 +162,8 @@ async def make_questions(
         reads = settings.answerable or settings.draws > 0
         llm = opened(params.llm) if reads or (writes and settings.engine is None) else None
         author = opened(settings.engine) if writes and settings.engine is not None else llm
+        if writes:
+            _tell_too_small(settings.engine or params.llm)
         retriever: Retriever | None = None
         if settings.retrievable or settings.draws:
             retriever = await open_retriever_checked(index, list(passages), params.index)
@@ -194,6 +205,22 @@ async def make_questions(
         tracking.start(track)
         tracking.log_synthesis(out, parameters=chosen)
     return values
+
+
+def _tell_unused(unused: Mapping[str, int], of: int, where: Path) -> None:
+    """Say how many triples a user has written for nothing, and why."""
+    if unused:
+        reasons = ", ".join(f"{count} {why}" for why, count in unused.items())
+        log.warning("%s: %d of %d triples are not asked for: %s", where, sum(unused.values()), of, reasons)
+
+
+def _tell_too_small(author: EngineParams) -> None:
+    if author.engine != "openai" and read_manifest(Path(author.model)).get("source") == BUILT_IN:
+        log.warning(
+            "%s: the built-in model of 135M parameters is too small to write questions to decide by; name an able LLM, in "
+            "section `llm` of params.yaml or by --llm-url",
+            author.model,
+        )
 
 
 def _unasked(passages: Sequence[Passage], settings: SynthesizeParams, out: Path, source: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ A fact is a noun phrase and what it stands for, such as "the capital of Bhutan" 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -21,6 +21,7 @@ RELATIONS = Path(__file__).with_name("relations.yaml")
 SHORTEST, LONGEST = 6, 32  # words of a sentence that is asked about
 SHORTEST_SPAN = 3  # characters of a name, a number or a date that is asked for
 GAP = "____"
+MOST_STATED = 1 / 2  # of the passages: where more have a fact out of triples, the others are not read
 SMALL = frozenset(("am", "be", "i", "me", "my", "no", "so", "us"))  # beside those that `content_words` leaves out
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9“\"])")
@@ -34,6 +35,7 @@ _DEFINITION = re.compile(r"^(?P<what>.{2,80}?)\s(?:is|was|are|were)\s(?P<as>(?:a
 _MARKUP = re.compile(r"[*_`]+|!?\[([^\]]*)\]\([^)]*\)")
 _LIST_ITEM = re.compile(r"^\s*(?:[-*+]|\d+[.)])\s+")
 _WHOLE = re.compile(r"[A-Z0-9“\"].*[.!?][”\")]?$", re.S)
+_LINKING = re.compile(r"\b(?:after|as|at|by|for|from|in|into|near|of|on|since|to|under|with)$", re.I)
 _NOT_PROSE = ("#", "|", "```", "- [", "<", "    ")
 
 
@@ -58,22 +60,44 @@ class Fact:
 
 
 @cache
-def relations() -> dict[str, dict[str, str]]:
-    """How each relation of the triples is asked for: `relations.yaml`."""
-    asked: dict[str, dict[str, str]] = read_yaml(RELATIONS)
+def relations() -> dict[str, dict[str, str] | None]:
+    """How each relation of the built-in corpus is asked for: `relations.yaml`. None: it is not."""
+    asked: dict[str, dict[str, str] | None] = read_yaml(RELATIONS)
     return asked
 
 
+def worded(relation: str) -> dict[str, str] | None:
+    """How a relation is asked for, with `{s}` for the subject; None where it is not.
+
+    One that `relations` does not know is asked for in its own words: "the owner of {s}", "the thing that {s} is part of".
+    """
+    if relation in relations():
+        return relations()[relation]
+    name = " ".join(relation.replace("_", " ").split()).removeprefix("the ")
+    plain = f"the thing that {{s}} is {name}" if _LINKING.search(name) else f"the {name} of {{s}}"
+    return {"plain": plain, "expert": plain, "distant": ""}
+
+
 def facts_of(passages: Sequence[Passage], triples: Iterable[Triple] = ()) -> dict[str, list[Fact]]:
-    """The facts of each passage, by its id: from triples if there are any that can be asked for, else from the text."""
-    known = list(_stated(passages, list(triples)))
-    if not known:
-        linked = _links(passages)
-        known = [fact for passage in passages for fact in _read(passage, linked)]
+    """The facts of each passage, by its id: those that triples state and, of passages without any, what their text says.
+
+    Texts are read only where at most half of the passages have a stated fact. A corpus that is made of triples, as the built-in
+    one, is asked about in their words alone.
+    """
     by_passage: dict[str, list[Fact]] = defaultdict(list)
-    for fact in known:
+    for fact in _stated(passages, list(triples))[0]:
         by_passage[fact.passage].append(fact)
+    if len(by_passage) <= MOST_STATED * len(passages):
+        linked = _links(passages)
+        for passage in [passage for passage in passages if passage.id not in by_passage]:
+            if read := list(_read(passage, linked)):
+                by_passage[passage.id] = read
     return dict(by_passage)
+
+
+def left_out(passages: Sequence[Passage], triples: Iterable[Triple]) -> dict[str, int]:
+    """How many triples are not asked for, by the reason, the most frequent first."""
+    return dict(_stated(passages, list(triples))[1].most_common())
 
 
 def unambiguous(facts: Mapping[str, Sequence[Fact]], passages: Sequence[Passage]) -> tuple[dict[str, list[Fact]], int]:
@@ -124,8 +148,11 @@ def _said_of_others(defined: Mapping[str, str], passages: Sequence[Passage]) -> 
     return found
 
 
-def _stated(passages: Sequence[Passage], triples: Sequence[Triple]) -> Iterator[Fact]:
-    """A triple is asked for when nothing else stands in the answer's place, and when a passage about its subject says it."""
+def _stated(passages: Sequence[Passage], triples: Sequence[Triple]) -> tuple[list[Fact], Counter[str]]:
+    """What triples state, and how many of them are not asked for, by the reason.
+
+    A triple is asked for when nothing else stands in the answer's place, and when a passage about its subject says it.
+    """
     titled: dict[str, list[Passage]] = defaultdict(list)
     for passage in passages:
         titled[passage.title].append(passage)
@@ -135,17 +162,32 @@ def _stated(passages: Sequence[Passage], triples: Sequence[Triple]) -> Iterator[
         objects[subject, relation].append(object_)
         if relation == ALIAS:
             aliases[subject].append(object_)
+    stated: list[Fact] = []
+    unused: Counter[str] = Counter()
     for (subject, relation), ends in objects.items():
-        words = relations().get(relation)
-        if words is None or len(ends) != 1:
+        if relation == ALIAS:
             continue
-        for passage in titled.get(subject, ())[:1]:
-            if stands_in(passage.text, ends[0]) and not _is_small(ends[0]):
-                names = (ends[0], *_rounded(ends[0]), *(aliases[ends[0]] if not ends[0][0].isdigit() else ()))
-                yield Fact(
-                    passage.id, relation, subject, words["plain"], words["expert"], words["distant"], names,
+        words = worded(relation)
+        saying = [passage for passage in titled[subject] if stands_in(passage.text, ends[0])]
+        if words is None:
+            unused["of relations that relations.yaml leaves out"] += len(ends)
+        elif len(ends) > 1:
+            unused["with several objects for one question"] += len(ends)
+        elif not titled[subject]:
+            unused["about what no passage has as its title"] += 1
+        elif not saying:
+            unused["that no passage about their subject says"] += 1
+        elif _is_small(ends[0]):
+            unused["with a small word as object"] += 1
+        else:
+            names = (ends[0], *_rounded(ends[0]), *(aliases[ends[0]] if not ends[0][0].isdigit() else ()))
+            stated.append(
+                Fact(
+                    saying[0].id, relation, subject, words["plain"], words["expert"], words["distant"], names,
                     (subject, relation, ends[0]),
-                )  # fmt: skip
+                )
+            )  # fmt: skip
+    return stated, unused
 
 
 def _is_small(answer: str) -> bool:
@@ -256,10 +298,14 @@ def sentences(text: str) -> list[str]:
 
 def through(first: Fact, second: Fact) -> Fact:
     """The second fact, asked for by way of the first: `the currency of the country of Monterrey`."""
-    wordings = {
-        name: getattr(second, name).replace("{s}", getattr(first, name)) for name in ("plain", "expert", "distant")
-    }
-    return replace(second, subject=first.subject, **wordings)
+
+    def joined(name: str) -> str:
+        way, end = getattr(first, name), getattr(second, name)
+        return str(end).replace("{s}", way) if way else ""
+
+    return replace(
+        second, subject=first.subject, plain=joined("plain"), expert=joined("expert"), distant=joined("distant")
+    )
 
 
 def phrase(fact: Fact, wording: str, subject: str | None = None) -> str:

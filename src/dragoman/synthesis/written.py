@@ -11,7 +11,7 @@ from typing import Any
 from dragoman.core.journal import digest
 from dragoman.core.text import clip, has
 from dragoman.core.types import Passage
-from dragoman.engines.base import Completion, Engine, Grammar, Request
+from dragoman.engines.base import Completion, Constraint, Engine, Request
 from dragoman.synthesis.brief import Brief, Draft, Rejected, Writer
 from dragoman.synthesis.facts import mentions, spans
 from dragoman.synthesis.filters import YES_OR_NO
@@ -59,7 +59,7 @@ class EngineWriter:
             max_tokens=TOKENS,
             n=candidates,
             temperature=self.temperature,
-            grammar=Grammar(json_schema=json.dumps(schema(len(shown), two_turns, offered, several=several))),
+            grammar=Constraint(json_schema=json.dumps(schema(len(shown), two_turns, offered, several=several))),
             seed=brief.rng("engine").randrange(2**31),
         )
         (result,) = await self.engine.generate([request])
