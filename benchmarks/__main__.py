@@ -1,4 +1,4 @@
-"""`make bench`: all of them, after `make pipeline`."""
+"""`make bench`, after `make pipeline`: engines, retrievers, scheduler, inference, endpoint, capacity, `harvest` and `drift`."""
 
 import benchmarks.capacity
 import benchmarks.drift

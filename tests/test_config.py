@@ -21,6 +21,24 @@ def test_the_four_profiles_are_there():
     assert PROFILES == ["cpu", "gpu", "paper", "smoke"]
 
 
+CACHED = {  # bytes a token: keys and values x layers x heads of keys x their width x 2 of bfloat16
+    "smollm2": 2 * 30 * 3 * 64 * 2,
+    "Qwen/Qwen2-0.5B-Instruct": 2 * 24 * 2 * 64 * 2,
+    "Qwen/Qwen2.5-1.5B-Instruct": 2 * 28 * 2 * 128 * 2,
+    "Qwen/Qwen2.5-7B-Instruct": 2 * 28 * 4 * 128 * 2,
+}
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "grpo", "mygo", "selftrain"])
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_cache_of_vllm_holds_a_sequence_as_long_as_may_be_of_the_model_of_each_profile(profile, algorithm):
+    params = load_params(ROOT / "params.yaml", profile=profile).changed({"train.algorithm": algorithm}, origin="test")
+    for engine in (params.llm, params.proxy):
+        if engine.engine == "vllm":
+            assert engine.model == "data/model", "the stage `model` makes that of `model.source`"
+            assert engine.max_model_len * CACHED[params.model.source] <= engine.kv_cache_gib * 2**30
+
+
 def test_every_yaml_file_in_the_tree_parses():
     folders = ("", ".github", "conf", "flows", "src", "docs", "requirements")
     files = [p for f in folders for p in (ROOT / f).glob("**/*.y*ml" if f else "*.y*ml")]

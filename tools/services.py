@@ -28,7 +28,7 @@ from pathlib import Path
 
 import psutil
 
-from dragoman import tracking
+from dragoman import QUIET, tracking
 
 BIN = Path(sys.executable).parent
 HOST = "127.0.0.1"
@@ -39,18 +39,6 @@ START = 180.0
 STOP = 30.0
 CLOCK = 5.0
 """Seconds by which the same start time may be read differently: it is reckoned from the clock, which is set now and then."""
-QUIET = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "DO_NOT_TRACK": "1",
-    "DVC_NO_ANALYTICS": "1",
-    "GX_ANALYTICS_ENABLED": "false",
-    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_DO_NOT_TRACK": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-}
-"""As the package has it, which a shell's own settings would win over."""
 USERS = {"prefect": "dragoman", "mlflow": "owner"}
 """Who logs in. MLflow keeps the name of a user from queues of reviews, and ours is called dragoman."""
 LOGIN_OF_MLFLOW = """\
@@ -70,7 +58,7 @@ class Services:
         self.folder = project / ".services"
         self.prefect_url = f"http://{HOST}:{prefect_port}"
         self.mlflow_url = f"http://{HOST}:{mlflow_port}"
-        self.environment = os.environ | QUIET | {
+        self.environment = os.environ | QUIET | {  # whatever the shell says of these
             "PWD": str(project),  # prefect.yaml asks for it
             "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
             "PREFECT_HOME": str(project / ".prefect"),

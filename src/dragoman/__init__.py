@@ -2,8 +2,7 @@
 
 import os
 
-# No dependency may report home. Each reads its switch at import time, so this stands before any other import.
-for _switch, _value in {
+QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "GX_ANALYTICS_ENABLED": "false",
     "VLLM_NO_USAGE_STATS": "1",
@@ -13,8 +12,9 @@ for _switch, _value in {
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "DVC_NO_ANALYTICS": "1",
     "DO_NOT_TRACK": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-}.items():
+}
+"""No dependency may report home. Each reads its switch at import time, so they are set before any other import."""
+for _switch, _value in {**QUIET, "TOKENIZERS_PARALLELISM": "false"}.items():
     os.environ.setdefault(_switch, _value)
 
 __version__ = "0.1.0"

@@ -42,7 +42,16 @@ PER_ALGORITHM = "per_algorithm"
 
 
 class Layers(NamedTuple):
-    """Where settings come from: what stands further down wins."""
+    """Where settings come from: what stands further down wins, each value by itself.
+
+    So it is with `rl.questions` where the profile says 100, and 200 under `per_algorithm`, `mygo`:
+
+    - `train: {algorithm: mygo}` in `params.yaml`: 200, and with another algorithm 100;
+    - `rl: {questions: 50}` beside it: 50, whatever the algorithm;
+    - and `--set rl.questions=20` on the command line: 20.
+
+    Where `params.yaml` names another `index.method` than the profile, nothing counts that the profile says under `index`.
+    """
 
     profile: dict[str, Any]
     per_algorithm: dict[str, dict[str, Any]]
@@ -208,6 +217,9 @@ class Params(RuntimeParams):
 
     def changed(self, changes: Mapping[str, Any], *, origin: str) -> Params:
         """These settings with other values for some keys, checked anew. Another algorithm brings its own numbers along.
+
+        So `--set train.algorithm=mygo` takes the profile's numbers for `mygo`, but only where neither `params.yaml` nor an earlier change
+        has said one. What is changed here counts as said: it stays when a later change names another algorithm.
 
         Args:
             changes: values by dotted key, such as `rl.iterations`; a system's name is short for `systems.NAME`.

@@ -183,11 +183,11 @@ def test_the_retriever_of_ones_own_speaks_as_the_client_does(monkeypatch):
 
     from dragoman.retrieval.http import wire
 
-    def find(query, n):
-        return [{"id": f"{query}{i}", "title": "", "text": "text", "score": -i} for i in range(7)][:n]
+    def find(query, first, n):
+        return [{"id": f"{query}{i}", "title": "", "text": "text", "score": -i} for i in range(7)][first : first + n]
 
     monkeypatch.setitem(sys.modules, "my_search", SimpleNamespace(find=find))
-    (program,) = re.findall(r"^```python\n(.*?)^```", PAGES["retrieval.md"], re.M | re.S)
+    program, _ = re.findall(r"^```python\n(.*?)^```", PAGES["retrieval.md"], re.M | re.S)
     scope: dict[str, Any] = {}
     exec(compile(program, "my_server", "exec", dont_inherit=True), scope)
     client = TestClient(scope["app"])

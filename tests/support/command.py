@@ -18,3 +18,10 @@ def run(capsys, *arguments: str) -> tuple[int, str, str]:
         sys.argv = old
     out, err = capsys.readouterr()
     return ended.value.code or 0, out, err
+
+
+def dragoman(capsys, *arguments: str) -> str:
+    """Run a command that ends well. Returns its standard output."""
+    code, out, err = run(capsys, *arguments)
+    assert code == 0, err
+    return out

@@ -15,7 +15,7 @@ from dragoman.core.types import Passage, Question
 from dragoman.evaluation.evaluate import Evaluation
 from dragoman.evaluation.settings import EvaluateParams, PromoteParams
 from dragoman.pipeline import promote as promotion
-from dragoman.pipeline.decisions import Decision
+from dragoman.pipeline.decisions import Verdict
 from dragoman.registry.versions import Registry
 from dragoman.rollout.backends import Backends
 from dragoman.systems import build
@@ -52,7 +52,7 @@ def prepare(folder: Path, empty_store: Path) -> None:
     files.write_json("results/validate/metrics.json", {"files": 1, "rows": 9, "expectations": 20, "failed": 0})
 
 
-async def gate(number: int, runtime, data=(), evaluation=EVALUATION, **settings) -> Decision:
+async def gate(number: int, runtime, data=(), evaluation=EVALUATION, **settings) -> Verdict:
     limits = {"max_cost_ratio": 1000.0} | settings  # of seconds that are real, and nothing on a busy machine
     return await promotion.promote(
         registry.find(f"v{number}"), QUESTIONS, runtime, PromoteParams(**limits), as_promoted(evaluation),

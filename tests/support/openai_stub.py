@@ -16,7 +16,7 @@ from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse
 
 from dragoman.core.errors import EngineFault
-from dragoman.engines.base import Completion, Engine, Grammar, Request, Result
+from dragoman.engines.base import Completion, Constraint, Engine, Request, Result
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def protocol(engine: Engine, model: str) -> FastAPI:
         assert (body["top_p"], body["top_k"], body["min_p"], body["repetition_penalty"]) == (1, 0, 0, 1)
         constraint = body.get("structured_outputs", {})
         schema = constraint.get("json")
-        grammar = Grammar(constraint.get("regex"), json.dumps(schema) if schema else None) if constraint else None
+        grammar = Constraint(constraint.get("regex"), json.dumps(schema) if schema else None) if constraint else None
         request = Request(
             prompt=prompt,
             max_tokens=body["max_tokens"],

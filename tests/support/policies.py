@@ -2,20 +2,25 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 from dragoman.registry.policy import PolicySet, publish
 from dragoman.registry.version import Version
 from dragoman.registry.versions import Registry
 
 
-def trained(project: Path, stage: str, weights: bytes, parent: str = "") -> PolicySet:
-    """A policy as a training stage leaves it; an earlier one of the stage is removed."""
+def trained(project: Path, stage: str, weights: bytes, parent: str = "", **more: Any) -> PolicySet:
+    """A policy as a training stage leaves it, with `more` in its manifest; an earlier one of the stage is removed."""
     made = project / "made"
     made.mkdir()
     (made / "model.safetensors").write_bytes(weights)
     (made / "config.json").write_text("{}")
     manifest = {"stage": stage, "system": "c3po", "base": "smollm2", "parent": parent, "data": {"questions": "d1"}}
-    manifest |= {"parameters": {"lr": 0.1, "guards": {"max_kl": 1.0}}, "metrics": {"dev_reward": 0.5, "stopped": ""}}
+    manifest |= {
+        "parameters": {"lr": 0.1, "guards": {"max_kl": 1.0}},
+        "metrics": {"dev_reward": 0.5, "stopped": ""},
+        **more,
+    }
     policy = publish(made, project / "results" / stage, manifest)
     shutil.rmtree(made)
     return policy

@@ -36,7 +36,7 @@ async def model(project: Project, options: model_stage.Options) -> None:
 
 @command()
 async def sources(project: Project, options: sources_stage.Options) -> None:
-    """Hash the files that data sets, model and baselines of params.yaml are made of, so that `dvc repro` sees when one has changed.
+    """Hash the code, and the files that data sets, model and baselines of params.yaml are made of, so that `dvc repro` sees what has changed.
 
     Example: dragoman sources
     """

@@ -1,4 +1,4 @@
-"""JSON lines, and whole files that are written all or nothing. What reads rows is in `dragoman.core.rows`."""
+"""JSON lines, and whole files that are written all or nothing. What is wrong with a row, `dragoman.core.rows` says."""
 
 from __future__ import annotations
 
@@ -17,14 +17,31 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from dragoman.core.errors import UserError
-from dragoman.core.rows import each
-from dragoman.core.rows import read as read
+from dragoman.core.rows import Faults, Row, each
 
 _BLOCK = 1 << 16
 
 
 def dumps(row: Any) -> str:
     return json.dumps(row, ensure_ascii=False, separators=(",", ":"))
+
+
+def read(path: Path | str, faults: Faults | None = None) -> Iterator[tuple[int, Row]]:
+    """Yield (line number from 1, object) for each line that is not blank.
+
+    Args:
+        faults: takes what is wrong with a line, and the next line is read. None: the first fault is raised.
+
+    Raises:
+        UserError: the file is missing, or a line is not an object in JSON and UTF-8.
+    """
+    for number, row in each(path):
+        if isinstance(row, dict):
+            yield number, row
+        elif faults is None:
+            raise UserError(f"{path}:{number}: {row}")
+        else:
+            faults.add(row, number)
 
 
 def repaired(path: Path) -> Iterator[dict[str, Any]]:

@@ -45,24 +45,6 @@ class Faults:
             raise UserError(f"{self.source}: {self.total} faults ({self.remedy}){which}:{listed}")
 
 
-def read(path: Path | str, faults: Faults | None = None) -> Iterator[tuple[int, Row]]:
-    """Yield (line number from 1, object) for each line that is not blank.
-
-    Args:
-        faults: takes what is wrong with a line, and the next line is read. None: the first fault is raised.
-
-    Raises:
-        UserError: the file is missing, or a line is not an object in JSON and UTF-8.
-    """
-    for number, row in each(path):
-        if isinstance(row, dict):
-            yield number, row
-        elif faults is None:
-            raise UserError(f"{path}:{number}: {row}")
-        else:
-            faults.add(row, number)
-
-
 def each(path: Path | str) -> Iterator[tuple[int, Row | str]]:
     """Yield (line number from 1, object or what is wrong) for each line that is not blank.
 

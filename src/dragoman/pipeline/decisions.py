@@ -22,7 +22,7 @@ from dragoman.core.settings import flatten
 from dragoman.core.tables import table_lines
 from dragoman.evaluation.report import markdown
 from dragoman.registry.version import Version
-from dragoman.registry.versions import ChampionMoved, Registry
+from dragoman.registry.versions import PROMOTED, ChampionMoved, Registry
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Decision:
+class Verdict:
     """What the gate decided, and why. `decision.json` holds these fields."""
 
     challenger: str
@@ -88,7 +88,7 @@ class Rollback:
     at: str
 
 
-def carry_out(decision: Decision, metrics: Mapping[str, Any], out: Path, registry: Registry) -> Decision:
+def carry_out(decision: Verdict, metrics: Mapping[str, Any], out: Path, registry: Registry) -> Verdict:
     """Let the aliases follow a decision, and record it in `out`, in MLflow and on the version.
 
     Returns:
@@ -114,7 +114,7 @@ def rollback(registry: Registry) -> tuple[Version, Version]:
         done = _settle(registry)
         if not isinstance(done, Rollback):
             champion, previous = registry.way_back()
-            asked = Rollback(uuid.uuid4().hex, champion.name, previous.name, _now())
+            asked = Rollback(uuid.uuid4().hex, champion.name, previous.name, now())
             files.write_json(registry.store / ROLLBACK, asdict(asked))
             done = _roll_back(registry)
     if done is None:
@@ -122,7 +122,7 @@ def rollback(registry: Registry) -> tuple[Version, Version]:
     return registry.find(done.previous), registry.find(done.champion)
 
 
-def settle(registry: Registry, out: Path | None = None) -> Decision | Rollback | None:
+def settle(registry: Registry, out: Path | None = None) -> Verdict | Rollback | None:
     """Carry out what a promotion or a rollback has noted whose process was killed before it had done so.
 
     Args:
@@ -140,19 +140,19 @@ def settle(registry: Registry, out: Path | None = None) -> Decision | Rollback |
         return _settle(registry, out)
 
 
-def _settle(registry: Registry, out: Path | None = None) -> Decision | Rollback | None:
+def _settle(registry: Registry, out: Path | None = None) -> Verdict | Rollback | None:
     if (registry.store / PROMOTION).is_file():
         return _promote(registry, out)
     return _roll_back(registry) if (registry.store / ROLLBACK).is_file() else None
 
 
-def _promote(registry: Registry, out: Path | None = None) -> Decision:
+def _promote(registry: Registry, out: Path | None = None) -> Verdict:
     """Do what the note of a promotion says. What was done of that before stays as it is."""
     path = registry.store / PROMOTION
     noted = json.loads(path.read_text(encoding="utf-8"))
     said = noted["decision"]
     made = tuple(Check(**check) for check in said["checks"])
-    decision = Decision(**said | {"checks": made, "reasons": tuple(said["reasons"])})
+    decision = Verdict(**said | {"checks": made, "reasons": tuple(said["reasons"])})
     challenger = registry.find(decision.challenger)
     if decision.promoted:
         try:
@@ -160,8 +160,7 @@ def _promote(registry: Registry, out: Path | None = None) -> Decision:
         except ChampionMoved as e:  # a rollback came in between
             check = Check("champion", str(e), "the same as before", False)
             decision = replace(decision, promoted=False, checks=(*made, check), reasons=(check.reason,))
-    id = noted.get("id", decision.at)  # notes of earlier versions have none
-    _record(decision, noted["metrics"], challenger, out or Path(noted["out"]), registry, id)
+    _record(decision, noted["metrics"], challenger, out or Path(noted["out"]), registry, noted["id"])
     path.unlink()
     return decision
 
@@ -190,11 +189,11 @@ def _roll_back(registry: Registry) -> Rollback | None:
 
 
 def _record(
-    decision: Decision, metrics: Mapping[str, Any], challenger: Version, out: Path, registry: Registry, id: str
+    decision: Verdict, metrics: Mapping[str, Any], challenger: Version, out: Path, registry: Registry, id: str
 ) -> None:
     files.write_json(out / "decision.json", asdict(decision))
     files.write_text(out / "table.md", table(decision, metrics))
-    what = "promoted" if decision.promoted else "refused"
+    what = PROMOTED if decision.promoted else "refused"
     text = f"{what} {decision.at} against {decision.against}"
     registry.decided(challenger, "; ".join((text, *decision.reasons)))
     gain = metrics["paired"][f"{challenger.system}@{challenger.name} - {decision.against}"]
@@ -211,7 +210,7 @@ def _record(
     log.info("%s: %s", decision.challenger, "; ".join((what, *decision.reasons)))
 
 
-def table(decision: Decision, metrics: Mapping[str, Any]) -> str:
+def table(decision: Verdict, metrics: Mapping[str, Any]) -> str:
     """The decision as Markdown: its conditions, then the evaluation that it rests on."""
     what = "promoted" if decision.promoted else "refused"
     (pair,) = metrics["paired"].values()
@@ -243,5 +242,6 @@ def _said(trial: Mapping[str, Any]) -> str:
     return "; ".join([f"since {trial['since']}, {trial['share']:.0%} of the questions", *arms, *agreed])
 
 
-def _now() -> str:
+def now() -> str:
+    """The present time to the second, as records of decisions have it."""
     return time.strftime("%Y-%m-%dT%H:%M:%S%z")

@@ -34,10 +34,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     Raises:
         UserError: no endpoint has written there, or it has served no champion.
     """
-    settings = project.params.serve
-    folder = options.episodes or (Path(settings.episodes) if settings.episodes else None)
-    if folder is None:
-        raise UserError("drift: serve.episodes in params.yaml names no folder; name one with --episodes")
+    folder = options.episodes or project.episodes
     state = Drift.read(folder / STATE)
     if not state.traffic:
         raise UserError(f"{folder / STATE}: no champion has been served yet")
@@ -53,5 +50,5 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         },
     }  # fmt: skip
     files.write_json(out / "metrics.json", metrics)
-    files.write_text(out / TABLE, markdown(traffic, settings.drift))
+    files.write_text(out / TABLE, markdown(traffic, project.params.serve.drift))
     return metrics

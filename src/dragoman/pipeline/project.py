@@ -67,11 +67,22 @@ class Project:
     def corpus(self, dataset: str | None = None) -> Path:
         return self.dataset(dataset) / CORPUS
 
-    def triples(self, dataset: str | None = None) -> Path:
-        return self.dataset(dataset) / TRIPLES
+    def triples(self) -> Path:
+        return self.dataset() / TRIPLES
 
     def index(self, dataset: str | None = None) -> Path:
         return self.root / "data" / "index" / (dataset or self.params.train.dataset)
+
+    @property
+    def episodes(self) -> Path:
+        """The folder in which the endpoint keeps what it serves.
+
+        Raises:
+            UserError: `params.yaml` names none.
+        """
+        if not self.params.serve.episodes:
+            raise UserError("serve.episodes in params.yaml names no folder; name one with --episodes")
+        return Path(self.params.serve.episodes)
 
     def results(self, stage: str) -> Path:
         """The folder of a stage's results."""

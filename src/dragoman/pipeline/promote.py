@@ -12,7 +12,6 @@ import hashlib
 import json
 import logging
 import shutil
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,7 +29,7 @@ from dragoman.corpus import load_corpus, load_questions
 from dragoman.evaluation.evaluate import Evaluation, evaluate
 from dragoman.evaluation.settings import PromoteParams
 from dragoman.pipeline import register
-from dragoman.pipeline.decisions import Check, Decision, carry_out, settle
+from dragoman.pipeline.decisions import Check, Verdict, carry_out, now, settle
 from dragoman.pipeline.project import Project
 from dragoman.registry.version import Version
 from dragoman.registry.versions import CHAMPION, ROLLED_BACK, Registry
@@ -65,7 +64,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     wanted = options.policy or (params.policies[-1] if params.policies else "rl")
     registry = project.registry
     challenger = registry.get(wanted) or registry.register(project.policy(wanted))
-    if isinstance(settled, Decision) and settled.promoted and settled.challenger == challenger.name:
+    if isinstance(settled, Verdict) and settled.promoted and settled.challenger == challenger.name:
         return asdict(settled)
     champion = registry.get(CHAMPION)
     named = f"{challenger.name} ({challenger.policy})"
@@ -126,8 +125,9 @@ def checks(
     found = "no question has a score of both"
     if gain is not None:
         found = f"{gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}]"
-    share = own["failed"] / n
-    missing = "unjudged" if settings.score == "judge" else "failed"
+    missing, lost = "failed", own["failed"]
+    if settings.score == "judge":  # a verdict that is missing is the judge's fault, on whosever answer
+        missing, lost = "unjudged", max(own["unjudged"], other["unjudged"] - other["failed"])
     pairs = max(0, n - own[missing] - other[missing])  # at least so many have a score of both
     made = [
         Check(
@@ -137,7 +137,7 @@ def checks(
             gain is not None and gain["low"] > settings.margin,
         ),
         Check("questions", str(pairs), f">= {settings.min_questions}", pairs >= settings.min_questions),
-        Check("failed", f"{own['failed']} of {n}", f"<= {settings.max_failed:.1%}", share <= settings.max_failed),
+        Check(missing, f"{lost} of {n}", f"<= {settings.max_failed:.1%}", lost / n <= settings.max_failed),
     ]
     for cost in COSTS:
         limits = []
@@ -189,7 +189,7 @@ async def promote(
     validation: Path,
     data: Sequence[Path] = (),
     registry: Registry,
-) -> Decision:
+) -> Verdict:
     """Put the challenger to the test, let the aliases follow, and record the decision in MLflow and on the version.
 
     `decision.json` and `table.md` of `evaluation.out` say what was decided; the rest is the evaluation's.
@@ -218,7 +218,7 @@ async def promote(
             found = f"taken back: {taken_back}" if taken_back else "served"
             made = (*made, Check("canary", found, "served to its end", not taken_back))
         _, backends = runtime.open(name)
-        decision = Decision(
+        decision = Verdict(
             challenger=challenger.name,
             policy=challenger.policy,
             champion=champion.name if champion else "",
@@ -235,7 +235,7 @@ async def promote(
             trials=trials,
             settings=settings.model_dump(),
             revision=tracking.git_revision(),
-            at=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            at=now(),
         )
         return carry_out(decision, metrics, out, registry)
 

@@ -15,7 +15,6 @@ from typing import Annotated, Any
 from annotated_types import Ge
 from typing_extensions import Doc
 
-from dragoman.core.errors import UserError
 from dragoman.core.text import clip, same_question
 from dragoman.pipeline.harvest import kept_episodes, kept_feedback
 from dragoman.pipeline.project import Project
@@ -44,9 +43,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         UserError: nothing is kept there, or a line cannot be read.
     """
     params = project.params
-    folders = options.episodes or ((Path(params.serve.episodes),) if params.serve.episodes else ())
-    if not folders:
-        raise UserError("review: serve.episodes in params.yaml names no folder; name some with --episodes")
+    folders = options.episodes or (project.episodes,)
     found = to_review(kept_episodes(folders), kept_feedback(folders), params.harvest.forbidden)
     queued = queued_reviews(project.store)
     found = {key: why for key, why in found.items() if key not in queued}

@@ -187,11 +187,11 @@ def table(*needed: str, delimiter: str = ",") -> Reader:
     return read
 
 
-def pairs(*names: str, delimiter: str = "\t") -> Reader:
-    """The rows of a table without a header as objects of strings, by the names given."""
+def pairs(*names: str) -> Reader:
+    """The rows of a table without a header, with tabs between, as objects of strings by the names given."""
 
     def read(source: Source) -> Numbered:
-        for line, cells in _cells(source, delimiter):
+        for line, cells in _cells(source, "\t"):
             if isinstance(cells, str):
                 yield line, cells
             elif len(cells) == len(names):
