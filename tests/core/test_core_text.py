@@ -45,6 +45,8 @@ def test_any_other_name_stands_where_its_words_do(text, name):
         ("a dog", "A", False),
         ("Ha", "A-ha", False),
         ("Man", "The Man From Monterey", False),
+        ("It is Hepatitis B.", "Hepatitis A", False),
+        ("It is hepatitis A, a virus.", "Hepatitis A", True),
     ],
 )
 def test_an_answer_stands_in_a_text_whatever_the_articles_unless_it_is_one(text, answer, stands):
@@ -61,6 +63,8 @@ def test_an_answer_stands_in_a_text_whatever_the_articles_unless_it_is_one(text,
         ("He got an A. Perth is far. A dog barked.", ["A Perth"]),
         ("It has vitamin C. Paris is far.", ["C Paris"]),  # read as an initial, as `director J. Doe` is
         ("John Roe Jr. Paris is far.", ["John Roe Jr", "Paris"]),
+        ("Which is in Thimphu? A. Wang Chhu B. Manas C. Torsa", ["Thimphu", "Wang Chhu", "Manas", "Torsa"]),
+        ("Which?\nA. Wang Chhu\nB. Manas", ["Wang Chhu", "Manas"]),
     ],
 )
 def test_a_name_goes_on_over_initials_and_titles_but_not_into_a_sentence_that_opens_with_a_small_word(text, found):

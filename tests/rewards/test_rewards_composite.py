@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 from fakes import ListRetriever, ScriptedEngine
 
-from dragoman.core.errors import EngineFault, PromptTooLong, UserError
+from dragoman.core.errors import CannotExpress, EngineFault, PromptTooLong, UserError
 from dragoman.core.types import Passage, Question
 from dragoman.rewards import Reward, base, discovery, expression, reward, reward_names
 from dragoman.rewards.base import REWARDS
@@ -264,6 +264,14 @@ async def test_a_shaping_whose_call_failed_leaves_what_is_learnt_from_unknown(fa
     scored = await shaped.scored(QUESTION, right, ())
     assert (scored.values["cover_em"], scored.values[shaped.shaped_name]) == (1, None)
     assert scored.fault == fault
+
+
+async def test_a_shaping_that_its_engine_can_never_be_asked_for_is_an_error():
+    engine = ScriptedEngine(lambda prompt, rng: CannotExpress("no regex"))
+    shaped = Reward.of("cover_em", engine, shaping="0.5 * judge")
+    right = Trajectory(nodes=[], steps=[], answer="ngultrum", passages=[], stop=StopReason.ANSWERED)
+    with pytest.raises(UserError, match="reward judge: no answer can be scored: no regex"):
+        await shaped.scored(QUESTION, right, ())
 
 
 @pytest.mark.parametrize(

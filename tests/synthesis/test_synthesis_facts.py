@@ -80,6 +80,8 @@ def test_triples_that_are_not_asked_for_are_counted_by_their_reason():
     [
         ("part of", "the thing that Pump 7 is part of"),
         ("installed_by", "the thing that Pump 7 is installed by"),
+        ("is_part_of", "the thing that Pump 7 is part of"),
+        ("was built by", "the thing that Pump 7 was built by"),
         ("owner", "the owner of Pump 7"),
         ("the owner", "the owner of Pump 7"),
     ],

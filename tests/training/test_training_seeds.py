@@ -14,7 +14,7 @@ from dragoman.engines.local import Vocabulary
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import GREEDY
 from dragoman.rollout.record import Episode, Marked, Node, Trajectory
-from dragoman.rollout.samples import Sample
+from dragoman.rollout.samples import Marks, Sample
 from dragoman.rollout.tree import Tree
 from dragoman.systems import build
 from dragoman.systems.prompts import Prompt
@@ -241,6 +241,21 @@ def test_which_are_left_out_depends_on_the_seed_alone():
     assert drawn == [tuple(s.node for s in balance(rows, 0.5, seed)) for seed in range(5)]
 
 
+def test_labelled_selections_all_stay_whatever_a_noisy_oracle_took_there():
+    marks = Marks(positions=(5, 9), many=True, taken=(0,), right=((0,),))
+    kinds = ["Subquestions"] * 36 + ["Answer"] * 4
+    states = [
+        dataclasses.replace(sample(str(i), "planner", kind), forced=True, marks=marks) for i, kind in enumerate(kinds)
+    ]
+    assert balance(states, 0.5, 0) == states
+
+
+def test_states_where_several_kinds_are_right_fill_the_share_of_none():
+    kinds = ["Plan"] * 10 + ["Search"] * 2 + [""] * 5
+    states = [dataclasses.replace(sample(str(i), "router", kind), forced=True) for i, kind in enumerate(kinds)]
+    assert Counter(s.kind for s in balance(states, 0.5, 0)) == {"Plan": 2, "Search": 2, "": 5}
+
+
 def choice(kinds: list[str], right: list[list[int]]) -> Node:
     """A first decision at marks in which a noisy oracle has taken the first option."""
     marked = Marked(options=["a", "b"], many=False, kinds=kinds, taken=[0], positions=[1, 2], right=right)
@@ -250,8 +265,13 @@ def choice(kinds: list[str], right: list[list[int]]) -> Node:
 
 @pytest.mark.parametrize(
     ("kinds", "right", "kind"),
-    [(["Search", "Plan"], [[1]], "Plan"), (["Search", "Plan"], [[0]], "Search"), ([], [[1]], "Search")],
-    ids=["the other one", "the one taken", "a record of before, which has no kinds"],
+    [
+        (["Search", "Plan"], [[1]], "Plan"),
+        (["Search", "Plan"], [[0]], "Search"),
+        (["Search", "Plan"], [[0], [1]], ""),
+        ([], [[1]], "Search"),
+    ],
+    ids=["the other one", "the one taken", "both", "a record of before, which has no kinds"],
 )
 def test_a_labelled_state_counts_as_the_kind_that_is_right_there(tiny_model, kinds, right, kind):
     tree = episode({"R": 1.0}).model_copy(update={"nodes": [choice(kinds, right)]})

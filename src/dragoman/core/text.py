@@ -24,7 +24,12 @@ def has(text: str, name: str) -> bool:
 
 
 def has_answer(text: str, answer: str) -> bool:
-    """As `has`, but articles do not count. One that is nothing else stands in a text only as it is written."""
+    """As `has`, but articles do not count. One that is nothing else stands in a text only as it is written.
+
+    The capital that `Hepatitis A` ends in is none.
+    """
+    if answer.endswith(" A"):
+        return has(text, answer)
     wanted = _without_articles(answer)
     return has(_without_articles(text), wanted) if key(wanted) else stands_in(text, answer)
 
@@ -83,10 +88,11 @@ def names(text: str) -> list[str]:
     """The runs of capitalized words in a text, in order and each once, without the small words they may begin with.
 
     A run goes on over one or two linking words (`Bank of the Ozarks`), and over an initial or a title (`John H. Auer`), whose
-    dot is left out. A letter or a month alone is no name.
+    dot is left out. A letter or a month alone is no name, and the letters of a question's choices (`A. Torsa B. Manas`) are none.
     """
     found = dict[str, None]()
-    for clause in re.split(r"[^\w\s.,'’/&+-]+|[.,](?=\s|$)", _ABBREVIATED.sub(r"\1_", text)):  # A_ is no article
+    text = _ABBREVIATED.sub(r"\1_", _apart(text))  # A_ is no article
+    for clause in re.split(r"[^\w\s.,'’/&+-]+|[.,](?=\s|$)", text):
         run = words(clause)
         kinds = "".join("N" if word[0].isupper() else "l" if word in _LINKS else "-" for word in run)
         for match in re.finditer("N(?:l{0,2}N)*", kinds):
@@ -95,6 +101,12 @@ def names(text: str) -> list[str]:
             if len(name) > 1 and name.lower() not in _MONTHS:
                 found[name] = None
     return list(found)
+
+
+def _apart(text: str) -> str:
+    """With the choices of a question apart, if it has any."""
+    first = _FIRST_CHOICE.search(text)
+    return f"{text[: first.start()]}; {_CHOICE.sub('; ', text[first.end() :])}" if first else text
 
 
 def figures(text: str) -> list[str]:
@@ -134,6 +146,8 @@ _ABBREVIATED = re.compile(
 )
 """An initial or a title with its dot. Before a small word the dot ends a sentence: `Malcolm X. He was`."""
 _SENTENCE_END = re.compile(r"(?<=[a-z0-9)\"'][.!?])" + "".join(rf"(?<!\b{title}\.)" for title in _TITLES) + r"\s+")
+_FIRST_CHOICE = re.compile(r"(?<=[?:\n])\s*A\.\s")
+_CHOICE = re.compile(r"\s[B-H]\.\s")
 _POSSESSIVE = re.compile(r"['’]s?$")
 _WORD_CHARS = 20
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf\uf900-\ufaff\U00020000-\U0003ffff"  # Thai to Chinese

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from dragoman.core.errors import ASKED_IN_VAIN, EngineFault, RetrieverFault, UserError
+from dragoman.core.errors import ASKED_IN_VAIN, CannotExpress, EngineFault, RetrieverFault, UserError
 from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Engine
 from dragoman.rewards.base import Bounds, RewardFunction, Trajectory
@@ -126,12 +126,12 @@ class Reward:
         """The values of its terms and of `RECORDED` by name, and the sum by its name, without its shaping and with it.
 
         The sum is None where one of its terms is. So is a term whose call of an engine or retriever failed, and one that reads
-        the answer where there is none. A shaping that is None, as of gold passages that nobody knows, adds nothing; but one whose call
+        the answer where there is none. A shaping that is None, as of gold passages that nobody knows, adds nothing. But one whose call
         failed leaves the sum with it None, since siblings whose call did not fail would seem better. Where nobody was asked for the
         answer, the sum with its shaping is the shaping alone.
 
         Raises:
-            UserError: a reward function failed.
+            UserError: a reward function failed, or asks its engine for what that can never be asked.
         """
         recorded = {name: Term(find_reward(name)) for name in RECORDED}
         terms = recorded | {term.name: term for term in self.terms + self.shaping}
@@ -156,6 +156,8 @@ class Reward:
         try:
             value = term.function.score(question, trajectory, passages, **parameters)
             return await value if inspect.isawaitable(value) else value
+        except CannotExpress as e:
+            raise UserError(f"reward {term.name}: no answer can be scored: {e}") from None
         except ASKED_IN_VAIN:
             failed.append("")
             return None

@@ -35,6 +35,7 @@ _DEFINITION = re.compile(r"^(?P<what>.{2,80}?)\s(?:is|was|are|were)\s(?P<as>(?:a
 _MARKUP = re.compile(r"[*_`]+|!?\[([^\]]*)\]\([^)]*\)")
 _LIST_ITEM = re.compile(r"^\s*(?:[-*+]|\d+[.)])\s+")
 _WHOLE = re.compile(r"[A-Z0-9“\"].*[.!?][”\")]?$", re.S)
+_COPULA = re.compile(r"(?:is|are|was|were)\b", re.I)
 _LINKING = re.compile(r"\b(?:after|as|at|by|for|from|in|into|near|of|on|since|to|under|with)$", re.I)
 _NOT_PROSE = ("#", "|", "```", "- [", "<", "    ")
 
@@ -74,7 +75,10 @@ def worded(relation: str) -> dict[str, str] | None:
     if relation in relations():
         return relations()[relation]
     name = " ".join(relation.replace("_", " ").split()).removeprefix("the ")
-    plain = f"the thing that {{s}} is {name}" if _LINKING.search(name) else f"the {name} of {{s}}"
+    if _LINKING.search(name):
+        plain = f"the thing that {{s}} {name if _COPULA.match(name) else f'is {name}'}"
+    else:
+        plain = f"the {name} of {{s}}"
     return {"plain": plain, "expert": plain, "distant": ""}
 
 

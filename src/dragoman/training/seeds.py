@@ -97,9 +97,13 @@ def balance(chosen: Sequence[Sample], max_share: float, seed: int) -> list[Sampl
 
     First no kind of first decision has more than `max_share` of those decisions, then no role more than that of all.
     Shares that cannot be had (below one over their number) end in equal ones.
+
+    A labelled state counts as the kind that is right there. Where several kinds are, or where options are selected, it counts as
+    none: the kind of a selection is of what a noisy oracle took.
     """
     rng = random.Random(seed)
-    first = _capped([sample.kind if _is_strategy(sample) else None for sample in chosen], max_share, rng)
+    counted = [_is_strategy(s) and s.kind != "" and not (s.marks and s.marks.right and s.marks.many) for s in chosen]
+    first = _capped([s.kind if counts else None for s, counts in zip(chosen, counted, strict=True)], max_share, rng)
     kept = [s for s, keep in zip(chosen, first, strict=True) if keep]
     return [s for s, keep in zip(kept, _capped([s.role for s in kept], max_share, rng), strict=True) if keep]
 
@@ -157,7 +161,8 @@ def labelled(episodes: Sequence[Episode], vocabulary: Vocabulary) -> list[Sample
             right = tuple(map(tuple, node.marked.right))
             marks = Marks(positions, node.marked.many, right[0], right)
             # the right action, which need not be the one that was taken: its probability is not known
-            kind = node.marked.kinds[right[0][0]] if node.marked.kinds else node.kind
+            kinds = {node.marked.kinds[place] for (place,) in right} if node.marked.kinds else {node.kind}
+            kind = kinds.pop() if len(kinds) == 1 else ""
             sample = dataclasses.replace(sample_of(episode, node, 1.0), kind=kind, prompt_ids=ids, marks=marks)
             found.append(dataclasses.replace(sample, logprobs=(), probability=None, inclusion=1.0))
     return found
