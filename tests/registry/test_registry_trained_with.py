@@ -30,6 +30,14 @@ def test_a_setting_that_may_be_turned_after_training_is_taken_with_any_value():
     check_trained_with("c3po@rl", replace(at_marks, keep_bias=1.0), {"trained_with": trained_with(at_marks)})
 
 
+def test_a_setting_that_may_be_turned_after_training_is_not_recorded():
+    at_marks = build("c3po", {"decide": "marks"})
+    assert trained_with(replace(at_marks, keep_bias=1.0)) == trained_with(at_marks)
+    before = trained_with(at_marks)
+    before["settings"] |= {"keep_bias": 0.5}  # as earlier manifests have it
+    check_trained_with("c3po@rl", at_marks, {"trained_with": before})
+
+
 def test_a_setting_that_did_not_exist_at_training_counts_as_its_default():
     then = {name: value for name, value in MANIFEST["trained_with"]["settings"].items() if name != "max_candidates"}
     earlier = MANIFEST | {"trained_with": MANIFEST["trained_with"] | {"settings": then}}

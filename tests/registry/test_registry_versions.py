@@ -21,8 +21,9 @@ from project import commit, dvc
 
 from dragoman import tracking
 from dragoman.core.errors import UserError
-from dragoman.registry.policy import find_policy, publish, read_manifest
-from dragoman.registry.versions import MODEL, Registry
+from dragoman.registry.policy import PolicySet, find_policy, publish, read_manifest
+from dragoman.registry.version import differences
+from dragoman.registry.versions import MODEL, Registry, content_sha256
 from dragoman.serving.champion import RegistryChampion
 from tools.ports import free_port
 
@@ -242,6 +243,74 @@ def test_equal_weights_that_were_trained_with_other_settings_are_another_version
     assert (first.name, second.name, first.policy) == ("v1", "v2", second.policy)
     assert [registry.open(version).manifest["trained_with"] for version in (first, second)] == said
     assert registry.register(find_policy("rl")) == second and len(registry.history()) == 2
+
+
+def as_before(policy: PolicySet, number: int) -> None:
+    """Make a version one from before the hash of a version held what it was trained with."""
+    content, before = content_sha256(policy), content_sha256(policy, settings=False)
+    Path("mlruns/policies", content[:12]).rename(Path("mlruns/policies", before[:12]))
+    tracking.tag_version(MODEL, number, {"content": before})
+
+
+def test_a_champion_from_before_versions_were_hashed_with_settings_opens_and_is_registered_once(project):
+    said = {"settings": {"answer_tokens": 48}, "prompts": "p", "views": 2}
+    policy = trained(project, "rl", b"one", trained_with=said)
+    registry.promote(registry.register(policy), None)
+    as_before(policy, 1)
+    assert registry.policy("champion").manifest["trained_with"] == said
+    assert registry.register(policy) == registry.get("champion") and len(registry.history()) == 1
+    other = trained(project, "rl", b"one", trained_with=said | {"settings": {"answer_tokens": 96}})
+    assert registry.register(other).name == "v2" and registry.register(other).name == "v2"
+    assert registry.policy("champion").manifest["trained_with"] == said
+
+
+def test_versions_that_differ_in_what_they_were_trained_with_alone_differ_in_that(project):
+    said = [{"settings": {"k": k, "rewritten": {"a": "x" * 9000}}, "prompts": "p", "views": 2} for k in (3, 5)]
+    first, second = (registry.register(trained(project, "rl", b"one", trained_with=with_these)) for with_these in said)
+    assert differences(first, second) == [("trained with settings.k", "3", "5")]
+    assert len(first.trained_with["settings.rewritten.a"]) == 5000
+
+
+def test_of_versions_with_equal_weights_the_parent_is_the_newest_that_is_older_than_the_child(project):
+    weights = [b"one", b"one", b"two", b"one"]
+    parent = trained(project, "sft", b"one").version
+    for k, each in enumerate(weights):
+        policy = trained(
+            project, "rl", each, parent=parent if each == b"two" else "", trained_with={"settings": {"k": k}}
+        )
+        registry.register(policy)
+    assert [v.name for v in registry.lineage("v3")] == ["v3", "v2"]
+
+
+def test_a_parent_that_was_registered_after_its_child_is_in_the_lineage(project):
+    parent = trained(project, "sft", b"one")
+    registry.register(trained(project, "rl", b"two", parent=parent.version))
+    registry.register(parent)
+    assert [v.name for v in registry.lineage("v1")] == ["v1", "v2"]
+
+
+def test_a_version_is_fetched_while_others_are_copied(project, monkeypatch):
+    version = registry.register(trained(project, "rl", b"one"))
+    run = tracking.keep_folder(Path("mlruns/policies", version.content[:12]), "weights")
+    tracking.tag_version(MODEL, 1, {"run": run})
+    shutil.rmtree("mlruns/policies")
+    other = trained(project, "s2", b"two")
+    copying, over = threading.Event(), threading.Event()
+
+    def slowly(*arguments, **more) -> PolicySet:
+        copying.set()
+        assert over.wait(90)
+        return publish(*arguments, **more)
+
+    monkeypatch.setattr("dragoman.registry.versions.publish", slowly)
+    with ThreadPoolExecutor(1) as pool:
+        registered = pool.submit(registry.register, other)
+        try:
+            assert copying.wait(60)
+            assert registry.policy("v1").version == version.policy
+        finally:
+            over.set()
+        assert registered.result().name == "v2"
 
 
 def test_a_rollback_does_not_wait_for_weights_that_are_sent_to_a_server(project, monkeypatch):

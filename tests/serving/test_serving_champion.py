@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import shutil
 
 import httpx
 import openai
@@ -20,9 +21,11 @@ from dragoman.core.memory import give_back
 from dragoman.engines import POOL
 from dragoman.engines.settings import EngineParams
 from dragoman.engines.transformers import TransformersEngine
+from dragoman.registry.policy import publish
+from dragoman.registry.versions import Registry as Versions
 from dragoman.rollout.backends import Backends
 from dragoman.serving import models
-from dragoman.serving.champion import StageChampion
+from dragoman.serving.champion import RegistryChampion, StageChampion
 from dragoman.serving.models import Models, Opened, opener
 from dragoman.systems import build
 
@@ -206,6 +209,32 @@ async def test_the_champion_is_followed_on_after_any_failure(monkeypatch):
         registry.folder = "v3"
         await eventually(lambda: parts.metric("dragoman_champion_changes_total", outcome="swapped") == 2)
         assert await policy_of(client) == "v3"
+
+
+async def test_equal_weights_that_were_trained_with_other_settings_have_not_been_champion():
+    async def close() -> None:
+        pass
+
+    def open(name: str) -> Opened:
+        backends = Backends(llm=Model(searching), proxy=Model(searching), retriever=ListRetriever([]))
+        return Opened(build("direct"), backends, "one id", close, name.partition("@")[2] or None)
+
+    name, others = "c3po@champion", ("c3po@/kept/a", "c3po@/kept/b", "c3po")
+    async with Models((name,), open, Registry("/kept/a"), beside=others) as served:
+        assert [served.has_been(name, other) for other in others] == [True, False, False]
+
+
+def test_a_version_is_opened_with_the_folder_by_which_the_registry_names_a_champion(tmp_path, empty_store, tiny_model):
+    shutil.copytree(empty_store, tmp_path / "mlruns")
+    versions = Versions(tmp_path / "mlruns", tmp_path / "results")
+    versions.promote(versions.register(publish(tiny_model, tmp_path / "results/rl", {"stage": "rl"})), None)
+    params = Params(llm=EngineParams(engine="transformers", model=str(tiny_model)))
+    params = params.model_copy(update={"proxy": params.llm})
+    folder = RegistryChampion(versions).current()
+    for name in ("c3po@v1", f"c3po@{folder}"):
+        opened = opener(params, ListRetriever([]), versions)(name)
+        asyncio.run(opened.close())
+        assert opened.folder == folder
 
 
 def test_a_system_that_needs_more_than_a_questions_text_is_refused():

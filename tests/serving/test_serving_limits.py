@@ -16,6 +16,7 @@ from dragoman.core.keys import Keys, make_key
 from dragoman.core.types import Passage
 from dragoman.engines.transformers import TransformersEngine
 from dragoman.serving import health
+from dragoman.serving.conversation import Conversation
 from dragoman.serving.errors import ApiError
 from dragoman.serving.gate import Gate
 from dragoman.serving.wire import ChatRequest
@@ -228,6 +229,13 @@ async def test_of_a_history_that_outgrows_the_context_the_end_is_shown():
         if "Last question" in request.messages[-1]["content"]
     ]
     assert len(shown) == 3 and "It is the last word." in shown[-1] and "首都" in shown[-1]
+
+
+async def test_a_history_of_which_nothing_fits_is_given_up_after_six_calls():
+    llm = Model(lambda *_: PromptTooLong("too many tokens"))
+    with pytest.raises(PromptTooLong):
+        await Conversation(QUESTION, "x" * 4000).stand_alone(llm, max_question_chars=2000)
+    assert len(llm.requests) == 6
 
 
 @pytest.mark.parametrize("model", ["standard", "c3po"])

@@ -139,7 +139,7 @@ class Parts:
                 await proxy.close()
 
         backends = Backends(llm=self.llm, proxy=proxy, retriever=self.retriever)
-        return Opened(system, backends, (named.policy or "base") if system.roles else None, close)
+        return Opened(system, backends, (named.policy or "base") if system.roles else None, close, named.policy)
 
     @asynccontextmanager
     async def app(self) -> AsyncIterator[Any]:

@@ -184,8 +184,14 @@ class VllmEngine(LocalEngine):
                 _ALIVE.add(self)
             if on_cpu:
                 bind_threads()
-        except ValueError as e:
-            raise UserError(f"vllm cannot load {self._folder}: {' '.join(str(e).split())}") from e
+        except (ValueError, torch.OutOfMemoryError) as e:
+            said = " ".join(str(e).split()).partition(" Try increasing `gpu_memory_utilization`")[0]  # no setting here
+            if "memory" in said:
+                said += (
+                    f"; keys and values of max_model_len ({context}) tokens must fit into kv_cache_gib "
+                    f"({self._kv_cache_gib:g}), and that into the memory beside the weights: change one of the two"
+                )
+            raise UserError(f"vllm cannot load {self._folder}: {said}") from e
         finally:
             torch.set_num_threads = set_num_threads
 

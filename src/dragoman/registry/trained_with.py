@@ -14,10 +14,14 @@ from dragoman.systems.base import System
 
 
 def trained_with(system: System) -> dict[str, Any]:
-    """What a policy's manifest records of its system, a dataclass: settings, a hash of the prompts, the count of views."""
+    """What a policy's manifest records of its system, a dataclass: settings, a hash of the prompts, the count of views.
+
+    Settings of `turned_after_training` are left out: a policy is the same under any of their values.
+    """
     prompts = {name: asdict(prompt) for name, prompt in system.trained_prompts.items()}
+    settings = {k: v for k, v in asdict(cast(Any, system)).items() if k not in system.turned_after_training}
     return {
-        "settings": _as_stored(asdict(cast(Any, system))),
+        "settings": _as_stored(settings),
         "prompts": content_hash(**_as_stored(prompts)),
         "views": system.views,
     }

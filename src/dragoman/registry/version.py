@@ -14,6 +14,8 @@ from dragoman.core.settings import flatten
 from dragoman.registry.policy import PolicySet
 
 NOT_THERE = "–"
+LONGEST = 5000
+"""Characters of a tag's value, which servers of MLflow take. Rewritten prompts are longer, and their hash stands beside them."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Version:
     data: Mapping[str, str]
     """Hashes of what it was trained on, as the stage gave them."""
     parameters: Mapping[str, str]
+    trained_with: Mapping[str, str]
+    """The settings of its system, and a hash of the prompts; empty for versions from before these were recorded here."""
     metrics: Mapping[str, float]
     aliases: tuple[str, ...]
     created: float
@@ -76,10 +80,11 @@ def to_tags(policy: PolicySet, content: str, folder: Path) -> dict[str, str]:
     tags |= {key: str(manifest.get(key, "")) for key in ("stage", "system", "base", "parent")}
     if len(policy.weights) > 1:
         tags["roles"] = json.dumps({role: path.name for role, path in policy.weights.items()})
-    for group, key in (("data", "data"), ("parameter", "parameters"), ("metric", "metrics")):
+    groups = (("data", "data"), ("parameter", "parameters"), ("metric", "metrics"), ("trained_with", "trained_with"))
+    for group, key in groups:
         for name, value in flatten(manifest.get(key, {})).items():
             # MLflow allows few characters in a tag's name, and a file's name may have others
-            tags[f"{group}.{re.sub(r'[^/A-Za-z0-9_. -]', '-', name)}"] = str(value)
+            tags[f"{group}.{re.sub(r'[^/A-Za-z0-9_. -]', '-', name)}"] = str(value)[:LONGEST]
     return tags
 
 
@@ -105,6 +110,7 @@ def from_tags(stored: tracking.StoredVersion) -> Version:
         roles=json.loads(tags.get("roles", "{}")),
         data=group("data"),
         parameters=group("parameter"),
+        trained_with=group("trained_with"),
         metrics={key: value for key, text in group("metric").items() if (value := _number(text)) is not None},
         aliases=stored.aliases,
         created=stored.created,
@@ -142,7 +148,7 @@ def _facts(version: Version) -> dict[str, str]:
     facts = {"policy": v.policy, "stage": v.stage, "system": v.system, "base": v.base, "parent": v.parent}
     facts |= {"code": v.revision, "aliases": ", ".join(v.aliases), "decision": v.decision}
     groups: Mapping[str, Mapping[str, Any]] = {
-        "role": v.roles, "data": v.data, "parameter": v.parameters, "metric": v.metrics
+        "role": v.roles, "data": v.data, "parameter": v.parameters, "metric": v.metrics, "trained with": v.trained_with
     }  # fmt: skip
     return facts | {f"{group} {key}": str(value) for group, values in groups.items() for key, value in values.items()}
 

@@ -21,7 +21,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,8 @@ log = logging.getLogger(__name__)
 
 MODEL = "dragoman-proxy"
 CHAMPION, CHALLENGER, PREVIOUS = ALIASES = ("champion", "challenger", "previous")
-PROMOTED, ROLLED_BACK = "promoted", "rolled back"
-"""How the decision on a version begins that became champion, or was taken back as one."""
+PROMOTED, ROLLED_BACK, CHAMPION_AGAIN = "promoted", "rolled back", "champion again"
+"""How the decision on a version begins that became champion, was taken back as one, or became it by that."""
 
 
 class ChampionMoved(UserError):
@@ -91,7 +91,7 @@ class Registry:
             raise UserError(
                 f"{policy.folder}: SHA-256 of the weights is {found[:12]}, its manifest says {manifest['version']}"
             )
-        content = content_sha256(policy)
+        content = self._content_of(policy)
         kept = self._keep(policy, content)
         known = self._version_of(content)
         # before the lock: it may take minutes, for which a rollback must not wait
@@ -222,7 +222,7 @@ class Registry:
             tracking.set_alias(MODEL, CHAMPION, previous.number, self.store)
             tracking.set_alias(MODEL, PREVIOUS, champion.number, self.store)
             self.decided(champion, f"{ROLLED_BACK} {at}")
-            self.decided(previous, f"champion again {at}")
+            self.decided(previous, f"{CHAMPION_AGAIN} {at}")
             return True
 
     def decided(self, version: Version, decision: str) -> None:
@@ -236,12 +236,17 @@ class Registry:
     def lineage(self, name: str) -> list[Version]:
         """A version and those that it was trained from, as far as they are versions too.
 
+        Of several with the parent's weights, it is the newest that is older than the child.
+
         Raises:
             UserError: there is no such version.
         """
-        by_policy = {v.policy: v for v in self.history()}
+        versions = self.history()
         chain = [self.find(name)]
-        while (parent := by_policy.get(chain[-1].parent)) and parent not in chain:
+        while same := [v for v in versions if v.policy == chain[-1].parent]:
+            parent = next((v for v in same if v.number < chain[-1].number), same[-1])  # or was registered after it
+            if parent in chain:
+                break
             chain.append(parent)
         return chain
 
@@ -265,10 +270,20 @@ class Registry:
     def _version_of(self, content: str) -> Version | None:
         return next((version for version in self.history() if version.content == content), None)
 
+    def _content_of(self, policy: PolicySet) -> str:
+        """The hash by which a policy is a version. It is the older one where that names a version with the same settings."""
+        content, before = content_sha256(policy), content_sha256(policy, settings=False)
+        if content == before or self._version_of(content) or (known := self._version_of(before)) is None:
+            return content
+        with suppress(UserError):  # its files are gone: nobody knows what it was trained with
+            if self.open(known).manifest.get("trained_with") == policy.manifest["trained_with"]:
+                return before
+        return content
+
     def _keep(self, policy: PolicySet, content: str) -> Path:
         """The folder of the registry's own with these files, which is made unless it is there and whole."""
         kept = self._kept(content)
-        with self.locked(POLICIES):
+        with self.locked(_lock_of(kept)):
             if not _holds(kept, content):
                 shutil.rmtree(kept, ignore_errors=True)
                 publish({}, kept, policy.manifest, carried=policy.weights)
@@ -298,7 +313,8 @@ class Registry:
                 raise UserError(
                     f"{MODEL} {version.name}: the files in run {version.run} are not those that were registered"
                 )
-            with self.locked(POLICIES):  # two that asked at once have both fetched it, and one folder has the name
+            # two that asked at once have both fetched it, and one folder has the name
+            with self.locked(_lock_of(folder)):
                 if not folder.exists():
                     files.rename_folder(fetched, folder)
 
@@ -309,11 +325,14 @@ class Registry:
         return self.store / POLICIES / content[:12]
 
 
-def content_sha256(policy: PolicySet) -> str:
+def content_sha256(policy: PolicySet, *, settings: bool = True) -> str:
     """SHA-256 of what an engine reads of a policy, and of how it is to be used.
 
     That is every file of each role's folder but the manifest, with its name: weights, tokenizer, chat template, configuration.
     Of the manifest, it is the instructions that come with them, and the settings and prompts that they were trained with.
+
+    Args:
+        settings: False leaves out what they were trained with, as the hash of the first versions did.
     """
     digest = hashlib.sha256()
     for role, folder in sorted(policy.weights.items()):
@@ -321,15 +340,21 @@ def content_sha256(policy: PolicySet) -> str:
             digest.update(f"{role}/{path.relative_to(folder).as_posix()} {sha256_of_state([path])}\n".encode())
     for role, text in sorted(policy.instructions.items()):
         digest.update(f"{role} reads {text}\n".encode())
-    if "trained_with" in policy.manifest:
+    if settings and "trained_with" in policy.manifest:
         digest.update(f"trained with {json.dumps(policy.manifest['trained_with'], sort_keys=True)}\n".encode())
     return digest.hexdigest()
+
+
+def _lock_of(kept: Path) -> str:
+    """The lock of one folder of weights: to copy a large one takes minutes, for which others must not wait."""
+    return f"{POLICIES}.{kept.name}"
 
 
 def _holds(folder: Path, content: str) -> bool:
     try:
         policy = find_policy(str(folder))
-        return not _strays(policy, folder) and content_sha256(policy) == content
+        hashes = (content_sha256(policy, settings=settings) for settings in (True, False))
+        return not _strays(policy, folder) and content in hashes
     except UserError:
         return False
 

@@ -24,6 +24,8 @@ STANDALONE = Ask(
     stop=("\n",),
 )
 _SPEAKERS = {"user": "User", "assistant": "Assistant"}
+_LEAST_HISTORY = 100
+"""Characters. Where not even these fit, the question is too long, and each further call would be in vain."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,8 @@ class Conversation:
         return said[:max_question_chars] or self.question, call
 
     async def _asked(self, llm: Engine) -> tuple[Messages, Result]:
-        """What the LLM was shown, and what it made of it. A history that does not fit is halved from its front, until it does.
+        """What the LLM was shown, and what it made of it. A history that does not fit is halved from its front, until it does,
+        or less than `_LEAST_HISTORY` is left of it.
 
         A bound in characters cannot see to that: 4,000 of Chinese are some 7,400 tokens of a small English model.
         """
@@ -93,8 +96,9 @@ class Conversation:
             try:
                 (result,) = await llm.generate([Request(messages, STANDALONE.max_tokens, stop=STANDALONE.stop)])
             except PromptTooLong:
-                if len(history) < 2:
+                left = len(history) // 2
+                if left < _LEAST_HISTORY:
                     raise
-                history = history[-(len(history) // 2) :]
+                history = history[-left:]
             else:
                 return messages, result

@@ -37,6 +37,8 @@ class Opened:
     backends: Backends
     version: str | None
     close: Callable[[], Awaitable[None]]
+    folder: str | None = None
+    """Of its policy, as `Champion` names it. Versions with equal weights have one `version`, and each its own folder."""
 
 
 Opener = Callable[[str], Opened]
@@ -60,7 +62,8 @@ def opener(params: RuntimeParams, retriever: Retriever, registry: Registry = Reg
             asyncio.run(runtime.close())  # this is a thread without a loop
             raise
         version = policy.version if policy else Path(params.proxy.model).name
-        return Opened(system, backends, version if system.roles else None, runtime.close)
+        folder = str(policy.folder.resolve()) if policy else None
+        return Opened(system, backends, version if system.roles else None, runtime.close, folder)
 
     return open
 
@@ -113,7 +116,7 @@ class Models:
         self._names, self._open, self._champion = names, open, champion
         self._poll_s, self._report, self._beside = poll_s, report, beside
         self._models: dict[str, Model] = {}
-        self._stood_for: dict[str, set[str | None]] = {}
+        self._stood_for: dict[str, set[str]] = {}  # folders
         self._follower = next((name for name in names if SystemName.parse(name).policy == CHAMPION), None)
         self._folder: str | None = None  # of the champion that is served
         self._failed_folder: str | None = (
@@ -161,7 +164,8 @@ class Models:
 
     def has_been(self, name: str, other: str) -> bool:
         """Whether a name that follows the champion stands, or once stood, for the version that `other` stands for now."""
-        return self.version(other) in self._stood_for.get(name, ())
+        opened = self._models[other].opened
+        return opened is not None and opened.folder in self._stood_for.get(name, ())
 
     @contextmanager
     def lease(self, name: str) -> Iterator[Model]:
@@ -208,7 +212,7 @@ class Models:
         log.info("the champion is now %s, it was %s", folder, self._folder)
         self._folder = folder
         old, self._models[name] = self._models[name], Model(name, new)
-        self._stood_for.setdefault(name, set()).add(new.version)
+        self._stood_for.setdefault(name, set()).add(folder)
         self._spawn(self._retire(old))
         self._report("swapped")
 

@@ -17,7 +17,7 @@ from dragoman.core.listening import uvicorn_options
 from dragoman.corpus.loaders import load_questions
 from dragoman.evaluation.drift import words_of
 from dragoman.registry.version import Version
-from dragoman.registry.versions import ALIASES, PROMOTED, ROLLED_BACK, Registry
+from dragoman.registry.versions import ALIASES, CHAMPION_AGAIN, PROMOTED, ROLLED_BACK, Registry
 from dragoman.retrieval.following import FollowingRetriever
 from dragoman.retrieval.health import check_health
 from dragoman.rollout.feedback import Feedback
@@ -106,7 +106,7 @@ def _trial(settings: ServeParams, registry: Registry, metrics: Metrics) -> tuple
     if version is None:
         log.warning("no version is the %s now, so there is no trial; start again once there is one", named)
         return None, None
-    if settings.canary and version.decision.startswith((PROMOTED, ROLLED_BACK)):
+    if settings.canary and version.decision.startswith((PROMOTED, ROLLED_BACK, CHAMPION_AGAIN)):
         log.warning(
             "%s was %s, so it is no canary; to try it again, delete its tag decision in MLflow",
             version.name,
