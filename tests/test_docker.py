@@ -24,6 +24,7 @@ import yaml
 from fakes import ListRetriever
 
 from dragoman.cli import app
+from dragoman.retrieval.http.client import KEY_ENV
 from dragoman.serving.settings import ServeParams
 
 ROOT = Path(__file__).parents[1]
@@ -445,6 +446,15 @@ def test_a_container_reaches_what_it_needs_and_no_more():
     for name, service in SERVICES.items():
         assert set(service.get("depends_on", {})) <= meets(name), name
         assert not service.get("ports") or "front" in networks[name], name
+
+
+def test_those_who_ask_a_search_server_of_ones_own_reach_it_and_have_its_key():
+    given = yaml.safe_load(interpolated(TEXT, SECRET | {KEY_ENV: "hush"}))["services"]
+    for name in ("retriever", "worker"):
+        ways_out = [n for n in SERVICES[name]["networks"] if not (COMPOSE["networks"][n] or {}).get("internal")]
+        assert ways_out, name
+        assert given[name]["environment"][KEY_ENV] == "hush"
+        assert not SERVICES[name]["environment"][KEY_ENV]  # which is no key: tests/core/test_core_http.py
 
 
 def test_what_is_asked_from_outside_cannot_write_to_the_code_nor_read_the_passwords():

@@ -203,6 +203,31 @@ async def test_fields_of_the_settings_take_the_place_of_the_requests_own_and_nul
     ]
 
 
+@pytest.mark.parametrize(
+    ("body", "stop", "text", "reason"),
+    [
+        ({"stop": None}, ("\n",), "Paris", "stop"),
+        ({"stop": None}, ("Lyon", "is", "\n"), "Par", "stop"),
+        ({"stop": ["."]}, ("\n",), "Paris", "stop"),
+        ({"stop": None}, ("Nice",), "Paris\nLyon", "length"),
+        ({"stop": None}, (), "Paris\nLyon", "length"),
+        ({}, ("\n",), "Paris\nLyon", "length"),
+    ],
+)
+async def test_an_answer_is_cut_where_the_server_is_not_told_at_which_stop_strings_it_ends(
+    body: dict[str, Any], stop: tuple[str, ...], text: str, reason: str
+) -> None:
+    choice = {"index": 0, "message": {"content": "Paris\nLyon"}, "finish_reason": "length"}
+    (completion,) = (await ask(Scripted(answer(choices=[choice])), replace(ASK, stop=stop), body=body)).completions
+    assert (completion.text, completion.finish_reason) == (text, reason)
+
+
+async def test_a_thought_is_no_part_of_an_answer_that_is_cut() -> None:
+    app = Scripted(answer("<think>A city?\nYes.</think>\n\nParis\nLyon"))
+    result = await ask(app, replace(ASK, stop=("\n",)), body={"stop": None})
+    assert result.completions[0].text == "Paris"
+
+
 NEWER = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
 
 

@@ -84,6 +84,30 @@ def test_a_model_that_vllm_cannot_run_is_a_user_error(vllm_engine: Engine, tiny:
         VllmEngine(tiny, dtype="float32", kv_cache_gib=0.1, max_batch=0)
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "the KV cache (9 GiB) is larger than the memory. Try increasing `gpu_memory_utilization` or decreasing it.",
+        "CUDA out of memory. Tried to allocate 16.00 GiB.",
+    ],
+)
+def test_a_model_that_does_not_fit_is_a_user_error_that_names_the_settings(tiny: Path, monkeypatch, said: str) -> None:
+    import torch
+
+    from dragoman.core.errors import UserError
+    from dragoman.engines.vllm import VllmEngine, import_vllm
+
+    pytest.importorskip("vllm", exc_type=ImportError)
+
+    def fail(*_: object) -> None:
+        raise torch.OutOfMemoryError(said) if "CUDA" in said else ValueError(said)
+
+    monkeypatch.setattr(import_vllm().LLMEngine, "from_engine_args", fail)
+    with pytest.raises(UserError, match=r"memory.*; .*max_model_len \(512\).* kv_cache_gib \(0\.1\)") as refused:
+        VllmEngine(tiny, dtype="float32", kv_cache_gib=0.1)
+    assert "gpu_memory_utilization" not in str(refused.value)
+
+
 @pytest.mark.skipif("OMP_NUM_THREADS" in os.environ, reason="the number of threads is not that of the cores")
 @pytest.mark.parametrize("setting", ["auto", "nobind"])
 def test_each_thread_of_a_machine_that_is_used_whole_keeps_a_core(setting, monkeypatch):

@@ -72,6 +72,8 @@ def test_a_server_without_a_list_of_models_is_refused_where_no_revision_stands_f
         ("vllm", "structured_outputs", "`structured_outputs`, which only vLLM knows? Set `structured` to"),
         ("response_format", "response_format", "Set `structured` to none"),
         ("none", "temperature", "`body: {temperature: null}`"),
+        ("none", "stop", "`body: {stop: null}`"),
+        ("vllm", "stop", "`body: {stop: null}`"),
     ],
 )
 def test_a_field_that_the_server_refuses_is_found_before_a_stage_meets_it(
@@ -79,6 +81,14 @@ def test_a_field_that_the_server_refuses_is_found_before_a_stage_meets_it(
 ) -> None:
     with examined(tmp_path, Server(refused=field), revision="a", structured=structured) as finding:
         assert (finding.mark, finding.subject) == ("FAIL", "server") and hint in finding.detail
+
+
+@pytest.mark.parametrize("settings", [{"body": {"stop": None}}, {"one_line_answers": False}])
+def test_a_server_that_takes_no_stop_string_is_well_where_it_is_sent_none(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    with examined(tmp_path, Server(refused="stop"), revision="a", **settings) as finding:
+        assert finding.mark == "ok  "
 
 
 def test_a_model_that_thinks_is_a_warning(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from command import run
 
 from dragoman.core import files
 from dragoman.core.types import Passage
+from dragoman.pipeline import index
 from dragoman.pipeline.index import build
 from dragoman.pipeline.inputs import InputOptions, open_inputs
 from dragoman.pipeline.project import Project
@@ -152,6 +155,33 @@ def test_the_encoder_inside_a_hybrid_index_counts_too(mine, encoder):
     assert encoder.towns == 0
     evaluated(**DENSE | {"method": "hybrid", "passage_prefix": "passage: "})
     assert encoder.towns == len(PASSAGES)
+
+
+def test_a_second_command_waits_for_the_first_to_build_the_index_and_uses_it(tmp_path, monkeypatch):
+    begun, second_has_looked, builds = threading.Event(), threading.Event(), []
+    real_built, real_build = index._built, index._build
+
+    def built(*arguments: Any) -> Any:
+        found = real_built(*arguments)
+        if begun.is_set():
+            second_has_looked.set()
+        return found
+
+    def slow_build(*arguments: Any) -> Any:
+        builds.append(arguments)
+        begun.set()
+        assert second_has_looked.wait(60)
+        return real_build(*arguments)
+
+    monkeypatch.setattr(index, "_built", built)
+    monkeypatch.setattr(index, "_build", slow_build)
+    folder = tmp_path / "results" / "mine-index"
+    with ThreadPoolExecutor(2) as commands:
+        first = commands.submit(build, PASSAGES, folder, IndexParams())
+        assert begun.wait(60)
+        second = commands.submit(build, PASSAGES, folder, IndexParams())
+        assert first.result(60) == second.result(60)
+    assert len(builds) == 1 and [path.name for path in folder.parent.iterdir()] == ["mine-index"]
 
 
 def test_the_command_leaves_an_index_that_works_and_builds_one_that_is_damaged_again(mine, capsys, caplog):

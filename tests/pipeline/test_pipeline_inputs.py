@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -136,6 +137,18 @@ async def test_a_hard_set_is_asked_where_what_is_found_is_of_its_corpus():
     await check_gold_in_index(OwnSearch(corpus[:40]), asked("p9{}", 10), corpus)
 
 
+async def test_gold_passages_that_few_questions_do_not_find_are_a_warning_that_leaves_it_open_why(caplog):
+    index = OwnSearch(passages("os-{}"))
+    await check_gold_in_index(index, asked("a.txt#{}", 4))
+    (warning,) = caplog.messages
+    assert (
+        "none of the gold passages was found: for 4 of the questions own search finds others, such as 'os-" in warning
+    )
+    assert "if its ids are not those of the questions, export" in warning
+    with pytest.raises(UserError, match="none of the gold passages was found: for 5 of the questions"):
+        await check_gold_in_index(index, asked("a.txt#{}", 5))
+
+
 async def test_chunks_that_are_found_are_gold_where_questions_name_the_whole():
     for index in (OwnSearch(passages("p{}#1")), ListRetriever(passages("p{}#0"))):
         await check_gold_in_index(index, asked("p{}"))
@@ -190,6 +203,10 @@ def own_search(mine, monkeypatch) -> Path:
     monkeypatch.setattr("dragoman.pipeline.project.open_runtime", opened)
     monkeypatch.setattr(evaluate, "ask", too_late)
     monkeypatch.setattr(rollout, "roll_out_questions", too_late)
+    row = {"question": "What?", "answers": ["that"], "supporting_ids": ["p"]}
+    files.write(
+        Path("train.jsonl"), [row | {"id": name} for name in ("train", "b", "c", "d", "e")]
+    )  # not too few to refuse
     return mine
 
 
@@ -253,6 +270,17 @@ async def test_two_files_of_questions_about_a_corpus_share_its_index_and_no_resu
         with pytest.raises(AssertionError, match="the oracle would play"):
             await evaluate.run(Project(track=False), options)
     assert len(built) == 2 and {path.name for path in built} == {f"{own_search.name}-index"}
+
+
+@pytest.mark.parametrize("name", ["index.jsonl", "old-index.jsonl"])
+async def test_results_that_would_lie_where_an_index_does_are_refused_before_anything_is_written(own_search, name):
+    shutil.copy("train.jsonl", name)
+    options = {"corpus": Path("corpus.jsonl"), "questions": Path(name), "systems": ("standard",)}
+    with pytest.raises(UserError, match=rf"--questions {name}: results/evaluate/.*-index is where .* --out"):
+        await evaluate.run(Project(track=False), evaluate.Options(**options))
+    assert not Path("results").exists()
+    with pytest.raises(AssertionError, match="the oracle would play"):
+        await evaluate.run(Project(track=False), evaluate.Options(**options, index="an-index", out=Path("out")))
 
 
 @pytest.mark.parametrize(

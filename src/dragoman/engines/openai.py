@@ -124,7 +124,8 @@ class OpenAIEngine:
             "response_format": JSON schemas alone, as vendors have them; a regular expression is a fault.
             "none": grammars are not sent, and completions may break them.
             Token ids and log-probabilities come with "vllm" alone: without the ids a log-probability cannot be placed.
-        body: fields that each request has too, in the place of its own. One that is None is left out.
+        body: fields that each request has too, in the place of its own. One that is None is left out. Where `stop` is among
+            them, completions are cut here, at the first of the request's stop strings.
 
     Raises:
         UserError: no URL, or one that is not http(s) or holds a secret, or no model, or a key that no header can hold.
@@ -353,6 +354,8 @@ class OpenAIEngine:
             if None in texts:
                 self._warn_of_thought(response.url)
             completions = tuple(_completion(choice, text or "") for choice, text in zip(choices, texts, strict=True))
+            if "stop" in self._more:  # the server was not told of the request's own
+                completions = tuple(_cut(completion, request.stop) for completion in completions)
             if request.deterministic:
                 completions *= request.n
             return self._counted(request, row, choices, completions)
@@ -461,3 +464,9 @@ def _completion(choice: Mapping[str, Any], text: str) -> Completion:
     alternatives = tuple(tuple((one["token"], one["logprob"]) for one in place) for place in places)
     certain = tuple(min(p, 0.0) for p in logprobs) if token_ids else ()
     return Completion(text, token_ids, certain, reason, alternatives if any(alternatives) else ())
+
+
+def _cut(completion: Completion, stops: Sequence[str]) -> Completion:
+    """The completion up to the first of the stop strings."""
+    ends = [at for stop in stops if (at := completion.text.find(stop)) >= 0]
+    return replace(completion, text=completion.text[: min(ends)], finish_reason="stop") if ends else completion

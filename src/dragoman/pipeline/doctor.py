@@ -21,7 +21,7 @@ from typing import Any, Literal
 from dragoman.core.errors import EngineFault, RetrieverFault, UserError
 from dragoman.core.settings import read_yaml
 from dragoman.engines import EnginePool, open_engine
-from dragoman.engines.base import Constraint, Request
+from dragoman.engines.base import AnswerEnd, Constraint, Request
 from dragoman.engines.settings import EngineParams
 from dragoman.pipeline.project import PARAMS, Project
 from dragoman.registry.policy import read_manifest
@@ -206,13 +206,14 @@ async def _asked(settings: EngineParams) -> str:
 
     Raises:
         UserError: the engine cannot be opened.
-        EngineFault: the server is not there, or refuses the request, or the one that is held to a form.
+        EngineFault: the server is not there, or refuses the request, or one with a stop string or held to a form.
     """
     engine = open_engine(settings, pool=EnginePool())
     request = Request(prompt=(("user", "Say yes."),), max_tokens=1)
+    ended = replace(request, max_tokens=16, stop=(AnswerEnd("\n"),))  # as an answer is asked for
     held = [replace(request, max_tokens=16, grammar=form) for form in _FORMS.get(settings.structured, ())]
     try:
-        (first, *_) = await engine.generate([request, *held])
+        (first, *_) = await engine.generate([request, ended, *held])
         return first.completions[0].text
     finally:
         await engine.close()

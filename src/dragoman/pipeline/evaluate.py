@@ -16,7 +16,7 @@ from dragoman.corpus.names import CORPUS
 from dragoman.evaluation.evaluate import REWARD, Evaluation, ask, report
 from dragoman.evaluation.sequential import until_clear
 from dragoman.evaluation.shards import finish, merged
-from dragoman.pipeline.inputs import ShardInputOptions, check_gold_in_index, open_inputs
+from dragoman.pipeline.inputs import INDEXED, ShardInputOptions, check_gold_in_index, open_inputs
 from dragoman.pipeline.project import Project
 from dragoman.pipeline.questions import QuestionSet
 from dragoman.systems.system_name import SystemName
@@ -59,7 +59,8 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
 
     Raises:
         UserError: no such system or policy, not two different ones to compare, a file that cannot be read, or a shard that
-            is not finished. Or the index lacks an oracle's gold passages, or another process writes into the folder.
+            is not finished. Or the index lacks an oracle's gold passages, or the folder is an index's, or another process
+            writes into it.
     """
     params, settings, out = project.params, project.params.evaluate, options.folder(project)
     dataset = "" if options.questions else options.dataset or params.train.dataset
@@ -75,6 +76,10 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     if options.until_clear and (part or options.merge):
         raise UserError("--until-clear looks at all questions at once: leave out --shard and --merge, or --until-clear")
     limit = options.limit or (None if options.questions else settings.limit)
+    if not options.out and options.questions and out.name.endswith(INDEXED):
+        raise UserError(
+            f"--questions {options.questions}: {out} is where the index of a corpus would be; name another folder with --out"
+        )
     place = options.place(out)
     beside = options.out or project.results("evaluate") / options.searched(project)  # one index, whatever is asked
     with files.only_writer(place):

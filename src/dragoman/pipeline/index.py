@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
+from filelock import FileLock, Timeout
 from typing_extensions import Doc
 
 from dragoman.core.errors import RetrieverFault, UserError
@@ -54,12 +56,38 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
 
 
 def build(passages: Sequence[Passage], folder: Path, settings: IndexParams) -> Manifest:
-    """Build an index of the passages in `folder`, as the settings say, unless it is there. Whoever opens it has to probe it."""
-    return _built(passages, folder, settings) or _build(passages, folder, settings)
+    """Build an index of the passages in `folder`, as the settings say, unless it is there. Whoever opens it has to probe it.
+
+    Where another command builds it, as of other questions about the same corpus, it is waited for.
+    """
+    if built := _built(passages, folder, settings):
+        return built
+    with _turn(folder):
+        return _built(passages, folder, settings) or _build(passages, folder, settings)
+
+
+@contextmanager
+def _turn(folder: Path) -> Iterator[None]:
+    """Wait until no other command is in here for this index."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder.with_name(f".{folder.name}.turn"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        log.info("%s: another command builds it, and is waited for", folder)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        Path(lock.lock_file).unlink(missing_ok=True)  # while it is held: who waits for this file then makes a new one
+        lock.release()
 
 
 def _built(passages: Sequence[Passage], folder: Path, settings: IndexParams) -> Manifest | None:
-    """The manifest of the index in `folder`, if it is the one that would be built: by what is in it, not by the machine."""
+    """The manifest of the index in `folder`, if it is the one that would be built: by what is in it, not by the machine.
+
+    Of dragoman's own code it is the manifest's SCHEMA that counts.
+    """
     if settings.method == "server" or not (folder / MANIFEST).is_file():  # a server is asked each time what it knows
         return None
     try:

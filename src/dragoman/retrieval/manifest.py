@@ -20,7 +20,7 @@ from dragoman.core.errors import UserError
 from dragoman.retrieval import methods
 
 MANIFEST = "manifest.json"
-SCHEMA = 1
+SCHEMA = 1  # to be raised when equal settings would index otherwise: indexes that are there are used as they are
 
 
 @dataclass(frozen=True, slots=True)
