@@ -285,6 +285,7 @@ async def test_a_client_that_leaves_a_stream_between_its_steps_is_counted():
                     break
         await eventually(lambda: parts.metric("dragoman_errors_total", code="client_closed_request") == 1)
         await eventually(lambda: parts.service.gate.running == 0)
+        assert parts.metric("dragoman_errors_total", code="client_closed_request") == 1
 
 
 async def test_160_clients_that_leave_a_local_engine_leave_nothing_behind_in_it(tiny_model):

@@ -10,15 +10,15 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 import httpx
 
 from dragoman.core.errors import CannotExpress, EngineFault, PromptTooLong, Refused, UserError
 from dragoman.core.http import PASSING_STATUS, WholeAnswers, hidden, key_in, retrying, url_fault
-from dragoman.engines.base import CannotAverage, CannotScore, Completion, Request, Result
+from dragoman.engines.base import CannotAverage, CannotScore, Request, Result
 from dragoman.engines.local import seed_of
+from dragoman.engines.openai_answers import completion_of, cut, is_filtered, refusal_of, result_of, text_of
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +33,6 @@ _TOO_LONG = re.compile(
     r"context[ _](?:length|size|window)|exceeds? the context|prompt is too long|too many tokens", re.I
 )
 """What servers say of a prompt that is: OpenAI and vLLM (context length), llama.cpp (context size), others."""
-_FILTERED = ("content_filter", "content_policy_violation", "data_inspection_failed")
-"""What vendors call it when a filter of theirs has refused a prompt: Azure, OpenAI and LiteLLM, Alibaba."""
 _LIMIT, _NEWER_LIMIT = "max_tokens", "max_completion_tokens"
 _WANTS_NEWER_LIMIT = re.compile(rf"use ['\"`]?{_NEWER_LIMIT}", re.I)
 """What OpenAI and Azure say of `max_tokens` to newer models. vLLM names both where a prompt is too long, and wants neither."""
@@ -55,7 +53,6 @@ _OF_VLLM = frozenset(
 """Fields that are sent with `structured: vllm` alone."""
 _ANY_WORD = ("model", "messages", "prompt", "n")
 """Fields whose names may stand in a refusal of another one."""
-_THOUGHT, _THOUGHT_END = "<think>", "</think>"
 
 
 class _Servers(WholeAnswers):
@@ -294,7 +291,7 @@ class OpenAIEngine:
                 self._newer_limit = True
                 return await self._post(path, _renamed(body))
             kind = PromptTooLong if status in (400, 413, 422) and _TOO_LONG.search(response.text) else EngineFault
-            if _is_filtered(response):
+            if is_filtered(response):
                 kind = Refused
             hint = self._hint(response, body) if kind is EngineFault else ""
             raise kind(f"{url}: HTTP {status}: {hidden(self._said(response), self._key)[:500]}{hint}")
@@ -348,17 +345,17 @@ class OpenAIEngine:
                 raise ValueError(f"{len(choices)} choices where {drawn} were asked for")
             if any(choice["finish_reason"] == "content_filter" for choice in choices):
                 raise Refused(f"{response.url}: a filter of the server's has ended the completion (content_filter)")
-            if refusal := next(filter(None, map(_refusal, choices)), ""):
+            if refusal := next(filter(None, map(refusal_of, choices)), ""):
                 raise Refused(f"{response.url}: the model refuses: {hidden(refusal, self._key)[:_EXCERPT]}")
-            texts = [_text(choice, request) for choice in choices]
+            texts = [text_of(choice, request) for choice in choices]
             if None in texts:
                 self._warn_of_thought(response.url)
-            completions = tuple(_completion(choice, text or "") for choice, text in zip(choices, texts, strict=True))
+            completions = tuple(completion_of(choice, text or "") for choice, text in zip(choices, texts, strict=True))
             if "stop" in self._more:  # the server was not told of the request's own
-                completions = tuple(_cut(completion, request.stop) for completion in completions)
+                completions = tuple(cut(completion, request.stop) for completion in completions)
             if request.deterministic:
                 completions *= request.n
-            return self._counted(request, row, choices, completions)
+            return result_of(request, row, choices, completions, self._model)
         except (KeyError, TypeError, AttributeError, ValueError) as e:  # ValueError: not JSON, too
             raise EngineFault(
                 f"{response.url}: HTTP {response.status_code}, but not a usable completion "
@@ -377,31 +374,6 @@ class OpenAIEngine:
                 self._model,
             )
 
-    def _counted(
-        self, request: Request, row: Mapping[str, Any], choices: Sequence[Any], completions: tuple[Completion, ...]
-    ) -> Result:
-        given: Any = request.prompt if request.messages is None else ()
-        reported = row.get("prompt_token_ids") or choices[0].get("prompt_token_ids") or given
-        usage = row["usage"]
-        result = Result(
-            prompt_ids=tuple(reported),
-            completions=completions,
-            prompt_tokens=int(usage["prompt_tokens"]),
-            completion_tokens=int(usage["completion_tokens"]),
-            model=row.get("model") or self._model,
-        )
-        details = usage.get("prompt_tokens_details") or {}
-        return replace(result, cached_tokens=int(details.get("cached_tokens") or 0))
-
-
-def _is_filtered(response: httpx.Response) -> bool:
-    """Whether an error is the refusal of a filter, as its code says."""
-    try:
-        error = response.json()["error"]
-        return error.get("code") in _FILTERED or error.get("type") in _FILTERED
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return False
-
 
 def served_name(fingerprint: str) -> str:
     """The name by which servers know the model, out of the fingerprint of such an engine; empty where it is of another one."""
@@ -413,60 +385,3 @@ def _renamed(body: Mapping[str, Any]) -> dict[str, Any]:
     """The same with the bound on tokens under its newer name; one that has both keeps that of the newer one."""
     bound = {_NEWER_LIMIT: body[_LIMIT]} if _LIMIT in body else {}
     return bound | {field: value for field, value in body.items() if field != _LIMIT}
-
-
-def _refusal(choice: Mapping[str, Any]) -> str:
-    """What OpenAI's models say in the place of a content that they will not write; empty where there is one."""
-    message = choice.get("message", {})
-    return str(message.get("refusal") or "") if message.get("content") is None else ""
-
-
-def _text(choice: Mapping[str, Any], request: Request) -> str | None:
-    """What a completion says, without what the model thought before; None where it has only thought.
-
-    Where the prompt itself speaks of such thoughts, as that of Search-R1, they are part of what is asked for.
-    """
-    if "message" not in choice:
-        text = choice["text"]
-        if not isinstance(text, str):
-            raise TypeError(f"the text is {text!r}")
-        return text
-    message = choice["message"]
-    text = message.get("content")
-    if text is None:  # which a call of a tool leaves out, too
-        return None
-    if not isinstance(text, str):
-        raise TypeError(f"the text is {text!r}")
-    if any("think>" in said["content"] for said in request.messages or ()):
-        return text
-    _, ended, rest = text.partition(_THOUGHT_END)
-    if ended:  # some templates have the model begin within its thought
-        return rest.lstrip() or None
-    if text.lstrip().startswith(_THOUGHT) or (
-        not text and (message.get("reasoning") or message.get("reasoning_content"))
-    ):
-        return None
-    return text
-
-
-def _completion(choice: Mapping[str, Any], text: str) -> Completion:
-    reason = choice["finish_reason"]
-    if reason in ("tool_calls", "function_call"):
-        reason = "stop"  # the model has ended there
-    if reason not in ("stop", "length"):
-        raise ValueError(f"the completion ended with {reason!r}")
-    token_ids = tuple(choice.get("token_ids") or ())
-    reported = choice.get("logprobs") or {}
-    logprobs = reported.get("token_logprobs") or [token["logprob"] for token in reported.get("content") or ()]
-    if token_ids and len(token_ids) != len(logprobs):
-        raise ValueError(f"{len(token_ids)} token ids, but {len(logprobs)} log-probabilities")
-    places = [token.get("top_logprobs") or () for token in reported.get("content") or ()]
-    alternatives = tuple(tuple((one["token"], one["logprob"]) for one in place) for place in places)
-    certain = tuple(min(p, 0.0) for p in logprobs) if token_ids else ()
-    return Completion(text, token_ids, certain, reason, alternatives if any(alternatives) else ())
-
-
-def _cut(completion: Completion, stops: Sequence[str]) -> Completion:
-    """The completion up to the first of the stop strings."""
-    ends = [at for stop in stops if (at := completion.text.find(stop)) >= 0]
-    return replace(completion, text=completion.text[: min(ends)], finish_reason="stop") if ends else completion
