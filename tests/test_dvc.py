@@ -170,6 +170,7 @@ def stale(project: Path, path: str, comment: str) -> set[str]:
     ],
     ids=lambda value: Path(value).name if isinstance(value, str) else "",
 )
+@pytest.mark.slow
 def test_a_comment_in_a_file_makes_the_stages_that_use_it_stale(project, path, expected):
     assert stale(project, path, "\n# a comment\n") == expected
 

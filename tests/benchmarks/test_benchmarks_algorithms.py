@@ -184,8 +184,17 @@ def test_c3po_by_three_algorithms_is_one_command(recorder, capsys, monkeypatch):
     check_commands(recorder.commands, capsys, monkeypatch)
 
 
-@pytest.mark.parametrize("decide", ["text", "marks"])
-@pytest.mark.parametrize("environment", ["text", "graph", "ideal"])
+@pytest.mark.parametrize(
+    ("environment", "decide"),
+    [
+        ("graph", "marks"),
+        ("text", "text"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("graph", "text"), ("text", "marks"), ("ideal", "text"), ("ideal", "marks"))
+        ),
+    ],
+)
 def test_mujica_s_tables_are_one_command(environment, decide, recorder, capsys, monkeypatch):
     (Path("data/atlas")).mkdir(parents=True)
     Path("data/atlas/triples.tsv").touch()

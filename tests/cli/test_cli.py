@@ -271,7 +271,7 @@ class Server:
 
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Requests)
         self.url = f"http://127.0.0.1:{self._http.server_port}/v1"
-        threading.Thread(target=self._http.serve_forever, daemon=True).start()
+        threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True).start()
 
     def close(self) -> None:
         self._http.shutdown()
@@ -367,6 +367,7 @@ def test_what_failed_is_all_that_is_done_again(project, capsys):
     assert json.loads(Path("out/metrics.json").read_text())["systems"]["standard"]["failed"] == 0
 
 
+@pytest.mark.slow
 def test_questions_are_asked_until_the_difference_is_clear_or_none_is_left(project, capsys):
     asked = [{"id": f"q{i}", "question": f"Which river, town {i}?", "answers": ["river 7"]} for i in range(60)]
     files.write(project / "questions.jsonl", asked)

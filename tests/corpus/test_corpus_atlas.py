@@ -17,6 +17,7 @@ BUILD = (
 )
 
 
+@pytest.mark.slow
 def test_two_builds_are_the_same_to_the_byte(atlas_folder, tmp_path):
     """In another process too, where Python orders its sets differently."""
     subprocess.run([sys.executable, "-c", BUILD, str(tmp_path)], check=True, env={**os.environ, "PYTHONHASHSEED": "7"})

@@ -108,6 +108,7 @@ def test_all_cells_stand_in_one_table_and_what_cannot_run_says_why(project, caps
     assert (OUT / "brooks/predictions.jsonl").read_text() == "".join(each)  # for `report --joined`
 
 
+@pytest.mark.slow
 def test_a_finished_cell_is_not_run_again_and_has_one_run_in_mlflow(project, capsys, llm, empty_store):
     shutil.copytree(empty_store, project / "mlruns")
     assert run(capsys, *BENCH, "--datasets", "towns")[0] == 0

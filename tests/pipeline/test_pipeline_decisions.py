@@ -178,6 +178,7 @@ def test_a_promotion_that_is_killed_is_carried_out_once_and_leaves_no_lock(proje
 
 
 @pytest.mark.parametrize("step", [step for step in STEPS if step not in KILLED])
+@pytest.mark.slow
 def test_a_promotion_that_ends_at_any_step_is_carried_out_once(project, monkeypatch, step):
     runtime = ScriptedRuntime(BETTER)
     dies_at(step, monkeypatch, lambda: asyncio.run(gate(2, runtime)))
@@ -257,6 +258,7 @@ def second(project):
 
 
 @pytest.mark.parametrize("step", BACK)
+@pytest.mark.slow
 def test_a_rollback_that_was_killed_is_carried_out_by_the_next_and_not_undone(second, monkeypatch, step):
     dies_at(step, monkeypatch, lambda: decisions.rollback(registry))
     assert aliases() == BACK[step]

@@ -11,8 +11,8 @@ import pytest
 from fakes import ListRetriever
 from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse
+from listening import listening
 from openai_stub import serving
-from search_stubs import listening
 
 from dragoman.config import Params
 from dragoman.core.types import Passage

@@ -324,6 +324,7 @@ def test_settings_that_cannot_be(section, sentence):
         parse_params({"promote": section}, origin="x")
 
 
+@pytest.mark.slow
 def test_the_command_with_a_real_model_and_a_real_index(tmp_path, monkeypatch, capsys, tiny_model, empty_store):
     """A proxy that knows nothing is registered, judged, and refused; the pipeline's names work for its version."""
     monkeypatch.chdir(tmp_path)

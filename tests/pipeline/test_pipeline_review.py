@@ -97,6 +97,7 @@ async def test_it_waits_in_the_queue_once_until_it_was_reviewed(tmp_path, empty_
     assert await review.run(project, review.Options()) == {"added": 0, "left": 0, "pending": []}
 
 
+@pytest.mark.slow
 async def test_what_has_no_room_in_the_queue_gets_some_once_the_latest_are_in_it(tmp_path, empty_store):
     shutil.copytree(empty_store, tmp_path / "mlruns")
     questions = ["Which river?", "Which lake?", "Which hill?"]
@@ -109,6 +110,7 @@ async def test_what_has_no_room_in_the_queue_gets_some_once_the_latest_are_in_it
     assert sorted(one.question for one in runs[0]["pending"]) == sorted(questions[1:])
 
 
+@pytest.mark.slow
 async def test_what_a_reviewer_says_is_harvested_once_the_review_is_complete(tmp_path, empty_store, monkeypatch):
     import mlflow
     from mlflow.entities import AssessmentSource

@@ -416,6 +416,7 @@ def _promote(number: int, barrier, results) -> None:
         results.put((number, str(e)))
 
 
+@pytest.mark.slow
 def test_of_two_promotions_at_once_one_wins(project):
     versions = [registry.register(trained(project, f"s{i}", bytes([i]))) for i in range(3)]
     registry.promote(versions[0], None)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from encoders import make_splade
-from search_stubs import EngineStub, listening
+from listening import listening
+from search_stubs import EngineStub
 
 from dragoman.core.keys import Keys
 from dragoman.core.types import Passage

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
-from search_stubs import listening
+from listening import listening
 
 from dragoman.core.errors import RetrieverFault, UserError
 from dragoman.core.types import Passage

@@ -37,6 +37,11 @@ async def until_found(retriever: FollowingRetriever, query: str, expected: list[
             await asyncio.sleep(0.01)
 
 
+async def threads_ended() -> None:
+    """What still opens an index in a thread is to find its server there, or it would ask again for seconds."""
+    await asyncio.get_running_loop().shutdown_default_executor()
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(module, "ASK_EVERY_S", 0.0)
@@ -189,6 +194,7 @@ async def test_the_index_behind_a_folder_that_names_a_server_is_followed_without
         assert retriever.fingerprint != first
         await looked(retriever)
         await retriever.close()
+        await threads_ended()
     assert caplog.text.count("searched as it was built, by method server") == 1
 
 
@@ -204,6 +210,7 @@ async def test_what_is_probed_alone_changes_over_with_its_server(folder: Path, s
         await probe(retriever)
         assert await found(retriever, "Brisa") == ["Brisa"]
         await retriever.close()
+        await threads_ended()
 
 
 async def test_a_server_that_is_asked_for_its_health_alone_changes_over(folder: Path, serve: Callable) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 from fastapi.responses import HTMLResponse, JSONResponse
-from search_stubs import TAVILY_KEY, EngineStub, listening
+from listening import listening
+from search_stubs import TAVILY_KEY, EngineStub
 
 from dragoman.core.errors import RetrieverFault, UserError
 from dragoman.core.types import Passage

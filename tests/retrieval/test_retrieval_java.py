@@ -111,6 +111,7 @@ asyncio.run(retriever.close())
 """
 
 
+@pytest.mark.process
 def test_lucene_runs_in_a_process_without_key_or_java(tmp_path: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if k not in ("OPENAI_API_KEY", "JAVA_HOME")}
     done = subprocess.run(
@@ -159,6 +160,7 @@ java_class("java.util.ArrayList")
 @pytest.mark.parametrize(
     "event", [XGRAMMAR_IS_IMPORTED, HANDLERS_ARE_RESET], ids=["xgrammar imported", "handlers reset"]
 )
+@pytest.mark.process
 def test_java_has_its_signal_whatever_another_library_did(event: str) -> None:
     """Else the process dies at the first signal that Java raises for itself, minutes later and without a word."""
     done = subprocess.run(

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from command import run
 from fastapi import FastAPI
-from search_stubs import listening
+from listening import listening
 from tiny import make_tiny
 from towns import make_towns, river_llm
 
@@ -233,6 +233,7 @@ def test_a_folder_that_is_there_is_checked_again_by_the_same_questions(
             index.build(passages("abc"), tmp_path / "x", at(url))
 
 
+@pytest.mark.slow
 def test_the_pipeline_and_the_gate_search_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys, tiny_model: Path, empty_store: Path, serve: Serve
 ) -> None:

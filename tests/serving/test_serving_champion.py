@@ -77,6 +77,7 @@ async def test_what_is_under_way_finishes_on_the_old_policy_which_is_then_closed
         await eventually(lambda: parts.proxies["v1"].closed == 1)
 
 
+@pytest.mark.slow
 async def test_200_concurrent_requests_across_swaps_and_none_fails():
     """Over real sockets, with the official client. An engine that is asked after it was closed would fail the request."""
     registry = Registry("v0")

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import socket
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-import uvicorn
 from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse
+from listening import listening
 
 from dragoman.core.errors import EngineFault
 from dragoman.engines.base import Completion, Constraint, Engine, Request, Result
@@ -22,18 +19,8 @@ from dragoman.engines.base import Completion, Constraint, Engine, Request, Resul
 @contextmanager
 def serving(app: FastAPI, *, url: str = "") -> Iterator[str]:
     """Serve on a free port of this machine, or at a URL that an earlier server had. Yields the base URL, /v1 included."""
-    listener = socket.create_server(("127.0.0.1", urlsplit(url).port or 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-    finally:
-        server.should_exit = True
-        thread.join()
-        listener.close()
+    with listening(app, port=urlsplit(url).port or 0) as found:
+        yield f"{found}/v1"
 
 
 def protocol(engine: Engine, model: str) -> FastAPI:

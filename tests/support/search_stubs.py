@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-import time
-from collections.abc import Iterator
 from typing import Annotated, Any
 
-import uvicorn
 from fastapi import FastAPI, Header, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 
@@ -16,22 +11,6 @@ from dragoman.retrieval.base import Hit, Retriever
 
 TAVILY_KEY = "tvly-a-key-that-nobody-may-see"
 PAGE = 10  # results on a page of SearXNG
-
-
-@contextlib.contextmanager
-def listening(app: FastAPI) -> Iterator[str]:
-    """The URL of a real server in a thread of its own."""
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", lifespan="off"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        while not server.started:
-            assert thread.is_alive(), "the server did not start"
-            time.sleep(0.01)
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
 
 
 class EngineStub:

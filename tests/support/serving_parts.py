@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import uvicorn
 from fakes import ListRetriever, Script, ScriptedEngine
+from listening import PromptServer
 
 from dragoman.core.keys import Keys
 from dragoman.core.types import Passage
@@ -193,7 +194,7 @@ class Parts:
             )  # see benchmarks/serving.py
             listener.bind(("127.0.0.1", 0))
             listener.listen(512)
-            server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
+            server = PromptServer(uvicorn.Config(app, log_level="error", lifespan="off"))
             server.capture_signals = nullcontext  # signals are pytest's
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             while not server.started:

@@ -31,6 +31,7 @@ def project(tmp_path, monkeypatch, llm, tiny_model) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_maps_is_asked_trained_evaluated_and_taken_apart(project, capsys):
     dragoman(capsys, "index", "--dataset", "towns")
     question = "Where does the water of Town 4 go?"
@@ -81,6 +82,7 @@ def test_a_policy_set_without_one_of_the_roles_is_refused(project, capsys, tiny_
     assert code == 2 and "maps@half: policy v: no weights for query, only for judge; add it to `roles`" in err
 
 
+@pytest.mark.slow
 def test_a_debate_is_validated_labelled_and_imitated_by_the_judge(project, capsys):
     dragoman(capsys, "index", "--dataset", "towns")
     said = dragoman(capsys, "debate", "--no-track")

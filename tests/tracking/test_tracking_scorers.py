@@ -93,6 +93,7 @@ def test_scores_on_traces_are_those_of_the_report_and_no_question_is_asked_again
     assert not any(a.feedback for a in by_id["fault"].info.assessments)
 
 
+@pytest.mark.slow
 def test_the_questions_are_registered_once_and_other_questions_are_another_set(store, episodes):
     first, second = log(store, episodes), log(store, episodes)
     (made,) = registered()
@@ -110,6 +111,7 @@ def test_the_questions_are_registered_once_and_other_questions_are_another_set(s
     assert sorted(len(found.to_df()) for found in registered()) == [2, 4]
 
 
+@pytest.mark.slow
 def test_a_set_that_a_kill_left_without_its_questions_is_filled(store, episodes, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(datasets.EvaluationDataset, "merge_records", lambda *_: pytest.fail("killed"))

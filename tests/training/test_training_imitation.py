@@ -102,6 +102,7 @@ async def test_the_policy_does_what_the_oracle_says(runtime, tiny_model, states,
 
 
 @pytest.mark.parametrize("saved", [1, 2, 4], ids=["first round", "between rounds", "second round"])
+@pytest.mark.slow
 async def test_killed_at_any_time_it_comes_to_the_same_policy(
     runtime, tiny_model, states, tmp_path, monkeypatch, saved
 ):

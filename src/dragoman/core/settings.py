@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -91,12 +93,18 @@ def read_yaml(path: Path) -> dict[str, Any]:
         line = e.object.count(b"\n", 0, e.start) + 1
         raise UserError(f"{path}:{line}: not UTF-8; save the file in that encoding") from None
     try:
-        values = YAML(typ="safe").load(text) or {}
+        values = deepcopy(_parsed(text))
     except YAMLError as e:
         raise UserError(_yaml_fault(path, text, e)) from None
     if not isinstance(values, dict):
         raise UserError(f"{path}: expected a mapping of sections, found {type(values).__name__}")
     return values
+
+
+@lru_cache(maxsize=128)
+def _parsed(text: str) -> Any:
+    """What YAML says; an empty mapping where it says nothing. Settings are read over and over, and to parse them takes longest."""
+    return YAML(typ="safe").load(text) or {}
 
 
 def _yaml_fault(path: Path, text: str, error: YAMLError) -> str:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, Literal, get_origin, get_type_hints
+from typing import Any, Literal, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
 from dragoman.core.errors import UserError
 from dragoman.core.settings import read_yaml
 from dragoman.systems.base import Ablation, System
+from dragoman.systems.checks import types_of
 from dragoman.systems.discovery import baseline_names as baseline_names
 from dragoman.systems.discovery import import_system, system_folder
 from dragoman.systems.discovery import system_names as system_names
@@ -56,7 +57,7 @@ def _checked(name: str, cls: type[System], settings: Mapping[str, Any]) -> dict[
     Raises:
         UserError: one is of another type.
     """
-    types, checked = get_type_hints(cls), dict[str, Any]()
+    types, checked = types_of(cls), dict[str, Any]()
     for key, value in settings.items():
         named = get_origin(types[key]) is Literal  # that it is listed a system checks itself: see `check_choices`
         try:

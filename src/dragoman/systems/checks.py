@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from dragoman.core.errors import UserError
 from dragoman.systems.base import Role
+
+_types_of = cache(get_type_hints)
+
+
+def types_of(settings: Any) -> Mapping[str, Any]:
+    """The types of the fields of a class, which its source may name by strings."""
+    return _types_of(settings)
 
 
 def check_choices(settings: Any) -> None:
@@ -15,7 +23,7 @@ def check_choices(settings: Any) -> None:
     Raises:
         UserError: the field, the value and what there is to choose from. An empty choice stands for none, and is not named.
     """
-    for name, type_ in get_type_hints(type(settings)).items():
+    for name, type_ in types_of(type(settings)).items():
         choices = get_args(type_) if get_origin(type_) is Literal else ()
         if choices and (value := getattr(settings, name)) not in choices:
             raise UserError(f"{name} {value!r}: choose from {', '.join(filter(None, choices))}")

@@ -5,10 +5,12 @@ Finding imports nothing. A package is imported when its system is asked for, so 
 
 from __future__ import annotations
 
+import os
 import pkgutil
 import sys
+from collections.abc import Mapping
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
@@ -67,21 +69,28 @@ def system_folder(name: str) -> Path | None:
     return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
 
 
-def _modules() -> dict[str, str]:
+def _modules() -> Mapping[str, str]:
     """The module of each system here, below this package, by the system's name."""
-    folders = {module.name for module in pkgutil.iter_modules([str(HERE)]) if module.ispkg} - SHARED
-    files = {module.name for module in pkgutil.iter_modules([str(HERE / BASELINES)])}
+    return _modules_in(HERE)
+
+
+@cache
+def _modules_in(package: Path) -> Mapping[str, str]:
+    """Those of one folder, which is read once: settings ask for each system, each time that they are checked."""
+    folders = {module.name for module in pkgutil.iter_modules([str(package)]) if module.ispkg} - SHARED
+    files = {module.name for module in pkgutil.iter_modules([str(package / BASELINES)])}
     return {name: name for name in folders} | {name.replace("_", "-"): f"{BASELINES}.{name}" for name in files}
 
 
 def _installed() -> tuple[EntryPoint, ...]:
     """The entry points of other distributions."""
-    return _entries(tuple((path, path.stat().st_mtime_ns) for path in map(Path, sys.path) if path.exists()))
+    folders = (path for path in (p or "." for p in sys.path) if os.path.exists(path))  # noqa: PTH110  # asked for often
+    return _entries(tuple((path, os.stat(path).st_mtime_ns) for path in folders))  # noqa: PTH116
 
 
 @lru_cache(maxsize=1)
-def _entries(folders: tuple[tuple[Path, int], ...]) -> tuple[EntryPoint, ...]:
-    """Those below folders of some age. Settings ask for each system, and each search reads a file of every distribution."""
+def _entries(folders: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
+    """Those below folders of some age. A search reads a file of every distribution."""
     return tuple(entry_points(group=GROUP))
 
 

@@ -109,5 +109,6 @@ def quiet() -> None:
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # with a server; what we print is ours
     noisy = ("alembic", "mlflow.store", "mlflow.tracking.fluent", "mlflow.tracing.export.async_export_queue",
              "mlflow.models.evaluation.utils.trace")  # fmt: skip
-    for name in noisy:
-        logging.getLogger(name).setLevel(logging.WARNING)
+    for logger in map(logging.getLogger, noisy):
+        if logger.level != logging.WARNING:  # to set a level clears what all loggers remember
+            logger.setLevel(logging.WARNING)
