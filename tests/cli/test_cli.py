@@ -169,6 +169,11 @@ def test_bad_input_is_one_sentence_and_exit_code_2(project, capsys, monkeypatch,
     assert sentence in err and "Traceback" not in err
 
 
+def test_what_an_error_quotes_is_shown_and_not_obeyed_by_the_terminal(project, capsys):
+    code, _, err = run(capsys, "validate", "no\x1b[2Jthing\udcff.jsonl")
+    assert code == 2 and r"error: no\x1b[2Jthing\udcff.jsonl: " in err and "\x1b" not in err
+
+
 @pytest.mark.parametrize(
     "command", ["corpus", "index", "evaluate", "rollout", "seeds", "sft", "rl", "synthesize", "validate", "report"]
 )

@@ -13,7 +13,7 @@ import sys
 
 from dragoman import tracking
 from dragoman.cli import data, datasets, evaluation, registry, serving, training
-from dragoman.cli.command import Interrupted, app
+from dragoman.cli.command import Interrupted, app, say_error
 from dragoman.core import exits
 from dragoman.core.errors import Fault, UserError
 from dragoman.core.memory import keep_freed
@@ -34,18 +34,18 @@ def main() -> None:
     try:
         app()
     except UserError as e:
-        print(f"error: {e}", file=sys.stderr)
+        say_error(e)
         sys.exit(exits.BAD_INPUT)
     except (NotADirectoryError, FileExistsError) as e:
-        print(f"error: {e.filename}: a file lies where a folder is needed; name another place", file=sys.stderr)
+        say_error(f"{e.filename}: a file lies where a folder is needed; name another place")
         sys.exit(exits.BAD_INPUT)
     except OSError as e:
         if e.errno not in UNWRITABLE:
             raise
-        print(f"error: {e.filename or 'a file'}: {e.strerror}; what is finished is kept", file=sys.stderr)
+        say_error(f"{e.filename or 'a file'}: {e.strerror}; what is finished is kept")
         sys.exit(exits.BAD_INPUT)
     except Fault as e:  # nothing is wrong with the input, and a later try may pass
-        print(f"error: {e}", file=sys.stderr)
+        say_error(e)
         sys.exit(exits.FAULT)
     except Interrupted:
         print("interrupted; what is finished is kept, run the same command to go on", file=sys.stderr)
@@ -53,5 +53,5 @@ def main() -> None:
     except Exception as e:
         if (said := tracking.unreachable(e)) is None:
             raise
-        print(f"error: {said}", file=sys.stderr)
+        say_error(said)
         sys.exit(exits.FAULT)

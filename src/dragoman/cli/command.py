@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from inspect import Parameter, Signature, signature
@@ -20,6 +21,7 @@ from annotated_types import Ge
 from typing_extensions import Doc
 
 from dragoman.core.errors import UserError
+from dragoman.core.text import printable
 from dragoman.pipeline.project import PARAMS, Project
 
 app = typer.Typer(
@@ -157,6 +159,11 @@ def run(coroutine: Awaitable[None]) -> None:
         asyncio.run(main())
     except KeyboardInterrupt:
         raise Interrupted from None
+
+
+def say_error(error: object) -> None:
+    """What went wrong, in a line that a terminal can show whatever it quotes: a file's name need not be text."""
+    print(f"error: {printable(str(error))}", file=sys.stderr)
 
 
 def parse_change(text: str) -> tuple[str, Any]:

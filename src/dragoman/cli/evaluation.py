@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from dragoman.cli.command import ALLOW_MISMATCH, LLM, SEED, command
+from dragoman.cli.command import ALLOW_MISMATCH, LLM, SEED, command, say_error
 from dragoman.core import exits
 from dragoman.evaluation.predictions import PREDICTIONS, read_predictions
 from dragoman.evaluation.report import markdown
@@ -53,7 +52,7 @@ async def bench(project: Project, options: bench_stage.Options) -> None:
     print(f"\n{out}/table.html, table.md, metrics.json, plots/; DATASET/SYSTEM/ has each cell")
     failed = [cell for cell in cells if cell.status == "failed"]
     for cell in failed:
-        print(f"error: {cell.system} on {cell.dataset}: {cell.reason}", file=sys.stderr)
+        say_error(f"{cell.system} on {cell.dataset}: {cell.reason}")
     if failed:
         raise typer.Exit(exits.FAULT)
 
@@ -104,7 +103,7 @@ def show(metrics: dict[str, Any], out: Path) -> None:
     print(f"\n{out}/metrics.json, {PREDICTIONS}, table.md, plots/, episodes/")
     for name, summary in metrics["systems"].items():
         if summary["failed"] == metrics["n"]:
-            print(f"error: {name}: every question failed{_first_error(out, name)}", file=sys.stderr)
+            say_error(f"{name}: every question failed{_first_error(out, name)}")
             raise typer.Exit(exits.FAULT)
 
 

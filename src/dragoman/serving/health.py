@@ -16,15 +16,15 @@ from dragoman.retrieval.base import Hit, Retriever
 log = logging.getLogger(__name__)
 
 PROBE_S = 5.0
-"""How long a part may take to show that it works."""
+"""How long a dependency may take to show that it works."""
 WAIT_S = 1.0
 """How long a caller waits for a probe that is under way."""
 SLOW_S = 1.0
-"""A call that was given up after so long makes its part suspect. It may hang, or the client had no time: the probe will tell."""
+"""A call that was given up after so long makes its dependency suspect. It may hang, or the client had no time: the probe will tell."""
 
 
-class Part:
-    """One thing that every answer needs. It works from its first success to its next failure.
+class Dependency:
+    """A model or an index that every answer needs. It works from its first success to its next failure.
 
     Args:
         name: for the log.
@@ -102,13 +102,13 @@ class Part:
 class WatchedEngine(Front):
     """The LLM's engine in the hands of one request. Remembers whether it failed: a trajectory does not say which engine did."""
 
-    def __init__(self, inner: Engine, part: Part) -> None:
+    def __init__(self, inner: Engine, watched: Dependency) -> None:
         super().__init__(inner)
-        self._part, self.failed = part, False
+        self._watched, self.failed = watched, False
 
     async def generate(self, requests: Sequence[Request]) -> list[Result]:
         try:
-            with self._part.call():
+            with self._watched.call():
                 return await self.inner.generate(requests)
         except (PromptTooLong, Refused):
             raise
@@ -120,15 +120,15 @@ class WatchedEngine(Front):
 class WatchedRetriever:
     """A retriever whose searches show whether it works."""
 
-    def __init__(self, inner: Retriever, part: Part) -> None:
-        self.inner, self._part = inner, part
+    def __init__(self, inner: Retriever, watched: Dependency) -> None:
+        self.inner, self._watched = inner, watched
 
     @property
     def fingerprint(self) -> str:
         return self.inner.fingerprint
 
     async def search(self, queries: Sequence[str], k: int, page: int = 0) -> list[list[Hit]]:
-        with self._part.call():
+        with self._watched.call():
             return await self.inner.search(queries, k, page)
 
     async def close(self) -> None:

@@ -20,7 +20,7 @@ from dragoman.serving.errors import ApiError
 from dragoman.serving.feedback import FeedbackBook
 from dragoman.serving.gate import Gate
 from dragoman.serving.guard import FencedSystem, PlainRetriever, plain
-from dragoman.serving.health import Part, WatchedEngine, WatchedRetriever
+from dragoman.serving.health import Dependency, WatchedEngine, WatchedRetriever
 from dragoman.serving.metrics import Metrics, phase_of
 from dragoman.serving.models import STANDARD, Model, Models, Opened
 from dragoman.serving.past import PastEpisodes
@@ -88,8 +88,8 @@ class Service:
         metrics.watch("dragoman_waiting", "Questions in the queue", lambda: self.gate.waiting)
         backends = lambda: models.fallback.backends  # noqa: E731  # open by the time that it is asked for
         question = Request(prompt=(("user", "Say yes."),), max_tokens=1)
-        self.llm = Part("LLM", lambda: backends().llm.generate([question]))
-        self.retriever = Part("retriever", lambda: probe(backends().retriever))
+        self.llm = Dependency("LLM", lambda: backends().llm.generate([question]))
+        self.retriever = Dependency("retriever", lambda: probe(backends().retriever))
         for part in (self.llm, self.retriever):
             metrics.watch(
                 f"dragoman_{part.name.lower()}_failures",

@@ -45,7 +45,7 @@ RECORD_S = 60.0
 
 
 @dataclass
-class Sum:
+class PageTest:
     """Page's test: one of many answers was bad, or it was not."""
 
     bound: float
@@ -126,7 +126,7 @@ class Trial:
 
     def __post_init__(self) -> None:
         bound = math.log(2 * self.once_in)
-        self._failures, self._slow = Sum(bound), Sum(bound)
+        self._failures, self._slow = PageTest(bound), PageTest(bound)
         self._recent: deque[float] = deque(maxlen=RECENT)
         self._hanging = 0  # answers of the champion that take longer than usual, and are not over
         self._outcomes: deque[bool] = deque(maxlen=OUTCOMES)
