@@ -20,6 +20,7 @@ from dragoman.systems.options import Choice, Selection
 from dragoman.systems.prompts import Prompt
 from dragoman.training.algorithms import find
 from dragoman.training.loop import Loop
+from dragoman.training.run import TrainingRun
 from dragoman.training.settings import AdapterParams, RlParams
 
 
@@ -170,6 +171,20 @@ TWO_ARMS = {
 """With these the better arm is found within seconds."""
 
 
+def training_run(model: Path, runtime: Any, out: Path, dev: Sequence[Question], system: str = "toy") -> TrainingRun:
+    """Training of the toy system by its right answers, from the model on."""
+    return TrainingRun(
+        system=system,
+        dev=dev,
+        runtime=runtime,
+        start=find_policy(str(model)),
+        reward="cover_em",
+        seed=0,
+        out=out,
+        data={"samples": "abc"},
+    )
+
+
 def make_run(
     name: str,
     model: Path,
@@ -182,19 +197,9 @@ def make_run(
     **changes: Any,
 ) -> Loop:
     """A run of the algorithm of that name, with changes to `SETTINGS`."""
-    return Loop(
-        find(name),
-        system,
-        asked,
-        asked[:2],
-        runtime,
-        SETTINGS.model_copy(update=changes),
-        warm_up=warm_up or find_policy(str(model)),
-        reward="cover_em",
-        seed=0,
-        out=out,
-        data={},
-    )
+    run = training_run(model, runtime, out, asked[:2], system)
+    run = replace(run, start=warm_up) if warm_up else run
+    return Loop(find(name), run, asked, SETTINGS.model_copy(update=changes))
 
 
 def late_reward(run: Loop) -> float:

@@ -9,13 +9,13 @@ import pytest
 import torch
 from fakes import ScriptedEngine
 from seeding import make_seeds
-from toy import QUESTIONS, SETTINGS, TWO_ARMS, AtMarks, Killed, ToyRuntime, TwoArms, late_reward, make_run
+from toy import QUESTIONS, SETTINGS, TWO_ARMS, AtMarks, Killed, ToyRuntime, TwoArms, late_reward, make_run, training_run
 
 from dragoman.core import files
 from dragoman.core.errors import EngineFault, Fault, UserError
 from dragoman.core.types import Passage, Question
 from dragoman.engines.local import Vocabulary
-from dragoman.registry.policy import METRICS, POINTER, find_policy
+from dragoman.registry.policy import METRICS, POINTER
 from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.samples import read_samples
 from dragoman.rollout.store import read_episodes
@@ -469,18 +469,7 @@ async def test_every_system_can_be_warmed_up_by_rejection(tiny_model, tmp_path, 
             out=tmp_path / "seeds",
         )
         kept = read_samples(tmp_path / "seeds" / "samples.parquet")
-        metrics = await sft.train(
-            system,
-            kept,
-            ASKED[:2],
-            runtime,
-            steps,
-            start=find_policy(str(tiny_model)),
-            reward="cover_em",
-            seed=0,
-            out=tmp_path / "sft",
-            data={},
-        )
+        metrics = await sft.train(training_run(tiny_model, runtime, tmp_path / "sft", ASKED[:2], system), kept, steps)
     finally:
         await runtime.close()
     # an action in a parallel branch may be kept with the run that was right, and be worth nothing beside first choices

@@ -29,6 +29,7 @@ from dragoman.training.gepa.player import next_role
 from dragoman.training.gepa.rewriting import check, check_budget, rewrite
 from dragoman.training.gepa.settings import GepaParams
 from dragoman.training.gepa.waiting import Halted, Waiting
+from dragoman.training.run import TrainingRun
 
 PASSAGES = [Passage(f"p{i}", f"Town {i}", f"town {i} is number {i}") for i in range(9)]
 OWN = build("c3po").instructions["router"]
@@ -82,18 +83,18 @@ class Run:
         (base / "config.json").write_text("{}")
         (base / "model.safetensors").write_bytes(b"weights")
         try:
-            return await rewrite(
-                "c3po",
-                train,
-                dev,
-                SimpleNamespace(open=lambda name: (build("c3po"), backends), engine=engine),
-                GepaParams(**{"max_metric_calls": 20, "minibatch": 2} | settings, reflection=reflection),
+            training = TrainingRun(
+                system="c3po",
+                dev=dev,
+                runtime=SimpleNamespace(open=lambda name: (build("c3po"), backends), engine=engine),
                 start=find_policy(str(base)),
                 reward=self.reward,
                 seed=0,
                 out=self.folder / "gepa",
                 data={},
             )
+            chosen = GepaParams(**{"max_metric_calls": 20, "minibatch": 2} | settings, reflection=reflection)
+            return await rewrite(training, train, chosen)
         finally:
             for other in opened.values():
                 await other.close()

@@ -13,6 +13,7 @@ from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import Exploration
 from dragoman.systems import build
 from dragoman.training.identity import DESCRIBED, run_identity
+from dragoman.training.run import TrainingRun
 
 DEV = [Question("q1", "Who?", ("Ada",))]
 MANIFEST = {"stage": "rl", "system": "c3po", "parent": "abc", "parameters": {"lr": 1}, "data": {"questions": "f00"}}
@@ -28,9 +29,13 @@ def backends(**fingerprints: str) -> Backends:
 
 
 def identity(**changes) -> dict:
-    given = {"system": build("c3po"), "backends": backends(), "manifest": MANIFEST, "reward": "em", "seed": 0}
-    given |= {"exploration": Exploration(), "learnt_from": ["q2", "q3"], "dev": DEV} | changes
-    return run_identity(["dragoman.training.loop", "dragoman.training.algorithms.grpo"], "c3po", **given)
+    run = TrainingRun(
+        system="c3po", dev=DEV, runtime=None, start=None, reward="em", seed=0, out=Path("results/rl"), data={}
+    )
+    run = replace(run, **{key: changes.pop(key) for key in ("dev", "reward", "seed") if key in changes})
+    given = {"system": build("c3po"), "backends": backends(), "manifest": MANIFEST, "exploration": Exploration()}
+    given |= {"learnt_from": ["q2", "q3"]} | changes
+    return run_identity(["dragoman.training.loop", "dragoman.training.algorithms.grpo"], run, **given)
 
 
 @pytest.mark.parametrize(

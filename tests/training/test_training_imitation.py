@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from toy import KNOWN, AtMarks, Killed, ToyRuntime
+from toy import KNOWN, AtMarks, Killed, ToyRuntime, training_run
 
 from dragoman.core.errors import Fault, RetrieverFault, UserError
 from dragoman.engines.local import Vocabulary
@@ -81,10 +81,7 @@ def replace_rewards(episode):
 
 
 async def train(runtime, tiny_model, states, out, settings=SETTINGS):
-    return await imitation.train(
-        "toy", states, KNOWN, KNOWN[:2], runtime, settings,
-        start=find_policy(str(tiny_model)), reward="cover_em", seed=0, out=out, data={"samples": "abc"},
-    )  # fmt: skip
+    return await imitation.train(training_run(tiny_model, runtime, out, KNOWN[:2]), states, KNOWN, settings)
 
 
 @pytest.mark.parametrize("adapter", [SETTINGS.adapter, None], ids=["lora", "full"])

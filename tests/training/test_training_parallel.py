@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import load_file
-from toy import KNOWN, SETTINGS, AtMarks, ToyRuntime, make_run
+from toy import KNOWN, SETTINGS, AtMarks, ToyRuntime, make_run, training_run
 
 from dragoman.core.errors import Fault, UserError
 from dragoman.engines.local import Vocabulary
@@ -155,10 +155,7 @@ async def test_two_processes_imitate_as_one(tiny_model, marked, tmp_path):
             dtype="float32", micro_batch_tokens=100, processes=processes,
         )  # fmt: skip
         out = tmp_path / str(processes)
-        await imitation.train(
-            "toy", states, KNOWN, KNOWN[:2], marked, settings,
-            start=find_policy(str(tiny_model)), reward="cover_em", seed=0, out=out, data={},
-        )  # fmt: skip
+        await imitation.train(training_run(tiny_model, marked, out, KNOWN[:2]), states, KNOWN, settings)
         losses.append([float(row["loss"]) for row in csv.DictReader((out / "loss.csv").open())])
         weights.append(load_file(find_policy(str(out)).of("choose") / "model.safetensors"))
     assert losses[0][0] > 2 * losses[0][-1]

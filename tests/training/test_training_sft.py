@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 import pytest
-from toy import QUESTIONS, ToyRuntime
+from toy import QUESTIONS, ToyRuntime, training_run
 
 from dragoman.core.errors import UserError
 from dragoman.engines.fetch import weights_sha256
@@ -25,18 +25,7 @@ def right(toy_samples):
 async def train(tiny_model, samples, out, settings=SETTINGS):
     runtime = ToyRuntime()
     try:
-        return await sft.train(
-            "toy",
-            samples,
-            QUESTIONS[:2],
-            runtime,
-            settings,
-            start=find_policy(str(tiny_model)),
-            reward="cover_em",
-            seed=0,
-            out=out,
-            data={"samples": "abc"},
-        )
+        return await sft.train(training_run(tiny_model, runtime, out, QUESTIONS[:2]), samples, settings)
     finally:
         await runtime.close()
 

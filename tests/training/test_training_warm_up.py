@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from safetensors.torch import load_file, save_file
-from toy import KNOWN, ToyRuntime
+from toy import KNOWN, ToyRuntime, training_run
 
 from dragoman.engines.fetch import weights_sha256
 from dragoman.registry.policy import find_policy
@@ -69,10 +69,8 @@ async def test_another_judge_of_the_shaping_starts_a_warm_up_anew(tiny_model, to
             return system, replace(backends, open_judge=lambda: SimpleNamespace(fingerprint=judge))
 
         runtime.open = judged
-        await begin(
-            "dragoman.training.sft", "toy", toy_samples, KNOWN[:2], runtime, SftParams(shaping="0.5 * judge"),
-            start=find_policy(str(tiny_model)), reward="cover_em", seed=0, out=tmp_path / "sft", data={},
-        )  # fmt: skip
+        run = training_run(tiny_model, runtime, tmp_path / "sft", KNOWN[:2])
+        await begin("dragoman.training.sft", run, toy_samples, SftParams(shaping="0.5 * judge"))
         await runtime.close()
 
     await begun("one")

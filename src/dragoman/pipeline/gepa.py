@@ -33,6 +33,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         Fault: an engine, the retriever or the reflection model's server failed.
     """
     from dragoman.training.gepa.rewriting import check, check_budget, rewrite  # GEPA, for this command alone
+    from dragoman.training.run import TrainingRun
 
     params, settings, out = project.params, project.params.gepa, options.folder(project)
     name, sources = params.train.system, params.train.questions
@@ -43,17 +44,16 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     check_budget(len(inputs.asked.questions), len(dev.asked.questions), settings)
     with files.only_writer(out):
         async with project.runtime(inputs.index, inputs.passages, cache=True) as runtime:
-            metrics = await rewrite(
-                name,
-                inputs.asked.questions,
-                dev.asked.questions,
-                runtime,
-                settings,
+            training = TrainingRun(
+                system=name,
+                dev=dev.asked.questions,
+                runtime=runtime,
                 start=find_policy(params.proxy.model),
                 reward=params.train.reward,
                 seed=params.seed,
                 out=out,
                 data={"questions": sha256_of(inputs.asked.files)[:16]},
             )
+            metrics = await rewrite(training, inputs.asked.questions, settings)
     project.record("gepa", out, metrics, settings.model_dump())
     return metrics

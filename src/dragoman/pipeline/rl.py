@@ -36,6 +36,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         UserError: no such system, role or policy, or a file that cannot be read, or another run that writes to the same folder.
     """
     from dragoman.training.loop import Loop  # torch takes seconds
+    from dragoman.training.run import TrainingRun
 
     params, out = project.params, options.folder(project)
     name = params.train.system
@@ -53,19 +54,17 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         data["curriculum"] = digest(sorted(ranks.items()))
     with files.only_writer(out):
         async with project.runtime(inputs.index, inputs.passages, cache=True) as runtime:
-            metrics = await Loop(
-                algorithms.find(params.train.algorithm),
-                name,
-                inputs.asked.questions,
-                dev.asked.questions,
-                runtime,
-                settings,
-                warm_up=warm_up,
+            training = TrainingRun(
+                system=name,
+                dev=dev.asked.questions,
+                runtime=runtime,
+                start=warm_up,
                 reward=params.train.reward,
                 seed=params.seed,
                 out=out,
                 data=data,
-                ranks=ranks,
-            ).train()
+            )
+            algorithm = algorithms.find(params.train.algorithm)
+            metrics = await Loop(algorithm, training, inputs.asked.questions, settings, ranks).train()
     project.record("rl", out, metrics, {"algorithm": params.train.algorithm, **settings.model_dump()})
     return metrics

@@ -49,6 +49,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
             corpus or index lack gold passages of the visited questions.
     """
     from dragoman.training import imitation, sft  # torch takes seconds
+    from dragoman.training.run import TrainingRun
 
     params, settings, out = project.params, project.params.sft, options.folder(project)
     name = params.train.system
@@ -59,14 +60,16 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     inputs = open_inputs(project, options, "dev", out, sources=sources, limit=settings.dev_questions)
     with files.only_writer(out):
         async with project.runtime(inputs.index, inputs.passages, cache=True) as runtime:
-            common: dict[str, Any] = {
-                "start": find_policy(params.proxy.model) if options.policy is None else project.policy(options.policy),
-                "reward": params.train.reward,
-                "seed": params.seed,
-                "out": out,
-                "data": {str(samples): sha256_of([samples])[:16]},
-            }
-            dev = inputs.asked.questions
+            training = TrainingRun(
+                system=name,
+                dev=inputs.asked.questions,
+                runtime=runtime,
+                start=find_policy(params.proxy.model) if options.policy is None else project.policy(options.policy),
+                reward=params.train.reward,
+                seed=params.seed,
+                out=out,
+                data={str(samples): sha256_of([samples])[:16]},
+            )
             if any(sample.marks for sample in batch):
                 visited = _visited(project, options) if settings.rounds else NO_QUESTIONS
                 if settings.rounds and not visited.questions:
@@ -75,9 +78,9 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
                     check_gold(visited, inputs.passages, options.corpus or project.corpus(options.dataset))
                 if options.index:
                     await check_gold_in_index(runtime.retriever, visited, inputs.passages or ())
-                metrics = await imitation.train(name, batch, visited.questions, dev, runtime, settings, **common)
+                metrics = await imitation.train(training, batch, visited.questions, settings)
             else:
-                metrics = await sft.train(name, batch, dev, runtime, settings, **common)
+                metrics = await sft.train(training, batch, settings)
     project.record("sft", out, metrics, settings.model_dump())
     return metrics
 

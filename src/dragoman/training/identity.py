@@ -7,11 +7,11 @@ from typing import Any
 
 from dragoman.core.identity import code_hash
 from dragoman.core.journal import digest
-from dragoman.core.types import Question
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.scheduler import describe
 from dragoman.systems.base import System
+from dragoman.training.run import TrainingRun
 
 DESCRIBED = (
     "dragoman.engines",
@@ -26,23 +26,19 @@ DESCRIBED = (
 
 def run_identity(
     trainer: Sequence[str],
-    name: str,
+    run: TrainingRun,
     system: System,
     backends: Backends,
     manifest: Mapping[str, Any],
     *,
     exploration: Exploration,
-    reward: str,
-    seed: int,
     learnt_from: Sequence[str],
-    dev: Sequence[Question],
     shaping: str | None = None,
 ) -> dict[str, Any]:
     """All that the result of a training run depends on; see `registry.policy.resume`.
 
     Args:
         trainer: the modules that train: their import closure is part of the identity, and that of other trainers is not.
-        name: of the system.
         backends: with the policy that training starts from as its proxy.
         manifest: of the policy to be: its parameters and the hashes of its data.
         learnt_from: questions or samples, in their order: ids where `manifest` has the hash of their file.
@@ -50,8 +46,8 @@ def run_identity(
     """
     return {
         "trainer": code_hash(*trainer, stop=DESCRIBED),
-        **describe(name, system, backends, exploration, seed, backends.reward(reward, shaping=shaping)),
+        **describe(run.system, system, backends, exploration, run.seed, backends.reward(run.reward, shaping=shaping)),
         **{key: value for key, value in manifest.items() if key not in ("system", "trained_with")},
         "learnt_from": list(learnt_from),
-        "dev": [digest(question.to_json()) for question in dev],  # a corrected answer chooses another policy
+        "dev": [digest(question.to_json()) for question in run.dev],  # a corrected answer chooses another policy
     }

@@ -32,17 +32,16 @@ from dragoman.core.memory import give_back
 from dragoman.core.progress import bar
 from dragoman.core.types import Question
 from dragoman.engines.precision import resolved
-from dragoman.registry.policy import PolicySet
 from dragoman.rollout.exploration import GREEDY
 from dragoman.rollout.record import check_outage
 from dragoman.rollout.samples import Sample
-from dragoman.runtime import Runtime
 from dragoman.training.actor import Actor
 from dragoman.training.batch import AllowedTokens, lay_out
 from dragoman.training.export import export, truncated
 from dragoman.training.learner import rate
 from dragoman.training.parallel import Share, Together
 from dragoman.training.rollouts import Rollouts
+from dragoman.training.run import TrainingRun
 from dragoman.training.seeds import labelled
 from dragoman.training.selection import of_roles
 from dragoman.training.settings import SftParams
@@ -57,52 +56,30 @@ VISIT = GREEDY.model_copy(update={"label": True, "answers": False})
 
 
 async def train(
-    system: str,
-    batch: Sequence[Sample],
-    questions: Sequence[Question],
-    dev: Sequence[Question],
-    runtime: Runtime,
-    settings: SftParams,
-    *,
-    start: PolicySet,
-    reward: str,
-    seed: int,
-    out: Path,
-    data: dict[str, str],
+    run: TrainingRun, batch: Sequence[Sample], questions: Sequence[Question], settings: SftParams
 ) -> dict[str, Any]:
-    """Imitate the samples, then the oracle on `questions`; publish the best round's policy in `out`.
+    """Imitate the samples, then the oracle on `questions`; publish the best round's policy.
 
-    A run that was cut short goes on after its last checkpoint when it is called again with equal arguments.
+    A run that was cut short goes on after its last checkpoint.
 
     Args:
-        system: whose roles the samples are of.
         batch: what is imitated at first.
         questions: whose states the policy visits in further rounds; those without gold passages are left out.
-        dev: questions whose greedy answers choose the round.
-        start: the policy to start from. Weights of roles that are not trained are carried over.
-        reward: name of the score that chooses.
-        data: hashes of what is learnt from, for the manifest.
 
     Returns:
-        What `out/metrics.json` holds.
+        What `metrics.json` of its folder holds.
 
     Raises:
         UserError: nothing to learn from.
         Fault: too many of the visited or of the dev questions met one. A later try asks them again.
     """
+    system, runtime, seed, out = run.system, run.runtime, run.seed, run.out
     visited = _pick([q for q in questions if q.supporting_ids], settings.visits, seed)
     warm_up = await begin(
         __name__,
-        system,
+        run,
         batch,
-        dev,
-        runtime,
         settings,
-        start=start,
-        reward=reward,
-        seed=seed,
-        out=out,
-        data=data,
         visited=visited,
         exclude=frozenset({"processes"}),  # a run goes on with more of them, or fewer
     )
@@ -110,7 +87,7 @@ async def train(
         _clean(out)
         return warm_up.finished
     base = truncated(warm_up.policy.base, settings.layers, out / "base")
-    rollouts = Rollouts(system, runtime, reward, seed, settings.concurrency, settings.shaping)
+    rollouts = Rollouts(system, runtime, run.reward, seed, settings.concurrency, settings.shaping)
     make = partial(Student, base, settings, seed, out / CHECKPOINT)
     student = make()
     states = seeds = warm_up.samples
@@ -131,13 +108,13 @@ async def train(
             if not folder.is_dir():
                 student.save(base, folder)
             policy = warm_up.policy.whole(folder)
-            answered = await rollouts.run(policy, dev, out=out / "dev" / f"{number:02d}")
+            answered = await rollouts.run(policy, run.dev, out=out / "dev" / f"{number:02d}")
             row = dev_row(answered, rollouts)
             await runtime.release(system, policy)
             give_back()
             student.history.append({"round": number, "states": len(states), **row})
             worths.append(dev_worths(answered, rollouts))
-            log.info("sft round %d: %d states, dev %s %.3f", number, len(states), reward, row["dev_reward"])
+            log.info("sft round %d: %d states, dev %s %.3f", number, len(states), run.reward, row["dev_reward"])
     metrics = warm_up.finish("round", student.history, worths, student.losses, rounds=student.history)
     _clean(out)
     return metrics

@@ -29,7 +29,6 @@ from dragoman.rollout.record import Episode, check_outage
 from dragoman.rollout.samples import Sample, samples, write_samples
 from dragoman.rollout.scheduler import check_questions
 from dragoman.rollout.view import write_tree
-from dragoman.runtime import Runtime
 from dragoman.training.ahead import Ahead, meanwhile
 from dragoman.training.algorithm import Algorithm, Collected
 from dragoman.training.identity import run_identity
@@ -37,6 +36,7 @@ from dragoman.training.learner import Learner
 from dragoman.training.parallel import Together
 from dragoman.training.policies import TrainedPolicy
 from dragoman.training.rollouts import Rollouts, summary
+from dragoman.training.run import TrainingRun
 from dragoman.training.selection import better, mean_reward, of_roles, questions_of, worth
 from dragoman.training.settings import RlParams
 
@@ -53,15 +53,9 @@ class Loop:
 
     Args:
         algorithm: what to learn from, and how.
-        system: name of the system whose roles are trained.
+        run: starts from the warm-up. The weights behind `settings.roles` are trained, and stay near its own. What is learnt
+            from, and what chooses on its dev questions, is its score with `settings.shaping`.
         questions: to learn from; shuffled anew in each pass.
-        dev: never learnt from; greedy answers to them choose the policy.
-        warm_up: the policy to start from. The weights behind `settings.roles` are trained and stay near those of the
-            warm-up; the weights of other roles are carried over.
-        reward: name of the score that counts, such as `cover_em`. What is learnt from, and what chooses on `dev`, is this score
-            with `settings.shaping`.
-        out: the stage's folder.
-        data: hashes of what is learnt from, for the manifest.
         ranks: a curriculum: questions by id, those of lower rank first in each pass.
 
     Raises:
@@ -71,44 +65,36 @@ class Loop:
     def __init__(
         self,
         algorithm: Algorithm,
-        system: str,
+        run: TrainingRun,
         questions: Sequence[Question],
-        dev: Sequence[Question],
-        runtime: Runtime,
         settings: RlParams,
-        *,
-        warm_up: PolicySet,
-        reward: str,
-        seed: int,
-        out: Path,
-        data: dict[str, str],
         ranks: Mapping[str, int] = {},
     ) -> None:
-        if not questions or not dev:
+        if not questions or not run.dev:
             raise UserError("rl needs questions to learn from and dev questions to choose by; one of the two is empty")
-        learnt = Reward.of(reward, shaping=settings.shaping if algorithm.shaped else None)
+        learnt = Reward.of(run.reward, shaping=settings.shaping if algorithm.shaped else None)
         if not settings.exploration.answers and learnt.needs_answers:
             raise UserError(
                 f"rl.exploration.answers: without answers {algorithm.name} has nothing to learn from, by the reward {learnt.shaped_name}; "
                 "set rl.shaping to what reads none, such as `2 * gold_recall + gold_precision`, or rl.exploration.answers to true"
             )
         algorithm.check(settings)
-        self.algorithm, self.system, self.questions, self.dev = algorithm, system, questions, dev
-        self.runtime, self.settings, self.warm_up = runtime, settings, warm_up
-        self.reward, self.seed, self.out, self.ranks = reward, seed, out, ranks
+        self.algorithm, self.run, self.questions, self.settings, self.ranks = algorithm, run, questions, settings, ranks
+        self.system, self.runtime, self.dev, self.warm_up = run.system, run.runtime, run.dev, run.start
+        self.reward, self.seed, self.out = run.reward, run.seed, run.out
         self.policy = TrainedPolicy(
-            warm_up, settings.roles, out, own=settings.own_weights, staleness=settings.max_staleness
+            run.start, settings.roles, run.out, own=settings.own_weights, staleness=settings.max_staleness
         )
         self.drawn_by: Path | None = None
         """The weights that answer in rollouts; None for the trained ones, as they are now."""
         learnt_by = settings.model_dump(mode="json", exclude={"processes"})  # a run goes on with more of them, or fewer
-        parameters = {"algorithm": algorithm.name, "reward": reward, "seed": seed, **learnt_by}
-        self.manifest = lineage("rl", system, warm_up, data, parameters)
-        self.rollouts = Rollouts(system, runtime, reward, seed, settings.concurrency, settings.shaping)
+        parameters = {"algorithm": algorithm.name, "reward": run.reward, "seed": run.seed, **learnt_by}
+        self.manifest = lineage("rl", run.system, run.start, run.data, parameters)
+        self.rollouts = Rollouts(run.system, run.runtime, run.reward, run.seed, settings.concurrency, settings.shaping)
         self.shaped = self.rollouts.shaped
-        self.shown = reward if settings.exploration.answers else self.shaped
+        self.shown = run.reward if settings.exploration.answers else self.shaped
         """The reward in the history and in drawings of trees."""
-        self.learner = Learner(algorithm, self.policy.base, settings, seed=seed)
+        self.learner = Learner(algorithm, self.policy.base, settings, seed=run.seed)
         self.iteration = 0
         self.history: list[dict[str, Any]] = []
         self.dev_history: list[dict[str, Any]] = []
@@ -122,15 +108,12 @@ class Loop:
         check_questions([*self.questions, *self.dev], system, backends)
         identity = run_identity(
             [__name__, self.algorithm.collect.__module__],
-            self.system,
+            self.run,
             system,
             backends,
             self.manifest,
             exploration=self.settings.exploration,
-            reward=self.reward,
-            seed=self.seed,
             learnt_from=[question.id for question in self.questions],
-            dev=self.dev,
             shaping=self.settings.shaping,
         )
         if finished := resume(self.out, identity):

@@ -13,61 +13,38 @@ from pathlib import Path
 from typing import Any
 
 from dragoman.core.progress import bar
-from dragoman.core.types import Question
 from dragoman.engines.precision import resolved
-from dragoman.registry.policy import PolicySet
 from dragoman.rollout.samples import Sample
-from dragoman.runtime import Runtime
 from dragoman.training.actor import lora_config
 from dragoman.training.export import export
 from dragoman.training.parallel import in_each
 from dragoman.training.rollouts import Rollouts
+from dragoman.training.run import TrainingRun
 from dragoman.training.settings import SftParams
 from dragoman.training.warm_up import begin, dev_row, dev_worths
 
 log = logging.getLogger(__name__)
 
 
-async def train(
-    system: str,
-    batch: Sequence[Sample],
-    dev: Sequence[Question],
-    runtime: Runtime,
-    settings: SftParams,
-    *,
-    start: PolicySet,
-    reward: str,
-    seed: int,
-    out: Path,
-    data: dict[str, str],
-) -> dict[str, Any]:
-    """Fine-tune on the samples and publish the best epoch's policy in `out`.
+async def train(run: TrainingRun, batch: Sequence[Sample], settings: SftParams) -> dict[str, Any]:
+    """Imitate the samples of `batch`, and publish the best epoch's policy.
 
-    A run that was cut short goes on after its last finished epoch when it is called again with equal arguments.
-
-    Args:
-        system: whose roles the samples are of.
-        batch: what is imitated.
-        dev: questions whose greedy answers choose the epoch.
-        start: the policy to start from. Weights of roles that are not trained are carried over.
-        reward: name of the score that chooses.
-        data: hashes of what is learnt from, for the manifest.
+    A run that was cut short goes on after its last finished epoch.
 
     Returns:
-        What `out/metrics.json` holds.
+        What `metrics.json` of its folder holds.
 
     Raises:
         UserError: nothing to learn from.
     """
-    warm_up = await begin(
-        __name__, system, batch, dev, runtime, settings, start=start, reward=reward, seed=seed, out=out, data=data
-    )
+    out, runtime = run.out, run.runtime
+    warm_up = await begin(__name__, run, batch, settings)
     if warm_up.finished:
         _clean(out)
         return warm_up.finished
     base = warm_up.policy.base
-    losses = in_each(settings.processes, _fine_tune, base, warm_up.samples, settings, seed, out / "epochs")
-    rollouts = Rollouts(system, runtime, reward, seed, settings.concurrency, settings.shaping)
+    losses = in_each(settings.processes, _fine_tune, base, warm_up.samples, settings, run.seed, out / "epochs")
+    rollouts = Rollouts(run.system, runtime, run.reward, run.seed, settings.concurrency, settings.shaping)
     history: list[dict[str, Any]] = []
     worths: list[list[float | None]] = []
     for epoch, checkpoint in enumerate(_checkpoints(out / "epochs"), start=1):
@@ -75,12 +52,12 @@ async def train(
         if not folder.is_dir():
             export(base, checkpoint, folder)
         policy = warm_up.policy.whole(folder)
-        answered = await rollouts.run(policy, dev, out=out / "dev" / f"{epoch:02d}")
+        answered = await rollouts.run(policy, run.dev, out=out / "dev" / f"{epoch:02d}")
         row = dev_row(answered, rollouts)
-        await runtime.release(system, policy)
+        await runtime.release(run.system, policy)
         history.append({"epoch": epoch, **row})
         worths.append(dev_worths(answered, rollouts))
-        log.info("sft epoch %d: dev %s %.3f", epoch, reward, row["dev_reward"])
+        log.info("sft epoch %d: dev %s %.3f", epoch, run.reward, row["dev_reward"])
     metrics = warm_up.finish("epoch", history, worths, losses)
     _clean(out)
     return metrics

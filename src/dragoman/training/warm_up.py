@@ -12,15 +12,15 @@ from typing import Any
 from dragoman.core import files
 from dragoman.core.journal import digest
 from dragoman.core.types import Question
-from dragoman.registry.policy import METRICS, PolicySet, lineage, resume
+from dragoman.registry.policy import METRICS, lineage, resume
 from dragoman.registry.trained_with import trained_with
 from dragoman.rollout.exploration import GREEDY
 from dragoman.rollout.record import Episode
 from dragoman.rollout.samples import Sample
-from dragoman.runtime import Runtime
 from dragoman.training.identity import run_identity
 from dragoman.training.policies import TrainedPolicy
 from dragoman.training.rollouts import Rollouts, summary
+from dragoman.training.run import TrainingRun
 from dragoman.training.selection import imitable, mean_reward, of_roles, worth
 from dragoman.training.settings import SftParams
 
@@ -97,21 +97,14 @@ def dev_row(episodes: Sequence[Episode], rollouts: Rollouts) -> dict[str, Any]:
 
 async def begin(
     trainer: str,
-    system: str,
+    run: TrainingRun,
     batch: Sequence[Sample],
-    dev: Sequence[Question],
-    runtime: Runtime,
     settings: SftParams,
     *,
-    start: PolicySet,
-    reward: str,
-    seed: int,
-    out: Path,
-    data: Mapping[str, str],
     visited: Sequence[Question] = (),
     exclude: frozenset[str] = frozenset(),
 ) -> WarmUp:
-    """Make `out` the folder of this run; it is emptied where it is that of another one.
+    """Make `run.out` the folder of this run; it is emptied where it is that of another one.
 
     Args:
         trainer: the module that trains.
@@ -122,31 +115,28 @@ async def begin(
         UserError: nothing to learn from, or the policy cannot be trained.
     """
     chosen = of_roles(batch, settings.roles)
-    samples = imitable(chosen, dev, settings.max_tokens)
-    policy = TrainedPolicy(start, settings.roles, out, own=bool(settings.roles))
-    parameters = {"reward": reward, "seed": seed, **settings.model_dump(mode="json", exclude=set(exclude))}
-    manifest = lineage("sft", system, start, data, parameters)
-    played, backends = runtime.open(system, start)
+    samples = imitable(chosen, run.dev, settings.max_tokens)
+    policy = TrainedPolicy(run.start, settings.roles, run.out, own=bool(settings.roles))
+    parameters = {"reward": run.reward, "seed": run.seed, **settings.model_dump(mode="json", exclude=set(exclude))}
+    manifest = lineage("sft", run.system, run.start, run.data, parameters)
+    played, backends = run.runtime.open(run.system, run.start)
     identity = run_identity(
         [trainer],
-        system,
+        run,
         played,
         backends,
         manifest,
         exploration=GREEDY,
-        reward=reward,
-        seed=seed,
         learnt_from=[*(sample.node for sample in samples), *(digest(question.to_json()) for question in visited)],
-        dev=dev,
         shaping=settings.shaping,
     )
-    await runtime.release(system, start)
+    await run.runtime.release(run.system, run.start)
     return WarmUp(
         samples=samples,
         too_long=len(chosen) - len(samples),
         policy=policy,
         manifest=manifest | {"trained_with": trained_with(played)},
-        dev=dev,
-        out=out,
-        finished=resume(out, identity),
+        dev=run.dev,
+        out=run.out,
+        finished=resume(run.out, identity),
     )

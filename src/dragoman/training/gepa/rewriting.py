@@ -20,12 +20,12 @@ from dragoman.registry.policy import METRICS, PolicySet, lineage, publish, resum
 from dragoman.registry.trained_with import trained_with
 from dragoman.rollout.exploration import GREEDY
 from dragoman.rollout.store import EpisodeStore
-from dragoman.runtime import Runtime
 from dragoman.systems.base import System
 from dragoman.training.gepa.player import Player, next_role
 from dragoman.training.gepa.settings import GepaParams
 from dragoman.training.gepa.waiting import Waiting
 from dragoman.training.identity import run_identity
+from dragoman.training.run import TrainingRun
 
 log = logging.getLogger(__name__)
 
@@ -75,59 +75,39 @@ def check_budget(questions: int, dev: int, settings: GepaParams) -> None:
         )
 
 
-async def rewrite(
-    name: str,
-    questions: Sequence[Question],
-    dev: Sequence[Question],
-    runtime: Runtime,
-    settings: GepaParams,
-    *,
-    start: PolicySet,
-    reward: str,
-    seed: int,
-    out: Path,
-    data: Mapping[str, str],
-) -> dict[str, Any]:
-    """Rewrite the instructions of a system's roles, and publish the best in `out`, with the weights as they are.
+async def rewrite(run: TrainingRun, questions: Sequence[Question], settings: GepaParams) -> dict[str, Any]:
+    """Rewrite the instructions of a system's roles, and publish the best, with the weights of the base as they are.
 
-    A run that was cut short goes on when it is made again with equal arguments, and comes to the same texts. With other
-    arguments it starts anew.
+    A run that was cut short goes on, and comes to the same texts. The mean reward of the dev questions chooses. The first of
+    two that are equal is taken, which the own texts are.
 
     Args:
-        name: of the system, whose proxy is the untrained base.
         questions: to learn from.
-        dev: never learnt from; their mean reward chooses. The first of two that are equal is taken, which the own texts are.
-        start: the base.
-        reward: name of the score that counts.
-        out: the stage's folder.
-        data: hashes of what is learnt from, for the manifest.
 
     Returns:
-        What `out/metrics.json` holds.
+        What `metrics.json` of its folder holds.
 
     Raises:
         UserError: as `check` and `check_budget`, or a question without a score.
         Fault: an engine, the retriever or the reflection model's server failed.
     """
-    system, backends = runtime.open(name)
+    name, dev, out = run.system, run.dev, run.out
+    system, backends = run.runtime.open(name)
     check(name, system, settings)
     check_budget(len(questions), len(dev), settings)
     assert settings.reflection is not None
-    reflection = runtime.engine(settings.reflection)
-    rewarding = backends.reward(reward)
-    parameters = {"reward": reward, "seed": seed, **settings.model_dump(mode="json")}
-    manifest = lineage("gepa", name, start, data, parameters)
+    reflection = run.runtime.engine(settings.reflection)
+    rewarding = backends.reward(run.reward)
+    parameters = {"reward": run.reward, "seed": run.seed, **settings.model_dump(mode="json")}
+    manifest = lineage("gepa", name, run.start, run.data, parameters)
     identity = run_identity(
         [__name__],
-        name,
+        run,
         system,
         backends,
         manifest,
         exploration=GREEDY,
-        reward=reward,
-        seed=seed,
         learnt_from=[question.id for question in questions],
-        dev=dev,
     )
     if finished := resume(out, identity | {"reflection": reflection.fingerprint, "gepa": version("gepa")}):
         return finished
@@ -146,7 +126,7 @@ async def rewrite(
             reward=rewarding,
             reflection=reflection,
             settings=settings,
-            seed=seed,
+            seed=run.seed,
             store=store,
             replies=replies,
             waiting=waiting,
@@ -166,10 +146,10 @@ async def rewrite(
                 stop_callbacks=lambda state: state.total_num_evals + of_one > most,
                 track_best_outputs=False,
                 logger=_Log(),
-                seed=seed,
+                seed=run.seed,
             )
         )
-    return _finish(result, player, manifest, start, out)
+    return _finish(result, player, manifest, run.start, out)
 
 
 def _finish(
