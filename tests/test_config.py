@@ -21,6 +21,15 @@ def test_the_four_profiles_are_there():
     assert PROFILES == ["cpu", "gpu", "paper", "smoke"]
 
 
+@pytest.mark.parametrize("setting", ["answer_tokens", "passage_words"])
+@pytest.mark.parametrize("profile", PROFILES)
+def test_in_a_profile_all_systems_give_the_llm_as_much_to_read_and_to_write(profile, setting):
+    systems = {name: build(name, profile_settings(name, profile)) for name in system_names()}
+    found = {name: getattr(system, setting) for name, system in systems.items() if hasattr(system, setting)}
+    assert {*systems} - {*found} <= {"direct"}  # it reads no passages
+    assert len(set(found.values())) == 1, found
+
+
 CACHED = {  # bytes a token: keys and values x layers x heads of keys x their width x 2 of bfloat16
     "smollm2": 2 * 30 * 3 * 64 * 2,
     "Qwen/Qwen2-0.5B-Instruct": 2 * 24 * 2 * 64 * 2,

@@ -17,6 +17,7 @@ import sys
 import time
 from pathlib import Path
 
+from dragoman.cli.command import say_error
 from dragoman.config import Params, load_params
 from dragoman.core import exits
 from dragoman.core.errors import UserError
@@ -41,7 +42,7 @@ def main() -> None:
     try:
         params = load_params()  # before DVC empties the folder of any stage
     except UserError as e:
-        print(f"error: {e}", file=sys.stderr)
+        say_error(e)
         sys.exit(2)
     on_terminal = sys.stdout.isatty()
     baselines = [stage for stage in stages() if re.fullmatch(rf"evaluate@.+-({'|'.join(BASELINES)})", stage)]

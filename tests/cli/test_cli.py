@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import json
+import logging
 import os
 import shutil
 import signal
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 from command import run
 
+from dragoman.cli.command import PrintableFormatter
 from dragoman.core import files
 from dragoman.pipeline import pair, warm_up
 from dragoman.pipeline.doctor import fault_table
@@ -172,6 +174,30 @@ def test_bad_input_is_one_sentence_and_exit_code_2(project, capsys, monkeypatch,
 def test_what_an_error_quotes_is_shown_and_not_obeyed_by_the_terminal(project, capsys):
     code, _, err = run(capsys, "validate", "no\x1b[2Jthing\udcff.jsonl")
     assert code == 2 and r"error: no\x1b[2Jthing\udcff.jsonl: " in err and "\x1b" not in err
+
+
+def test_what_the_log_quotes_is_shown_and_not_obeyed_by_the_terminal():
+    line = logging.LogRecord("dragoman", logging.WARNING, "", 0, "question %s\nfailed", ("q\x1b[2J",), None)
+    assert PrintableFormatter("%(message)s").format(line) == "question q\\x1b[2J\nfailed"
+
+
+def test_a_promotion_is_shown_with_its_reasons_and_a_refusal_has_an_exit_code_of_its_own(project, capsys, monkeypatch):
+    async def decided(_, options):
+        return decision
+
+    monkeypatch.setattr("dragoman.pipeline.promote.run", decided)
+    (project / "out").mkdir()
+    (project / "out" / "table.md").write_text("| a table |\n")
+    said = {}
+    for decision in (
+        {"promoted": True, "reasons": []},
+        {"promoted": False, "reasons": ["too slow", "no better"]},
+        {"unchanged": "v1 is the champion"},
+    ):
+        said[next(iter(decision)), len(decision.get("reasons", ()))] = run(capsys, "promote", "--out", "out")
+    assert said["promoted", 0][0] == 0 and "| a table |" in said["promoted", 0][1]
+    assert said["promoted", 2][0] == 3 and "refused: too slow; no better" in said["promoted", 2][2]
+    assert said["unchanged", 0] == (0, "v1 is the champion\n", "")
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,28 @@ def test_every_command_and_option_exists(page):
             command = inner[first[0]] if first and first[0] in inner else command
         known = {o for p in command.params for o in (*p.opts, *p.secondary_opts)} | {"--help"}
         assert set(re.findall(r"(?<!\S)--?[a-z][a-z-]*", rest)) <= known, line
+
+
+def test_a_stage_that_is_forced_takes_none_along_that_makes_what_it_reads():
+    forced = [line for page in PAGES.values() for line in code(page) if "dvc repro" in line and "--force" in line]
+    assert forced
+    assert [line for line in forced if "--single-item" not in line] == []
+
+
+def test_no_validation_of_a_page_lies_where_the_gate_looks():
+    lines = [line for page in PAGES.values() for line in code(page) if re.search(r"dragoman validate [\w/]", line)]
+    assert lines
+    for line in lines:
+        (out,) = re.findall(r"--out (\S+)", line) or [""]
+        assert out and Path("results/validate") not in (Path(out), *Path(out).parents), line
+
+
+def test_the_page_on_data_says_what_each_variant_is():
+    from dragoman.published.catalogue import catalogue
+
+    (part,) = re.findall(r"^## Variants, splits, samples\n(.*?)(?=^##)", PAGES["data.md"], re.M | re.S)
+    variants = {variant for data_set in catalogue().values() for variant in data_set.variants}
+    assert variants == set(re.findall(r"^- `(\w+)`:", part, re.M))
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -112,6 +136,46 @@ def test_every_block_of_settings_can_be_read_by_dvc():
     assert len(blocks) > 20
     for block in blocks:
         assert YAML(typ="safe").load(block)
+
+
+def test_every_block_of_settings_is_taken_in_params_yaml(tmp_path):
+    import yaml
+
+    from dragoman.config import load_params
+    from dragoman.core.settings import merged
+
+    own = yaml.safe_load((ROOT / "params.yaml").read_text())
+    own["corpus"]["ours"] = {"source": "path/to/corpus.jsonl"}  # as some blocks have it, others go on from
+    (tmp_path / "conf").symlink_to(ROOT / "conf")
+    blocks = [(page, b) for page, text in PAGES.items() for b in re.findall(r"```ya?ml\n(.*?)```", text, re.S)]
+    settings = [(page, yaml.safe_load(block)) for page, block in blocks]
+    suites = [page for page, block in settings if "served" in block]  # cells of a bench
+    assert suites == ["bench.md"]
+    for page, block in settings:
+        if page not in suites:
+            (tmp_path / "params.yaml").write_text(yaml.safe_dump(merged(own, block)))
+            assert load_params(tmp_path / "params.yaml"), f"{page}: {block}"
+
+
+def test_every_setting_of_a_command_is_taken():
+    from dragoman.cli.command import parse_change
+    from dragoman.config import load_params
+
+    entered = {"corpus.2wiki": {}}  # by a page, before it names the data set
+    params, seen = load_params(ROOT / "params.yaml").changed(entered, origin=""), 0
+    for page, text in PAGES.items():
+        for line in code(text):
+            if "--set" not in line:
+                continue
+            words = shlex.split(line)
+            given = dict(pairwise(words))
+            aliases = {"--system": "train.system", "--algorithm": "train.algorithm"}
+            changes = {key: given[flag] for flag, key in aliases.items() if flag in given}
+            said = [text.replace("$price", "0.1") for flag, text in pairwise(words) if flag == "--set"]
+            said = [text for text in said if not re.search("=[A-Z]+$", text)]  # `KEY=VALUE` stands for any
+            params.changed(changes | dict(map(parse_change, said)), origin=f"{page}: {line}")
+            seen += len(said)
+    assert seen > 50
 
 
 def test_the_tables_of_a_section_have_every_key_with_its_default():

@@ -51,7 +51,7 @@ def test_the_papers_numbers_hold_in_its_profile():
     [
         ("answer-1", "em + 0.25 * precision_ratio + length_penalty(words=7)"),
         ("answer-2", "em + 0.25 * f1 + length_penalty(words=7)"),
-        ("query", "delta_f1(answer_tokens=48, first=5, passage_words=120)"),
+        ("query", "delta_f1(answer_tokens=256, first=5, passage_words=120)"),
     ],
 )
 def test_a_step_draws_several_actions_of_its_own_agent_alone_for_its_own_reward(step, reward):

@@ -153,6 +153,12 @@ def test_where_the_network_refuses_files_put_by_hand_are_gone_on_with(small, sto
     assert code == 0 and "9 train, 1 dev, 1 test" in out
 
 
+def test_where_the_network_refuses_the_command_to_go_on_with_asks_for_as_many_questions(small, stock, capsys):
+    stock.statuses["dev.json"] = 403
+    code, _, err = run(capsys, "data", "get", "small", "--questions", "5")
+    assert code == 2 and "then go on with: dragoman data get small --variant distractor --questions 5\n" in err
+
+
 def test_a_wrong_checksum_is_refused_and_nothing_is_converted(small, stock, tmp_path):
     stock.files["dev.json"] = b"[]"
     with pytest.raises(UserError, match=r"data/downloads/small/dev\.json: not the file that was expected"):

@@ -194,8 +194,3 @@ def test_biases_stand_by_the_options_that_they_are_for():
     searches = len(options["decision_maker"].texts) - 1
     assert options["decision_maker"].bias == (*[2.0] * searches, 0.0)
     assert all(getattr(system(), role).options(**state).bias == () for role, state in states().items())
-
-
-def test_a_bias_without_marks_is_refused():
-    with pytest.raises(UserError, match="set decide: marks"):
-        C3PO(keep_bias=1.0)

@@ -106,7 +106,6 @@ async def answer_of(model: str) -> dict:
             return (await client.post("/v1/chat/completions", json=body)).json()
 
 
-@pytest.mark.slow
 def test_a_system_of_another_package_runs_under_every_command(project, capsys):
     dragoman(capsys, "index", "--dataset", "toy")
     shown = dragoman(capsys, "ask", "On which river lies town 4?", "--system", "toy", "--dataset", "toy", "--trace")

@@ -205,8 +205,8 @@ async def test_offline_every_trajectory_is_the_warm_up_s_and_passes_by_the_first
     object.__setattr__(run.rollouts, "run", watched)
     before = run.learner.actor.state()
     await run.train()
-    assert {version for sampled, version in by if sampled} == {run.warm_up.version}
-    assert {version for sampled, version in by if not sampled} != {run.warm_up.version}  # dev judges what has learnt
+    assert {version for sampled, version in by if sampled} == {run.run.start.version}
+    assert {version for sampled, version in by if not sampled} != {run.run.start.version}  # dev judges what has learnt
     assert [row["threshold"] for row in run.history] == [0.25] * 3
     assert not any("engine_difference" in row for row in run.history)  # which would end the run as it learns
     assert any(not torch.equal(before[name], weights) for name, weights in run.learner.actor.state().items())

@@ -13,7 +13,7 @@ import sys
 
 from dragoman import tracking
 from dragoman.cli import data, datasets, evaluation, registry, serving, training
-from dragoman.cli.command import Interrupted, app, say_error
+from dragoman.cli.command import Interrupted, PrintableFormatter, app, say_error
 from dragoman.core import exits
 from dragoman.core.errors import Fault, UserError
 from dragoman.core.memory import keep_freed
@@ -27,7 +27,9 @@ UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT
 def main() -> None:
     """Run a command; say in a sentence what was wrong with its input."""
     keep_freed()
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(PrintableFormatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("dragoman").setLevel(logging.INFO)
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")  # other people's progress bars are as quiet as ours

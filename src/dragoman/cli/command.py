@@ -7,6 +7,7 @@ which sets any parameter.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -159,6 +160,13 @@ def run(coroutine: Awaitable[None]) -> None:
         asyncio.run(main())
     except KeyboardInterrupt:
         raise Interrupted from None
+
+
+class PrintableFormatter(logging.Formatter):
+    """Lines of the log that a terminal can show whatever they quote."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
 
 
 def say_error(error: object) -> None:

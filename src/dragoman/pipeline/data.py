@@ -91,12 +91,13 @@ def get(
     data_set = find(name)
     label, chosen = data_set.variant(variant)
     folder = root / DOWNLOADS / name
+    again = f"dragoman data get {name} --variant {label}" + (f" --questions {questions}" if questions else "")
     with only_writer(folder):
         downloads = {
             remote.name: _fetched(
                 remote, folder, f"{mirror.rstrip('/')}/{name}/{remote.name}" if mirror else None, wait, missing
             )
-            for remote, missing in _to_fetch(chosen, folder, f"dragoman data get {name} --variant {label}")
+            for remote, missing in _to_fetch(chosen, folder, again)
         }
     parts = [Part(file.format, Source(downloads[file.name].path, file.member), file.split) for file in chosen.files]
     made_of = {

@@ -14,6 +14,7 @@ from dragoman.pipeline.inputs import InputOptions, open_dev, open_inputs
 from dragoman.pipeline.project import Project
 from dragoman.registry.policy import find_policy
 from dragoman.runtime import find_system
+from dragoman.training.run import TrainingRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +34,6 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         Fault: an engine, the retriever or the reflection model's server failed.
     """
     from dragoman.training.gepa.rewriting import check, check_budget, rewrite  # GEPA, for this command alone
-    from dragoman.training.run import TrainingRun
 
     params, settings, out = project.params, project.params.gepa, options.folder(project)
     name, sources = params.train.system, params.train.questions

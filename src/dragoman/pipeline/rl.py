@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,9 +14,14 @@ from dragoman.core.hashing import sha256_of
 from dragoman.core.journal import digest
 from dragoman.pipeline.inputs import InputOptions, open_dev, open_inputs
 from dragoman.pipeline.project import Project
+from dragoman.registry.trained_with import differences
+from dragoman.runtime import find_system
 from dragoman.synthesis.difficulty import curriculum
 from dragoman.systems.checks import check_roles
 from dragoman.training import algorithms
+from dragoman.training.run import TrainingRun
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,12 +42,13 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         UserError: no such system, role or policy, or a file that cannot be read, or another run that writes to the same folder.
     """
     from dragoman.training.loop import Loop  # torch takes seconds
-    from dragoman.training.run import TrainingRun
 
     params, out = project.params, options.folder(project)
     name = params.train.system
     check_roles("rl.roles", params.rl.roles, name, project.system(name).roles)
     warm_up = project.policy(options.policy)
+    if not params.allow_mismatch and (others := differences(find_system(name, params, warm_up)[0], warm_up.manifest)):
+        log.warning("rl: %s was trained with other settings of %s: %s", options.policy, name, "; ".join(others))
     settings = params.rl
     settings = settings.single() if options.single else settings
     sources = params.train.questions

@@ -18,6 +18,7 @@ from dragoman.registry.policy import find_policy
 from dragoman.rollout.results import SAMPLES
 from dragoman.rollout.samples import read_samples
 from dragoman.systems.checks import check_roles
+from dragoman.training.run import TrainingRun
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,6 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
             corpus or index lack gold passages of the visited questions.
     """
     from dragoman.training import imitation, sft  # torch takes seconds
-    from dragoman.training.run import TrainingRun
 
     params, settings, out = project.params, project.params.sft, options.folder(project)
     name = params.train.system

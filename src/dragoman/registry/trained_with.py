@@ -28,10 +28,7 @@ def trained_with(system: System) -> dict[str, Any]:
 
 
 def check_trained_with(name: str, system: System, manifest: Mapping[str, Any]) -> None:
-    """Refuse a policy whose system now has other settings, prompts or views than it had when the policy was trained.
-
-    A manifest without a record of them, such as that of a plain model, is not checked. A setting that did not exist yet counts
-    as its default. Those of `turned_after_training` may be any.
+    """Refuse a policy whose system now differs from what it was when the policy was trained; see `differences`.
 
     Args:
         name: of the system with its policy, for the error.
@@ -39,9 +36,22 @@ def check_trained_with(name: str, system: System, manifest: Mapping[str, Any]) -
     Raises:
         UserError: it names each setting with both values.
     """
+    if faults := differences(system, manifest):
+        raise UserError(
+            f"{name}: trained with other settings of {manifest.get('system', 'its system')}: {'; '.join(faults)}; "
+            "set them back, train again, or take it as it is with --allow-mismatch"
+        )
+
+
+def differences(system: System, manifest: Mapping[str, Any]) -> list[str]:
+    """Which settings, prompts or views of its system are others than when the policy of a manifest was trained, with both values.
+
+    A manifest without a record of them, such as that of a plain model, differs in none. A setting that did not exist yet counts
+    as its default. Those of `turned_after_training` may be any.
+    """
     then, now = manifest.get("trained_with"), trained_with(system)
     if not then or then == now:
-        return
+        return []
     before, after = _defaults(system) | then["settings"], now["settings"]
     faults = [
         f"{key} was {before.get(key)!r} and is {after.get(key)!r}"
@@ -52,12 +62,7 @@ def check_trained_with(name: str, system: System, manifest: Mapping[str, Any]) -
         faults.append(f"the prompts had hash {then['prompts']} and have {now['prompts']}")
     if (views := then.get("views", 1)) != now["views"]:  # not recorded by the first versions
         faults.append(f"states were shown in form {views} and are in form {now['views']}, by another dragoman")
-    if not faults:
-        return
-    raise UserError(
-        f"{name}: trained with other settings of {manifest.get('system', 'its system')}: {'; '.join(faults)}; "
-        "set them back, train again, or take it as it is with --allow-mismatch"
-    )
+    return faults
 
 
 def _defaults(system: System) -> dict[str, Any]:

@@ -102,13 +102,13 @@ class Dependency:
 class WatchedEngine(Front):
     """The LLM's engine in the hands of one request. Remembers whether it failed: a trajectory does not say which engine did."""
 
-    def __init__(self, inner: Engine, watched: Dependency) -> None:
+    def __init__(self, inner: Engine, dependency: Dependency) -> None:
         super().__init__(inner)
-        self._watched, self.failed = watched, False
+        self._dependency, self.failed = dependency, False
 
     async def generate(self, requests: Sequence[Request]) -> list[Result]:
         try:
-            with self._watched.call():
+            with self._dependency.call():
                 return await self.inner.generate(requests)
         except (PromptTooLong, Refused):
             raise
@@ -120,15 +120,15 @@ class WatchedEngine(Front):
 class WatchedRetriever:
     """A retriever whose searches show whether it works."""
 
-    def __init__(self, inner: Retriever, watched: Dependency) -> None:
-        self.inner, self._watched = inner, watched
+    def __init__(self, inner: Retriever, dependency: Dependency) -> None:
+        self.inner, self._dependency = inner, dependency
 
     @property
     def fingerprint(self) -> str:
         return self.inner.fingerprint
 
     async def search(self, queries: Sequence[str], k: int, page: int = 0) -> list[list[Hit]]:
-        with self._watched.call():
+        with self._dependency.call():
             return await self.inner.search(queries, k, page)
 
     async def close(self) -> None:

@@ -90,11 +90,11 @@ class Service:
         question = Request(prompt=(("user", "Say yes."),), max_tokens=1)
         self.llm = Dependency("LLM", lambda: backends().llm.generate([question]))
         self.retriever = Dependency("retriever", lambda: probe(backends().retriever))
-        for part in (self.llm, self.retriever):
+        for dependency in (self.llm, self.retriever):
             metrics.watch(
-                f"dragoman_{part.name.lower()}_failures",
-                f"Failures since the {part.name} last worked",
-                part.failures.total,
+                f"dragoman_{dependency.name.lower()}_failures",
+                f"Failures since the {dependency.name} last worked",
+                dependency.failures.total,
             )
         if trial is not None:
             trial.excused = lambda: bool(self.llm.failures or self.retriever.failures)
@@ -156,7 +156,7 @@ class Service:
         return feedback
 
     async def ready(self) -> bool:
-        """Whether the LLM and the retriever work. A part is asked only where its last call has failed, or there was none."""
+        """Whether the LLM and the retriever work. One of them is asked only where its last call has failed, or there was none."""
         return all(await asyncio.gather(self.llm.check(), self.retriever.check()))
 
     async def close(self) -> None:

@@ -80,8 +80,7 @@ class Loop:
             )
         algorithm.check(settings)
         self.algorithm, self.run, self.questions, self.settings, self.ranks = algorithm, run, questions, settings, ranks
-        self.system, self.runtime, self.dev, self.warm_up = run.system, run.runtime, run.dev, run.start
-        self.reward, self.seed, self.out = run.reward, run.seed, run.out
+        self.system, self.runtime, self.out = run.system, run.runtime, run.out
         self.policy = TrainedPolicy(
             run.start, settings.roles, run.out, own=settings.own_weights, staleness=settings.max_staleness
         )
@@ -104,8 +103,8 @@ class Loop:
 
     async def train(self) -> dict[str, Any]:
         """Train, publish the best policy in `out`, and return what `out/metrics.json` holds."""
-        system, backends = self.runtime.open(self.system, self.warm_up)
-        check_questions([*self.questions, *self.dev], system, backends)
+        system, backends = self.runtime.open(self.system, self.run.start)
+        check_questions([*self.questions, *self.run.dev], system, backends)
         identity = run_identity(
             [__name__, self.algorithm.collect.__module__],
             self.run,
@@ -122,7 +121,7 @@ class Loop:
         self.manifest |= {"trained_with": trained_with(system)}
         self._load_checkpoint()
         if self.iteration:
-            await self.runtime.release(self.system, self.warm_up)
+            await self.runtime.release(self.system, self.run.start)
         stopped = self._reason_to_stop()
         async with Ahead(self._collect) as ahead:
             with self._together() as self.learners, bar(f"rl {self.system}", self.settings.iterations) as advance:
@@ -168,7 +167,7 @@ class Loop:
             questions,
             out=out or self.rollout_folder(self.iteration),
             exploration=exploration or self.settings.exploration,
-            seed=self.seed + self.iteration if seed is None else seed,
+            seed=self.run.seed + self.iteration if seed is None else seed,
         )
 
     async def draw(
@@ -178,7 +177,7 @@ class Loop:
         return await self.roll_out(
             questions,
             exploration=self.settings.single().exploration,
-            seed=self.seed + self.iteration * of + number,
+            seed=self.run.seed + self.iteration * of + number,
             out=self.rollout_folder(self.iteration, number),
             by=by,
         )
@@ -204,7 +203,7 @@ class Loop:
         then = copy.copy(self)  # this run may be at another iteration by now
         then.iteration, then.history, then.drawn_by = number, self.history[:first], self.policy.folder(first)
         return await self.algorithm.collect(
-            then, questions_of(number, self.questions, s.questions, self.seed, self.ranks)
+            then, questions_of(number, self.questions, s.questions, self.run.seed, self.ranks)
         )
 
     async def _iterate(self, ahead: Ahead) -> dict[str, Any]:
@@ -248,24 +247,27 @@ class Loop:
         }
 
     def _learn(self, batch: Sequence[Sample]) -> dict[str, float]:
-        progress, shuffle = self.iteration / self.settings.iterations, random.Random(f"{self.seed}/{self.iteration}")
+        progress, shuffle = (
+            self.iteration / self.settings.iterations,
+            random.Random(f"{self.run.seed}/{self.iteration}"),
+        )
         found: dict[str, float] = self.learners.call("iterate", batch, progress=progress, shuffle=shuffle)
         return found
 
     async def _evaluate(self) -> None:
         """Greedy answers to the dev questions. The policy is kept when it is the best so far, question by question."""
         out = self.out / "dev" / f"{self.iteration:04d}"
-        episodes = await self.rollouts.run(self.policy.whole(self._weights()), self.dev, out=out)
+        episodes = await self.rollouts.run(self.policy.whole(self._weights()), self.run.dev, out=out)
         worths = [worth(episode, self.shaped, self.settings.price) for episode in episodes]
         if all(row["iteration"] != self.iteration for row in self.dev_history):
             mean = {"dev_worth": fmean([x for x in worths if x is not None] or [0.0])}
-            self.dev_history.append({"iteration": self.iteration, **summary(episodes, self.reward), **mean})
+            self.dev_history.append({"iteration": self.iteration, **summary(episodes, self.run.reward), **mean})
         row = next(row for row in self.dev_history if row["iteration"] == self.iteration)
         if self.best is None or better(worths, self.best_worths, self.settings.keep_errors):
             self.best, self.best_worths = row, worths
             self.policy.keep(self._weights())
             self._checkpoint()  # says which weights these are
-        log.info("rl iteration %d: dev %s %.3f", self.iteration, self.reward, row["dev_reward"])
+        log.info("rl iteration %d: dev %s %.3f", self.iteration, self.run.reward, row["dev_reward"])
 
     def _weights(self) -> Path:
         return self.policy.weights(self.iteration, self.learner.actor)
@@ -287,7 +289,7 @@ class Loop:
         """The learner, and its copies in other processes."""
         s, path = self.settings, self.out / CHECKPOINT
         there = path if path.is_file() else None
-        copied = partial(Learner, self.algorithm, self.policy.base, s, seed=self.seed, checkpoint=there)
+        copied = partial(Learner, self.algorithm, self.policy.base, s, seed=self.run.seed, checkpoint=there)
         return Together(self.learner, s.processes, copied)
 
     def _load_checkpoint(self) -> None:
@@ -311,7 +313,7 @@ class Loop:
             "stopped": stopped,
             "best_iteration": self.best["iteration"],
             "dev_reward": self.best["dev_reward"],
-            "dev_questions": len(self.dev),
+            "dev_questions": len(self.run.dev),
             "first": self.dev_history[0],
             "last": self.dev_history[-1],
         }

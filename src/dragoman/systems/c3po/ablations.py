@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dragoman.systems.base import Ablation
 
-WRITTEN = {"decide": "text", "keep_bias": 0.0, "search_bias": 0.0, "plan_bias": 0.0}
+WRITTEN = {"decide": "text"}
 
 ABLATIONS = {
     "no-tree": Ablation("RL on single trajectories with the system's reward", single=True),

@@ -56,7 +56,12 @@ class Settings:
     query_chars: int = 240
     """Most characters of a query. The question may have 1,000 where it is called by its name, as at marks."""
     keep_bias: float = 0.0
-    """At marks: added to the logit of each passage found. More than 0 keeps more. A setting to turn after training, on dev: docs/training.md."""
+    """At marks: added to the logit of each passage found. More than 0 keeps more.
+
+    A warm-up learns how likely it is that a passage is needed. From which chance on it is to be kept depends on what mistakes cost:
+    where to miss one costs e^b times as much as to keep a needless one, b is what to add (Elkan 2001). It can be changed after
+    training, on dev: docs/training.md. So can the other two.
+    """
     search_bias: float = 0.0
     """At marks: added to the logits of the decision maker's searches, against its answering now."""
     plan_bias: float = 0.0
@@ -80,10 +85,6 @@ class Settings:
             raise UserError("select: titles is for models too small to write thoughts; leave one of the two out")
         if self.decide == "marks" and self.thoughts:
             raise UserError("decide: marks writes nothing, so no thoughts; set one of the two to another value")
-        if self.decide == "text" and (self.keep_bias or self.search_bias or self.plan_bias):
-            raise UserError(
-                "keep_bias, search_bias and plan_bias shift logits at marks: set decide: marks, or leave them at 0"
-            )
         if self.decide == "text" and self.view != "first":
             raise UserError("view: focused is of lists at marks: set decide: marks, or view: first")
         if self.prompts == "brief" and self.thoughts:

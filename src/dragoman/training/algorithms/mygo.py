@@ -41,9 +41,9 @@ async def collect(loop: Loop, questions: Sequence[Question]) -> Collected:
     waiting, tried, passed = list(questions), list[Episode](), list[Episode]()
     for attempt in range(s.mygo.attempts):
         # 1. and 3.
-        by = loop.warm_up if s.mygo.offline else None
+        by = loop.run.start if s.mygo.offline else None
         episodes = await loop.draw(waiting, attempt, of=s.mygo.attempts, by=by)
-        earned = [worth(episode, loop.reward, s.price) for episode in episodes]
+        earned = [worth(episode, loop.run.reward, s.price) for episode in episodes]
         if attempt == 0:
             # 2.
             threshold = next_threshold(s.mygo, threshold, [x for x in earned if x is not None])
@@ -54,11 +54,11 @@ async def collect(loop: Loop, questions: Sequence[Question]) -> Collected:
         if not waiting:
             break
     if s.mygo.offline:
-        await loop.runtime.release(loop.system, loop.warm_up)
+        await loop.runtime.release(loop.system, loop.run.start)
     found = loop.samples(passed)
     batch = loop.fitting(found)
     figures = {
-        "reward": mean_reward(tried[: len(questions)], loop.reward),  # later attempts are at what is hard
+        "reward": mean_reward(tried[: len(questions)], loop.run.reward),  # later attempts are at what is hard
         "too_long": len(found) - len(batch),
         "threshold": threshold,
         "passed": len(passed),

@@ -62,7 +62,7 @@ async def _draw(loop: Loop, questions: Sequence[Question]) -> list[Episode]:
 
 def _first_drawn(loop: Loop) -> list[Episode]:
     """What the first iteration drew, in the same order."""
-    asked = questions_of(0, loop.questions, loop.settings.questions, loop.seed, loop.ranks)
+    asked = questions_of(0, loop.questions, loop.settings.questions, loop.run.seed, loop.ranks)
     episodes = list[Episode]()
     for draw in range(loop.settings.selftrain.trajectories):
         path = loop.rollout_folder(0, draw) / "episodes.jsonl"

@@ -1,0 +1,38 @@
+"""From which warm-up RL starts."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from policies import trained
+
+from dragoman.core.errors import UserError
+from dragoman.pipeline import rl
+from dragoman.pipeline.project import Project
+from dragoman.registry.trained_with import trained_with
+from dragoman.systems import build
+
+
+@pytest.fixture
+def warm_up(tmp_path, monkeypatch) -> Path:
+    """A folder with a warm-up of C-3PO that was shown 16 words of a passage; the project has no questions."""
+    monkeypatch.chdir(tmp_path)
+    trained(tmp_path, "sft", b"w", trained_with=trained_with(build("c3po", {"filter_words": 16})))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        ({"c3po.filter_words": 9}, True),
+        ({"c3po.filter_words": 16}, False),
+        ({"c3po.filter_words": 9, "allow_mismatch": True}, False),
+    ],
+)
+async def test_a_warm_up_that_was_trained_with_other_settings_is_told_and_taken(warm_up, caplog, settings, warned):
+    with caplog.at_level(logging.WARNING), pytest.raises(UserError, match=r"data/atlas/.*no such file"):
+        await rl.run(Project(track=False).changed(settings), rl.Options())
+    text = "rl: sft was trained with other settings of c3po: filter_words was 16 and is 9"
+    assert [record.message for record in caplog.records] == ([text] if warned else [])
