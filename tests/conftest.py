@@ -14,6 +14,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 from tiny import make_tiny
+from workers import BUSY, BusyOnOneWorker
+from xdist.remote import Producer
 
 os.environ.pop("MLFLOW_TRACKING_URI", None)  # a developer's own server is not for tests to write to
 # The token of test_clusters.py. Ray reads it when it is first imported, and vLLM, which other tests start, imports Ray.
@@ -27,20 +29,18 @@ hypothesis.settings.register_profile("thorough", derandomize=True, deadline=None
 hypothesis.settings.load_profile("fast")
 
 
-LONGEST = (
-    "e2e/test_repro",
-    "e2e/test_chain",
-    "tools/test_drill",
-    "flows/test_services",
-    "tools/test_endurance",
-    "e2e/",
-)
-"""Modules that begin before the others, since workers wait for the last one to end. The second needs no model that the first fetches."""
+LONGEST = (BUSY[0], "e2e/test_repro", "e2e/test_chain", *BUSY[1:], "e2e/")
+"""Modules that begin before the others, since workers wait for the last one to end. The third needs no model that the second fetches."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest modules first; all else stays as it is."""
     items.sort(key=lambda item: next((i for i, name in enumerate(LONGEST) if name in item.nodeid), len(LONGEST)))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> BusyOnOneWorker | None:
+    """With `--dist loadscope`, give all `BUSY` modules to one worker, which runs one after another."""
+    return BusyOnOneWorker(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 @pytest.fixture(scope="session")

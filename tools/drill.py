@@ -55,6 +55,8 @@ DEADLINE = 4.0
 BODY = 2.0
 """How long it waits for a body."""
 TOWN = "What is the river of towna?"
+TOLD = 2000
+"""Characters of what a process has said that are shown when it fails."""
 PATIENCE = 1800.0
 """Seconds that anything may take before the drill is given up; on a free machine a fraction of that."""
 
@@ -74,6 +76,7 @@ class Drill:
 
     def __init__(self, folder: Path, stack: ExitStack, built: Path | None = None) -> None:
         self.folder, self.stack = folder, stack
+        self._logs: dict[int, Path] = {}
         self.llm_port, self.prefect_port, self.mlflow_port = free_port(), free_port(), free_port()
         (folder / "conf").mkdir()
         (folder / "conf" / "cpu.yaml").write_text("{}")
@@ -109,12 +112,15 @@ class Drill:
         return os.environ | {"PYTHONPATH": paths, "MLFLOW_TRACKING_URI": "", **more}
 
     def start(self, *command: str | Path, **more: str) -> subprocess.Popen[str]:
-        """A process with a session of its own, which is killed when the drill is over. What it says goes to `log`."""
-        with (self.folder / "log").open("a") as log:
+        """A process with a session of its own, which is killed when the drill is over. What it says goes to a file of `logs/`."""
+        (self.folder / "logs").mkdir(exist_ok=True)
+        path = self.folder / "logs" / f"{len(self._logs)}.log"
+        with path.open("w") as log:
             process = subprocess.Popen(
                 command, cwd=self.folder, env=self.environment(**more), stdout=log, stderr=log, text=True,
                 start_new_session=True,
             )  # fmt: skip
+        self._logs[process.pid] = path
         self.stack.callback(kill, process)
         return process
 
@@ -132,9 +138,13 @@ class Drill:
 
     def ended(self, process: subprocess.Popen[str], expected: int | None = 0) -> str:
         code = process.wait(PATIENCE)
-        said = (self.folder / "log").read_text()
-        must(expected is None or code == expected, f"exit code {code}, not {expected}: {said[-600:]}")
+        said = self.said(process)
+        must(expected is None or code == expected, f"exit code {code}, not {expected}: {said[-TOLD:]}")
         return said
+
+    def said(self, process: subprocess.Popen[str]) -> str:
+        """What a process has said so far."""
+        return self._logs[process.pid].read_text()
 
     def evaluation(self, **more: str) -> subprocess.Popen[str]:
         return self.dragoman("evaluate", "--systems", "standard", "--out", "results/drill", **more)

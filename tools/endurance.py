@@ -45,6 +45,15 @@ HEAP = 64
 """MiB that Java's heap may grow besides: when it collects is its own affair, and 48 were seen on a busy machine."""
 ROWS = 1 << 20
 """Of a policy's embeddings. They take 128 MiB or more, so that a policy that was never let go would be seen."""
+C3PO = {
+    "strategy": "Search",
+    "decide": "marks",
+    "prompts": "brief",
+    "queries": "names",
+    "keep_bias": 0,
+    "search_bias": 0,
+}
+"""Without a bias: v1, whose logits are all nought, would keep a passage by it."""
 
 POLICIES = """
 import json, sys
@@ -283,7 +292,7 @@ def endurance(drill: Drill, seconds: float = SECONDS, number: int = CLIENTS) -> 
     drill.configure(
         llm={"retries": 6, "concurrency": 16},  # some 30 s, in which a server comes up again
         proxy={"engine": "transformers"},
-        systems={"c3po": {"strategy": "Search", "decide": "marks", "prompts": "brief", "queries": "names"}},
+        systems={"c3po": C3PO},
         promote={"limit": 4, "min_questions": 4, "max_cost_ratio": 1000},
     )
     places = {"concurrency": int(number * UNDER_WAY), "queue": int(number * WAITING)}

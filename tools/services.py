@@ -63,6 +63,7 @@ class Services:
             "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
             "PREFECT_HOME": str(project / ".prefect"),
             "PREFECT_API_URL": f"{self.prefect_url}/api",
+            "PREFECT_API_REQUEST_TIMEOUT": "180",  # beside training, on a slow disk, the server may need more than the usual 60 s
             # who may start a flow runs commands as you, and a page in a browser reaches loopback
             "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
             "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": self.prefect_url,

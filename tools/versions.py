@@ -18,7 +18,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
-from tools.drill import QUESTIONS, ROOT, TOWN, Drill, Endpoint, must, until
+from tools.drill import QUESTIONS, ROOT, TOLD, TOWN, Drill, Endpoint, must, until
 
 CLIENTS = 4
 """Who ask a canary and its champion, each one question after the other."""
@@ -121,14 +121,13 @@ def promotion(drill: Drill) -> str:
         killed = drill.dragoman(*of, before=HOLD + lines)
         held = drill.folder / "held"
         until(lambda: held.exists() or killed.poll() is not None, f"`{' '.join(of)}` has come so far")
-        must(held.exists(), f"`{' '.join(of)}` ended before that: {(drill.folder / 'log').read_text()[-600:]}")
+        must(held.exists(), f"`{' '.join(of)}` ended before that: {drill.said(killed)[-TOLD:]}")
         drill.kill(killed)
         held.unlink()
         subprocess.run(
             ["make", "--file", ROOT / "Makefile", "clean"], cwd=drill.folder, check=True, capture_output=True
         )
         must(not (drill.folder / "results").exists(), "`make clean` has left the results")
-        (drill.folder / "log").unlink()
         return drill.command(*command)
 
     back = "champion: v1 ("

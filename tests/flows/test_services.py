@@ -9,18 +9,20 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
-from project_services import ROOT
+from project_services import PATIENCE, ROOT
 
 from tools.ports import free_port
 from tools.services import HOST, Services, answers
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(1200)]
+get, post = partial(httpx.get, timeout=PATIENCE), partial(httpx.post, timeout=PATIENCE)
 
 
 @pytest.fixture
@@ -73,16 +75,16 @@ def refuses_strangers(url: str, login: tuple[str, str]) -> None:
     made, sought = f"{url}/api/2.0/mlflow/experiments/create", f"{url}/api/2.0/mlflow/experiments/search"
     foreign = {"Origin": "http://evil.example"}
     for wrong in (None, (login[0], "guessed"), ("admin", "password1234")):
-        assert httpx.post(made, json={"name": "x"}, auth=wrong).status_code == 401
-        assert httpx.post(sought, json={"max_results": 1}, auth=wrong).status_code == 401
-        assert httpx.post(f"{url}/v1/traces", auth=wrong).status_code == 401
-        page = httpx.get(url, auth=wrong)
+        assert post(made, json={"name": "x"}, auth=wrong).status_code == 401
+        assert post(sought, json={"max_results": 1}, auth=wrong).status_code == 401
+        assert post(f"{url}/v1/traces", auth=wrong).status_code == 401
+        page = get(url, auth=wrong)
         assert page.status_code == 401 and page.headers["www-authenticate"].startswith("Basic")  # a browser asks
-    assert httpx.post(made, json={"name": "x"}, headers=foreign, auth=login).status_code == 403
-    assert httpx.post(made, json={"name": "x"}, headers={"Host": "evil.example"}, auth=login).status_code == 403
-    assert httpx.post(sought, json={"max_results": 1}, auth=login).status_code == 200
-    assert "<html" in httpx.get(url, auth=login).text and httpx.get(f"{url}/health").text == "OK"
-    usage = httpx.get(f"{url}/ajax-api/3.0/mlflow/ui-telemetry", auth=login).json()
+    assert post(made, json={"name": "x"}, headers=foreign, auth=login).status_code == 403
+    assert post(made, json={"name": "x"}, headers={"Host": "evil.example"}, auth=login).status_code == 403
+    assert post(sought, json={"max_results": 1}, auth=login).status_code == 200
+    assert "<html" in get(url, auth=login).text and get(f"{url}/health").text == "OK"
+    usage = get(f"{url}/ajax-api/3.0/mlflow/ui-telemetry", auth=login).json()
     assert usage["disable_ui_telemetry"] is True
 
 
@@ -113,10 +115,10 @@ def test_from_up_to_a_finished_run_to_down(project, services, proxy):
 
         url = f"{services.prefect}/api"
         foreign = {"Origin": "http://evil.example"}
-        strange = httpx.post(f"{url}/deployments/filter", json={}, headers=foreign)
-        assert httpx.get(f"{url}/admin/version").status_code == 401
+        strange = post(f"{url}/deployments/filter", json={}, headers=foreign)
+        assert get(f"{url}/admin/version").status_code == 401
         assert strange.status_code in (401, 403) and "access-control-allow-origin" not in strange.headers
-        api = httpx.Client(base_url=url, timeout=30, auth=services.login("prefect"), headers=foreign)
+        api = httpx.Client(base_url=url, timeout=PATIENCE, auth=services.login("prefect"), headers=foreign)
         unproven = api.post("/deployments/filter", json={})
         assert unproven.status_code == 403 and "access-control-allow-origin" not in unproven.headers
         token = api.get("/csrf-token", params={"client": "test"}).json()["token"]
@@ -126,7 +128,7 @@ def test_from_up_to_a_finished_run_to_down(project, services, proxy):
         assert twice.returncode == 1 and services.mlflow in twice.stderr and "mlflow.login" in twice.stderr
         recorded = record_as_it_says(said, project.folder)
         assert recorded.returncode == 0, recorded.stderr
-        found = httpx.get(
+        found = get(
             f"{services.mlflow}/api/2.0/mlflow/experiments/get-by-name",
             params={"experiment_name": "dragoman"},
             auth=services.login("mlflow"),

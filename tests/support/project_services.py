@@ -15,6 +15,8 @@ from tools.ports import free_port
 from tools.services import HOST, LIMIT, QUIET
 
 ROOT = Path(__file__).parents[2]
+PATIENCE = 150.0
+"""Seconds that a server may take to answer where the disk is slow: its database is a file."""
 
 
 class ProjectServices:
@@ -75,7 +77,7 @@ class ProjectServices:
     def limit(self) -> dict[str, Any]:
         """The limit under which commands of flows run, as Prefect has it."""
         url = f"{self.prefect}/api/v2/concurrency_limits/{LIMIT}"
-        return httpx.get(url, auth=self.login("prefect"), timeout=30).json()
+        return httpx.get(url, auth=self.login("prefect"), timeout=PATIENCE).json()
 
     def taken(self) -> int:
         """How many slots of the limit are taken."""
