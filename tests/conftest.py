@@ -38,6 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: next((i for i, name in enumerate(LONGEST) if name in item.nodeid), len(LONGEST)))
 
 
+@pytest.hookimpl(optionalhook=True)  # pytest may run without xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> BusyOnOneWorker | None:
     """With `--dist loadscope`, give all `BUSY` modules to one worker, which runs one after another."""
     return BusyOnOneWorker(config, log) if config.getoption("dist") == "loadscope" else None

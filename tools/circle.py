@@ -55,7 +55,7 @@ CHANGES: dict[str, Any] = {
 }
 C3PO = {
     "decide": "marks", "prompts": "brief", "roadmap": False, "queries": "names", "proxy_words": 40, "filter_words": 16,
-    "k": 1, "keep_bias": 0, "search_bias": 0, "plan_bias": 0,
+    "k": 1, "bias": None,
 }  # fmt: skip
 """As in the profile `cpu`, with one passage a search, and without biases: the first champion is to have learned nothing."""
 MODELS = """

@@ -76,7 +76,7 @@ class Drill:
 
     def __init__(self, folder: Path, stack: ExitStack, built: Path | None = None) -> None:
         self.folder, self.stack = folder, stack
-        self._logs: dict[int, Path] = {}
+        self._logs: dict[subprocess.Popen[str], Path] = {}
         self.llm_port, self.prefect_port, self.mlflow_port = free_port(), free_port(), free_port()
         (folder / "conf").mkdir()
         (folder / "conf" / "cpu.yaml").write_text("{}")
@@ -120,7 +120,7 @@ class Drill:
                 command, cwd=self.folder, env=self.environment(**more), stdout=log, stderr=log, text=True,
                 start_new_session=True,
             )  # fmt: skip
-        self._logs[process.pid] = path
+        self._logs[process] = path
         self.stack.callback(kill, process)
         return process
 
@@ -144,7 +144,7 @@ class Drill:
 
     def said(self, process: subprocess.Popen[str]) -> str:
         """What a process has said so far."""
-        return self._logs[process.pid].read_text()
+        return self._logs[process].read_text()
 
     def evaluation(self, **more: str) -> subprocess.Popen[str]:
         return self.dragoman("evaluate", "--systems", "standard", "--out", "results/drill", **more)

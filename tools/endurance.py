@@ -46,13 +46,8 @@ HEAP = 64
 ROWS = 1 << 20
 """Of a policy's embeddings. They take 128 MiB or more, so that a policy that was never let go would be seen."""
 C3PO = {
-    "strategy": "Search",
-    "decide": "marks",
-    "prompts": "brief",
-    "queries": "names",
-    "keep_bias": 0,
-    "search_bias": 0,
-}
+    "strategy": "Search", "decide": "marks", "prompts": "brief", "queries": "names", "bias": None,
+}  # fmt: skip
 """Without a bias: v1, whose logits are all nought, would keep a passage by it."""
 
 POLICIES = """

@@ -41,6 +41,10 @@ from tools.services import answers
 
 AWAKE = 5.0
 """Seconds in which an endpoint says that it lives, whatever it computes: compose.yaml gives it as many."""
+C3PO = {
+    "decide": "text", "strategy": "Search", "queries": "phrase", "prompts": "brief", "roadmap": False, "max_depth": 2,
+}  # fmt: skip
+"""As text: at marks no grammar would be asked for."""
 MODEL = """
 from pathlib import Path
 from sys import argv
@@ -196,9 +200,7 @@ def questions(drill: Drill) -> str:
     drill.configure(
         llm={"concurrency": 40},
         proxy={"engine": "transformers", "model": "data/model"},
-        systems={
-            "c3po": {"strategy": "Search", "queries": "phrase", "prompts": "brief", "roadmap": False, "max_depth": 2}
-        },
+        systems={"c3po": C3PO},
     )
     endpoint = Endpoint(drill, models=["c3po"], deadline_s=120, concurrency=40)
     must(not endpoint.ask(TOWN, "c3po")["dragoman"].get("degraded"), "another system has answered")

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import yaml
-from project_services import ROOT, ProjectServices
+from project_services import PATIENCE, ROOT, ProjectServices
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(1200)]
 LEASE = 300
@@ -67,8 +67,8 @@ def end(services: ProjectServices, ended: Iterable[str]) -> None:
     changed.replace(services.folder / EXPIRATIONS)
 
 
-def wait(condition: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
+def wait(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE  # less than a lease lasts by itself
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.5)
@@ -86,7 +86,7 @@ def test_a_slot_whose_holder_died_with_the_server_is_free_when_its_lease_has_end
             up.up()
             assert up.taken() == 1
             end(up, leases(up))
-            wait(lambda: up.taken() == 0, 60)
+            wait(lambda: up.taken() == 0)
             assert up.limit()["id"] == before  # it is not `make up` that has freed it
         finally:
             other.kill()
@@ -102,7 +102,7 @@ def test_a_slot_whose_holder_died_with_the_server_is_free_after_make_up_and_stay
     assert old
     with holding(up):  # the lease of the dead ends while somebody else has the slot
         end(up, old)
-        wait(lambda: not old.keys() & leases(up).keys(), 60)
+        wait(lambda: not old.keys() & leases(up).keys())
         assert up.taken() == 1
 
 

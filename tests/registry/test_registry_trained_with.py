@@ -27,14 +27,16 @@ def test_other_settings_are_refused_with_both_values():
 
 def test_a_setting_that_may_be_turned_after_training_is_taken_with_any_value():
     at_marks = build("c3po", {"decide": "marks"})
-    check_trained_with("c3po@rl", replace(at_marks, keep_bias=1.0), {"trained_with": trained_with(at_marks)})
+    check_trained_with(
+        "c3po@rl", replace(at_marks, bias={"filter": {"Keep": 1.0}}), {"trained_with": trained_with(at_marks)}
+    )
 
 
 def test_a_setting_that_may_be_turned_after_training_is_not_recorded():
     at_marks = build("c3po", {"decide": "marks"})
-    assert trained_with(replace(at_marks, keep_bias=1.0)) == trained_with(at_marks)
+    assert trained_with(replace(at_marks, bias={"filter": {"Keep": 1.0}})) == trained_with(at_marks)
     before = trained_with(at_marks)
-    before["settings"] |= {"keep_bias": 0.5}  # as earlier manifests have it
+    before["settings"] |= {"bias": {"filter": {"Keep": 0.5}}}
     check_trained_with("c3po@rl", at_marks, {"trained_with": before})
 
 

@@ -6,8 +6,9 @@ from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
 from dragoman.systems.base import Gold
 from dragoman.systems.c3po.actions import Answer, Keep, NoRetrieval, Plan, Search
+from dragoman.systems.c3po.marks import KINDS
 from dragoman.systems.c3po.system import C3PO
-from dragoman.systems.options import rendered
+from dragoman.systems.options import kinds_of, rendered
 
 QUESTION = "Where was the designer of the Tarn Bridge born?"
 BRIDGE = Passage("b", "Tarn Bridge", "The Tarn Bridge was opened in 1871; Edith Marlowe drew it.")
@@ -187,10 +188,16 @@ def test_marks_write_no_thoughts():
 
 
 def test_biases_stand_by_the_options_that_they_are_for():
-    biased = system(keep_bias=1.5, search_bias=2.0, plan_bias=3.0)
+    biased = system(bias={"filter": {"Keep": 1.5}, "decide": {"Search": 2.0}, "router": {"Plan": 3.0}})
     options = {role: getattr(biased, role).options(**state) for role, state in states().items()}
     assert options["router"].bias == (0.0, 0.0, 3.0)
     assert options["filter"].bias == (1.5, 1.5)
     searches = len(options["decision_maker"].texts) - 1
     assert options["decision_maker"].bias == (*[2.0] * searches, 0.0)
     assert all(getattr(system(), role).options(**state).bias == () for role, state in states().items())
+
+
+def test_a_bias_may_be_for_every_action_that_is_listed_and_for_no_other():
+    listed = {role: {*kinds_of(getattr(system(), role).options(**state))} for role, state in states().items()}
+    listed["decide"] = listed.pop("decision_maker")
+    assert listed == {role: {kind.__name__ for kind in kinds} for role, kinds in KINDS.items()}

@@ -121,7 +121,9 @@ def test_the_judge_lists_two_verdicts_after_question_and_pool():
     assert rendered(options) == (
         f"Question: {TEXT}\nKnown:\nTarn Bridge: {BRIDGE.text}\nVerdict:\nsufficient ->\ninsufficient ->"
     )
-    assert options.action([0]) == Sufficient()
+    assert options.action([0]) == Sufficient() and options.bias == ()
+    doubting = MAPS(decide="marks", bias={"judge": {"Insufficient": 1.5}}).judge_agent
+    assert doubting.options(question=TEXT, pool=EARLY).bias == (0.0, 1.5)
 
 
 def test_the_query_agent_lists_names_that_were_not_asked_for():

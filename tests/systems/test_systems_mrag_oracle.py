@@ -27,9 +27,10 @@ from dragoman.systems.mrag.actions import (
     Validate,
     Verdict,
 )
+from dragoman.systems.mrag.marks import KINDS
 from dragoman.systems.mrag.state import NOTHING_NEW, Errand, State, Turn
 from dragoman.systems.mrag.system import MRAG
-from dragoman.systems.options import rendered
+from dragoman.systems.options import kinds_of, rendered
 
 TEXT = "Where was the designer of the Tarn Bridge, not of the Osse Viaduct, born?"
 WHOLE = TEXT.replace(",", "").removesuffix("?")
@@ -216,6 +217,8 @@ async def test_a_single_agent_looks_for_what_is_missing():
 def test_the_coordinator_lists_the_agents_that_make_sense():
     options = MARKS.first_call.options(question=TEXT, state=State())
     assert rendered(options) == (f"Question: {TEXT}\nKnown:\nnothing\nNext:\nplanner ->\nsearcher ->\nanswerer ->")
+    eager = MRAG(decide="marks", bias={"coordinator": {"Search": 2.0, "Answer": -1.0}}).first_call
+    assert eager.options(question=TEXT, state=State()).bias == (0.0, 2.0, -1.0)
     after = MARKS.first_call.options(question=TEXT, state=CHECKED)
     assert after.texts == ("planner", "searcher", "summarizer", "reasoner", "answerer", "reviser", "finisher")
     for line in ("Plan: Tarn Bridge", "Called: planner, searcher, answerer", "Response: in Perth", "Checked: good"):
@@ -244,6 +247,7 @@ def test_the_searcher_lists_planned_names_first_then_its_moves():
     read = Errand(found=(BRIDGE,), asked=(WHOLE,), reads=1)
     moves = MARKS.searcher.move.options(question=TEXT, errand=read)
     assert moves.texts == ("Osse Viaduct", "Edith Marlowe", "the same again", "end")
+    assert {*kinds_of(moves)} | {"Keep"} == {kind.__name__ for kind in KINDS["searcher"]}
     assert f"Searched: {WHOLE}\n" in moves.prompt
 
 

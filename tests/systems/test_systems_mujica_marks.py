@@ -45,6 +45,17 @@ def test_a_chain_takes_one_subquestion_or_the_answer():
     assert options.action([2]) == Answer()
 
 
+def test_a_bias_stands_by_the_subquestions_or_the_answer_that_it_is_for():
+    planning = {"bias": {"planner": {"Subquestions": 2.0}}}
+    assert system(**planning).planner.options(question=QUESTION, state=State()).bias == (2.0, 2.0, 2.0)
+    chain = system(**planning, max_questions=1)
+    assert chain.planner.options(question=QUESTION, state=LATER).bias == (2.0, 2.0, 0.0)
+    with pytest.raises(UserError, match=r"bias\.planner: nothing is called 'Answer'; choose from Subquestions"):
+        system(max_questions=2, bias={"planner": {"Answer": -2.0}})  # it ends by taking none
+    keeping = system(bias={"worker": {"Found": 1.0}}).worker
+    assert keeping.options(question=QUESTION, subquestion=WHOLE, passages=[BRIDGE, EDITH]).bias == (1.0, 1.0)
+
+
 def test_nothing_left_to_ask_leaves_the_answer():
     options = system().planner.options(question="who is it", state=State((Fact("who is it", ""),)))
     assert isinstance(options, Choice) and options.texts == ("answer",)

@@ -36,7 +36,7 @@ from dragoman.systems.answer import answer_ask
 from dragoman.systems.maps.actions import Insufficient, Sufficient
 from dragoman.systems.maps.snapshots import Snapshot, read_snapshots
 from dragoman.systems.maps.system import MAPS
-from dragoman.systems.options import Choice, biased, scoring
+from dragoman.systems.options import Choice, scoring
 from dragoman.systems.system_name import SystemName
 from dragoman.training.seeds import taught
 from dragoman.training.settings import LabelParams
@@ -197,7 +197,7 @@ def _answers(result: Result, listed: Choice | None, settings: LabelParams, rng: 
     """The answers that were drawn. From a list the same one may be drawn again, as a model may write it again."""
     if listed is None:
         return [c.text.strip() for c in result.completions]
-    logits = biased(result.logits, listed.bias)
+    logits = result.logits
     places = range(len(logits))
     shares = [taken(logits, listed.many, [place], settings.temperature).probability for place in places]
     return [listed.action([place]).text for place in rng.choices(places, shares, k=settings.draws)]

@@ -19,7 +19,7 @@ from dragoman.rollout.record import Marked, Node, action_to_json
 from dragoman.systems.base import Gold, Role, StopReason
 from dragoman.systems.grammar import Grammar, HallucinatedIndex, InvalidAction
 from dragoman.systems.grammar.base import Kind
-from dragoman.systems.options import Options, biased, scoring
+from dragoman.systems.options import Options, biased, kinds_of, scoring
 from dragoman.systems.prompts import Messages
 
 
@@ -120,7 +120,7 @@ class Decisions:
         """Different actions, and their nodes, that a policy has chosen among options, or an oracle would have."""
         x = self.exploration
         plays = self._oracle_plays(decision)
-        kinds = [] if options.many else [type(options.action([i])).__name__ for i in range(len(options.texts))]
+        kinds = [] if options.many else [*kinds_of(options)]
         forced = not options.many and decision.depth <= x.force
         forced = forced and (decision.depth == 1 or decision.nodes_left >= len(set(kinds)))
 

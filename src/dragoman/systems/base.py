@@ -255,7 +255,7 @@ class System:
     averages: ClassVar[bool] = False
     """Whether it lets the LLM go on with several prompts at once, which no engine can but transformers."""
 
-    turned_after_training: ClassVar[frozenset[str]] = frozenset()
+    turned_after_training: ClassVar[frozenset[str]] = frozenset({"bias"})
     """Settings that may differ from those that a policy was trained with."""
 
     views: ClassVar[int] = 1

@@ -6,9 +6,11 @@ still have their text by the role's grammar, which is what records show.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from dragoman.core.errors import UserError
@@ -22,6 +24,10 @@ Thing = TypeVar("Thing")
 
 MOST = 100
 """Options that one state may have. A thousand would not fit into a model's context, and none would be read well."""
+
+
+Bias = Mapping[str, Mapping[str, float]]
+"""What is added to logits: by the name of a role, and the type of its action, as records show it."""
 
 
 class Options(Protocol):
@@ -103,6 +109,63 @@ class Selection:
         if not set(places) <= set(range(len(self.texts))):
             raise KeyError(places)
         return tuple(sorted(places))
+
+
+Listed = Choice | Selection
+
+
+class Settings(Protocol):
+    """Those settings of a system that say whether its roles score options, and which of them a bias is for."""
+
+    @property
+    def decide(self) -> str: ...
+    @property
+    def bias(self) -> Bias | None: ...
+
+
+def at_marks(settings: Settings, role: str, listed: Callable[..., Listed]) -> Callable[..., Listed] | None:
+    """What a role has to choose from under `decide: marks`, with its bias; None where it writes.
+
+    Args:
+        listed: gives the options, of the settings and a state.
+    """
+    if settings.decide != "marks":
+        return None
+    return partial(_leaning, (settings.bias or {}).get(role, {}), partial(listed, settings))
+
+
+def _leaning(added: Mapping[str, float], listed: Callable[..., Listed], **state: Any) -> Listed:
+    options = listed(**state)
+    bias = tuple(added.get(kind, 0.0) for kind in kinds_of(options)) if added else ()
+    return replace(options, bias=bias) if any(bias) else options  # records of decisions without any say nothing of it
+
+
+def check_bias(bias: Bias | None, kinds: Mapping[str, Iterable[type]]) -> None:
+    """Refuse a bias that is not for an action of a role, or endless.
+
+    Args:
+        bias: as a setting: numbers by roles, and by types of actions.
+        kinds: the types of each role's actions.
+
+    Raises:
+        UserError: the key, its value and what there is to choose from.
+    """
+    _check_keys("bias", bias or {}, kinds)
+    for role, added in (bias or {}).items():
+        _check_keys(f"bias.{role}", added, [kind.__name__ for kind in kinds[role]])
+        for kind, number in added.items():
+            if not math.isfinite(number):
+                raise UserError(f"bias.{role}.{kind} {number}: must be a finite number")
+
+
+def _check_keys(key: str, named: Iterable[str], known: Iterable[str]) -> None:
+    if unknown := [name for name in named if name not in known]:
+        raise UserError(f"{key}: nothing is called {unknown[0]!r}; choose from {', '.join(known)}")
+
+
+def kinds_of(options: Options) -> tuple[str, ...]:
+    """The type of the action that each option makes, taken alone."""
+    return tuple(type(options.action((place,))).__name__ for place in range(len(options.texts)))
 
 
 def biased(logits: Sequence[float], bias: Sequence[float]) -> list[float]:

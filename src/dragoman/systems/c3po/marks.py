@@ -6,7 +6,7 @@ are no instructions: a trained proxy does not need them, and they would be most 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from dragoman.core.types import Passage
 from dragoman.systems.c3po import queries
@@ -14,6 +14,8 @@ from dragoman.systems.c3po.actions import Answer, Keep, NoRetrieval, Plan, Searc
 from dragoman.systems.c3po.settings import Settings
 from dragoman.systems.options import Choice, Selection, as_line, known, passage_lines
 
+KINDS = {"router": (NoRetrieval, Search, Plan), "filter": (Keep,), "decide": (Search, Answer)}
+"""The types of the actions that each agent has at marks: what a bias may be for."""
 INSTRUCTIONS = {
     "router": "Choose how a question is handled: the language model answers from memory, or one search will find the "
     "answer, or a plan of several searches is needed.\n",
@@ -31,8 +33,7 @@ def route(settings: Settings, question: str) -> Choice:
         "Plan": ("plan", Plan()),
     }
     allowed = [option for name, option in strategies.items() if settings.strategy in ("", name)]
-    bias = _bias(settings.plan_bias if isinstance(action, Plan) else 0.0 for _, action in allowed)
-    return Choice(f"{_head(settings, 'router', question)}Strategy:\n", tuple(allowed), bias)
+    return Choice(f"{_head(settings, 'router', question)}Strategy:\n", tuple(allowed))
 
 
 def select(settings: Settings, question: str, objective: str, passages: Sequence[Passage]) -> Selection:
@@ -43,7 +44,6 @@ def select(settings: Settings, question: str, objective: str, passages: Sequence
         passage_lines(passages, settings.filter_words or settings.proxy_words, _focus(settings, question)),
         make=lambda places: Keep(tuple(place + 1 for place in places)),
         places=lambda action: tuple(i - 1 for i in action.ids),
-        bias=_bias(settings.keep_bias for _ in passages),
     )
 
 
@@ -55,22 +55,12 @@ def decide(settings: Settings, question: str, roadmap: str, kept: Sequence[Passa
     searched = f"Searched: {before}\n" if before else ""
     facts = known(kept, settings.proxy_words, _focus(settings, question))
     actions = (*((name, Search(query)) for name, query in listed.items()), (queries.END, Answer()))
-    return Choice(
-        f"{_head(settings, 'decide', question)}{plan}{searched}Known:\n{facts}Next:\n",
-        actions,
-        _bias(settings.search_bias if isinstance(action, Search) else 0.0 for _, action in actions),
-    )
+    return Choice(f"{_head(settings, 'decide', question)}{plan}{searched}Known:\n{facts}Next:\n", actions)
 
 
 def _focus(settings: Settings, question: str) -> str:
     """What passages are read for; empty where their first words are."""
     return question if settings.view == "focused" else ""
-
-
-def _bias(added: Iterable[float]) -> tuple[float, ...]:
-    """One for each option, and none where nothing is added, which is how records without any say it."""
-    bias = tuple(added)
-    return bias if any(bias) else ()
 
 
 def _head(settings: Settings, role: str, question: str) -> str:

@@ -13,6 +13,7 @@ from dragoman.systems.c3po import actions, marks, oracle
 from dragoman.systems.c3po.queries import first_queries, next_queries, shown
 from dragoman.systems.c3po.settings import Settings
 from dragoman.systems.grammar import Indices, Line, Titles
+from dragoman.systems.options import at_marks
 from dragoman.systems.prompts import Prompt, load, number, one_line
 
 TITLE_TOKENS = 24
@@ -29,7 +30,7 @@ def router(settings: Settings) -> Role:
         max_tokens=settings.action_tokens,
         shots=settings.shots,
         oracle=partial(oracle.route, settings),
-        options=partial(marks.route, settings) if settings.decide == "marks" else None,
+        options=at_marks(settings, "router", marks.route),
     )
 
 
@@ -51,7 +52,7 @@ def information_filter(settings: Settings) -> Role:
         max_tokens=max(tokens, TITLE_TOKENS * settings.k) if by_title else tokens,
         shots=settings.shots,
         oracle=oracle.select,
-        options=partial(marks.select, settings) if settings.decide == "marks" else None,
+        options=at_marks(settings, "filter", marks.select),
     )
 
 
@@ -72,7 +73,7 @@ def decision_maker(settings: Settings) -> Role:
         max_tokens=_action_tokens(settings),
         shots=settings.shots,
         oracle=partial(oracle.decide, settings),
-        options=partial(marks.decide, settings) if settings.decide == "marks" else None,
+        options=at_marks(settings, "decide", marks.decide),
     )
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 from dragoman.core.errors import UserError
 from dragoman.systems.checks import check_at_least_one, check_choices
+from dragoman.systems.options import Bias
 
 Strategy = Literal["", "NoRetrieval", "Search", "Plan"]
 QueryMode = Literal["free", "span", "phrase", "names"]
@@ -55,17 +56,13 @@ class Settings:
     """What the filter says of the passages it keeps: their numbers, or for models too small to count their titles."""
     query_chars: int = 240
     """Most characters of a query. The question may have 1,000 where it is called by its name, as at marks."""
-    keep_bias: float = 0.0
-    """At marks: added to the logit of each passage found. More than 0 keeps more.
+    bias: Bias | None = field(default=None, hash=False)
+    """At marks: added to the logits of an agent's actions, by their type, such as `{filter: {Keep: 2}}`. More than 0 does it more.
 
     A warm-up learns how likely it is that a passage is needed. From which chance on it is to be kept depends on what mistakes cost:
     where to miss one costs e^b times as much as to keep a needless one, b is what to add (Elkan 2001). It can be changed after
-    training, on dev: docs/training.md. So can the other two.
+    training, on dev: docs/training.md. What there is to choose from is `KINDS` in `marks.py`.
     """
-    search_bias: float = 0.0
-    """At marks: added to the logits of the decision maker's searches, against its answering now."""
-    plan_bias: float = 0.0
-    """At marks: added to the logit of the router's plan, against a single search and an answer from memory."""
     max_candidates: int = 14
     """Queries to choose from, where the next search is chosen from a list: see `candidates` in `queries.py`."""
     thought_chars: int = 400

@@ -20,15 +20,16 @@ from dragoman.systems.c3po import marks, roles
 from dragoman.systems.c3po.actions import Answer, KeepAll, NoRetrieval, Plan, Search
 from dragoman.systems.c3po.queries import objective
 from dragoman.systems.c3po.settings import Settings
+from dragoman.systems.options import check_bias
 
 
 @dataclass(frozen=True)
 class C3PO(Settings, System):
-    turned_after_training = frozenset({"keep_bias", "search_bias", "plan_bias"})
     views = 3  # names have their initials, and a long question is searched for with its end
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_bias(self.bias, marks.KINDS)
         names = [role.name for role in self.roles]  # and their prompts are read, rewritten ones too
         if unknown := sorted({*(self.rewritten or {})} - {*names}):
             raise UserError(f"rewritten: no agent is called {unknown[0]!r}; they are {', '.join(names)}")

@@ -12,6 +12,9 @@ from dragoman.systems.maps.pool import Pool
 from dragoman.systems.maps.settings import Settings
 from dragoman.systems.options import Choice, as_line, known
 
+KINDS = {"judge": (Sufficient, Insufficient)}
+"""The types of the actions that each agent has at marks: what a bias may be for."""
+
 
 def judge(settings: Settings, question: str, pool: Pool) -> Choice:
     """The two verdicts."""

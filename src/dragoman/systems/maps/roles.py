@@ -8,6 +8,7 @@ from dragoman.systems.base import Role
 from dragoman.systems.maps import actions, marks, oracle, queries
 from dragoman.systems.maps.pool import Pool
 from dragoman.systems.maps.settings import Settings
+from dragoman.systems.options import at_marks
 from dragoman.systems.prompts import load, number
 
 VERDICT_TOKENS = 16
@@ -24,7 +25,7 @@ def query_extension(settings: Settings) -> Role:
         shots=settings.shots,
         stop=("\n",),
         oracle=partial(oracle.extend, settings),
-        options=partial(marks.extend, settings) if settings.decide == "marks" else None,
+        options=at_marks(settings, "query", marks.extend),
     )
 
 
@@ -38,7 +39,7 @@ def judge(settings: Settings) -> Role:
         max_tokens=VERDICT_TOKENS,
         shots=settings.shots,
         oracle=oracle.judge,
-        options=partial(marks.judge, settings) if settings.decide == "marks" else None,
+        options=at_marks(settings, "judge", marks.judge),
     )
 
 
@@ -53,7 +54,7 @@ def answer(settings: Settings) -> Role:
         shots=settings.shots,
         stop=("\n",),
         oracle=partial(oracle.answer, settings),
-        options=partial(marks.answer, settings) if settings.decide == "marks" else None,
+        options=at_marks(settings, "answer", marks.answer),
     )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 from dragoman.core.errors import UserError
 from dragoman.systems.checks import check_at_least_one, check_choices
-from dragoman.systems.options import MOST
+from dragoman.systems.options import MOST, Bias
 
 Answerer = Literal["llm", "agent"]
 Rounds = Literal["judged", "fixed", "drawn"]
@@ -34,6 +34,9 @@ class Settings:
     """`pages` has no query extension agent: a further round takes the next page of the search for the question."""
     decide: DecideMode = "text"
     """Whether the agents write, as in the paper, or score what they may do, listed: see `marks.py`."""
+    bias: Bias | None = field(default=None, hash=False)
+    """At marks: added to the logits of an agent's actions, by their type, such as `{judge: {Insufficient: 1}}`; see `KINDS` in `marks.py`. It can
+    be changed after training."""
     queries: QueryMode = "free"
     """What is written: see `queries.py`."""
     query_words: int = 8

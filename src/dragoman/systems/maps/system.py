@@ -13,15 +13,20 @@ from functools import cached_property
 from dragoman.core.types import Question
 from dragoman.systems.answer import answer
 from dragoman.systems.base import Context, Outcome, Role, StopReason, System
-from dragoman.systems.maps import roles
+from dragoman.systems.maps import marks, roles
 from dragoman.systems.maps.actions import Sufficient
 from dragoman.systems.maps.pool import Pool
 from dragoman.systems.maps.settings import Settings
+from dragoman.systems.options import check_bias
 
 
 @dataclass(frozen=True)
 class MAPS(Settings, System):
     views = 2  # names have their initials, and no 's
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_bias(self.bias, marks.KINDS)
 
     async def run(self, question: Question, ctx: Context) -> Outcome:
         """Section 3.5: the retrieval step, then the answer step."""

@@ -31,6 +31,13 @@ from dragoman.systems.mrag.settings import Settings
 from dragoman.systems.mrag.state import NOTHING_NEW, Errand, State, Turn
 from dragoman.systems.options import Choice, Selection, as_line, known, passage_lines
 
+KINDS: dict[str, tuple[type, ...]] = {
+    "coordinator": tuple(CALLS.values()),
+    "planner": (Steps,),
+    "searcher": (Keep, Change, More, End),
+    "validator": (Verdict,),
+}
+"""The types of the actions that each agent has at marks: what a bias may be for."""
 UNSUPPORTED = "Say only what the documents say."
 INCORRECT = "It does not answer the question."
 

@@ -13,6 +13,7 @@ from dragoman.systems.mrag import actions, marks, oracle, queries
 from dragoman.systems.mrag.agents import available, described
 from dragoman.systems.mrag.settings import Settings
 from dragoman.systems.mrag.state import State
+from dragoman.systems.options import at_marks
 from dragoman.systems.prompts import Messages, load, number
 
 
@@ -31,7 +32,7 @@ def coordinator(settings: Settings, *, first: bool) -> Role:
         },
         max_tokens=settings.action_tokens,
         oracle=partial(oracle.coordinate, settings),
-        options=partial(marks.coordinate, settings) if settings.decide == "marks" else None,
+        options=at_marks(settings, "coordinator", marks.coordinate),
     )
 
 
@@ -54,7 +55,7 @@ def searcher_query(settings: Settings) -> Role:
         },
         max_tokens=settings.action_tokens,
         oracle=partial(oracle.ask, settings),
-        options=partial(marks.ask, settings) if settings.decide == "marks" else None,
+        options=at_marks(settings, "searcher", marks.ask),
     )
 
 
@@ -87,7 +88,7 @@ def searcher_select(settings: Settings) -> Role:
         view=searcher_read(settings).view,
         max_tokens=settings.action_tokens,
         oracle=oracle.select,
-        options=partial(marks.select, settings),
+        options=at_marks(settings, "searcher", marks.select),
     )
 
 
@@ -100,7 +101,7 @@ def searcher_move(settings: Settings) -> Role:
         view=lambda question, errand: searcher_read(settings).view(question=question, errand=errand, passages=()),
         max_tokens=settings.action_tokens,
         oracle=partial(oracle.move, settings),
-        options=partial(marks.move, settings),
+        options=at_marks(settings, "searcher", marks.move),
     )
 
 
@@ -117,7 +118,7 @@ def planner(settings: Settings) -> Role:
         },
         max_tokens=settings.action_tokens,
         oracle=partial(oracle.plan, settings),
-        options=partial(marks.plan, settings) if settings.decide == "marks" else None,
+        options=at_marks(settings, "planner", marks.plan),
     )
 
 
@@ -160,7 +161,7 @@ def validator(settings: Settings) -> Role:
         },
         max_tokens=settings.action_tokens,
         oracle=partial(oracle.validate, settings),
-        options=partial(marks.validate, settings) if settings.decide == "marks" else None,
+        options=at_marks(settings, "validator", marks.validate),
     )
 
 

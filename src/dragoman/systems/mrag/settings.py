@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 from dragoman.core.errors import UserError
 from dragoman.systems.checks import check_at_least_one, check_choices
 from dragoman.systems.names import QUESTION_CHARS
+from dragoman.systems.options import Bias
 
 Agents = Literal["team", "single"]
 Answers = Literal["plain", "guided"]
@@ -42,6 +43,9 @@ class Settings:
     decide: DecideMode = "text"
     """Whether coordinator, planner, searcher and validator write JSON, as in the paper, or score what they may do: see `marks.py`.
     Summarizer and reasoner always write."""
+    bias: Bias | None = field(default=None, hash=False)
+    """At marks: added to the logits of an agent's actions, by their type, such as `{searcher: {Keep: 1}}`; see `KINDS` in `marks.py`. It can
+    be changed after training."""
     max_candidates: int = 14
     """Queries to choose from, where they are listed."""
     max_items: int = 4

@@ -13,7 +13,7 @@ from typing import Any
 from dragoman.core.errors import PromptTooLong
 from dragoman.core.types import Question
 from dragoman.systems.base import Context, Outcome, Role, StopReason, System
-from dragoman.systems.mrag import agents, roles
+from dragoman.systems.mrag import agents, marks, roles
 from dragoman.systems.mrag.actions import (
     AGENTS,
     Answer,
@@ -30,12 +30,17 @@ from dragoman.systems.mrag.responses import respond, revise
 from dragoman.systems.mrag.searcher import Searcher
 from dragoman.systems.mrag.settings import Settings
 from dragoman.systems.mrag.state import NOTHING_NEW, Errand, State, Turn
+from dragoman.systems.options import check_bias
 from dragoman.systems.prompts import Prompt, number
 
 
 @dataclass(frozen=True)
 class MRAG(Settings, System):
     views = 2  # at marks the coordinator is shown which searches and documents were new
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_bias(self.bias, marks.KINDS)
 
     async def run(self, question: Question, ctx: Context) -> Outcome:
         """Algorithm 1. Where the calls are used up before there is a response, the answerer is called at last.

@@ -11,10 +11,19 @@ from collections.abc import Sequence
 
 from dragoman.core.types import Passage
 from dragoman.systems.mujica import queries
-from dragoman.systems.mujica.actions import Answer, Found, Nothing, ask
+from dragoman.systems.mujica.actions import Answer, Found, Nothing, Searches, Subquestions, ask
 from dragoman.systems.mujica.settings import Settings
 from dragoman.systems.mujica.state import State
 from dragoman.systems.options import Action, Choice, Selection, as_line, known, passage_lines
+
+
+def kinds(settings: Settings) -> dict[str, tuple[type, ...]]:
+    """The types of the actions that each agent has at marks: what a bias may be for.
+
+    Only a chain lists the answer. Else the planner answers where it takes no subquestion, so a bias against these does it sooner.
+    """
+    asked = Subquestions if settings.environment == "text" else Searches
+    return {"planner": (asked, Answer) if settings.max_questions == 1 else (asked,), "worker": (Found,)}
 
 
 def plan(settings: Settings, question: str, state: State) -> Choice | Selection:

@@ -10,6 +10,7 @@ from dragoman.systems.mujica import actions, dialogue, marks, oracle, queries
 from dragoman.systems.mujica.settings import Settings
 from dragoman.systems.mujica.slots import Search
 from dragoman.systems.mujica.state import State
+from dragoman.systems.options import at_marks
 from dragoman.systems.prompts import load, number
 
 
@@ -30,7 +31,7 @@ def planner(settings: Settings) -> Role:
         max_tokens=settings.max_questions * settings.question_tokens + _thought_tokens(settings),
         shots=settings.shots,
         oracle=partial(oracle.plan, settings),
-        options=partial(marks.plan, settings) if settings.decide == "marks" else None,
+        options=at_marks(settings, "planner", marks.plan),
     )
 
 
@@ -43,7 +44,7 @@ def conclusion(settings: Settings) -> Role:
         view=partial(_view, settings),
         max_tokens=settings.question_tokens,
         oracle=partial(oracle.conclude, settings),
-        options=partial(marks.conclude, settings) if settings.decide == "marks" else None,
+        options=at_marks(settings, "planner", marks.conclude),
     )
 
 
@@ -69,7 +70,7 @@ def worker(settings: Settings) -> Role:
         max_tokens=settings.sentence_tokens + _thought_tokens(settings),
         shots=settings.shots,
         oracle=partial(oracle.look_up, settings),
-        options=partial(marks.look_up, settings) if settings.decide == "marks" else None,
+        options=at_marks(settings, "worker", marks.look_up),
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 from dragoman.core.errors import UserError
 from dragoman.systems.checks import check_at_least_one, check_choices
+from dragoman.systems.options import Bias
 
 QueryMode = Literal["free", "span"]
 Answerer = Literal["llm", "planner"]
@@ -52,6 +53,9 @@ class Settings:
     """And to this many in the proxy's."""
     decide: DecideMode = "text"
     """Whether planner and worker write their actions, as in the paper, or score what they may do, listed: see `marks.py`."""
+    bias: Bias | None = field(default=None, hash=False)
+    """At marks: added to the logits of an agent's actions, by their type, such as `{worker: {Found: 1}}`; see `kinds` in `marks.py`. It can
+    be changed after training."""
     max_candidates: int = 14
     """Subquestions to choose from, where they are listed."""
     queries: QueryMode = "free"

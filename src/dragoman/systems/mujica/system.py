@@ -20,18 +20,23 @@ from dragoman.core.types import Passage, Question
 from dragoman.systems.answer import answer
 from dragoman.systems.base import Context, Outcome, Role, StopReason, System
 from dragoman.systems.grammar import Action
-from dragoman.systems.mujica import dialogue, roles
+from dragoman.systems.mujica import dialogue, marks, roles
 from dragoman.systems.mujica.actions import Answer, Nothing, Recalled, Searches, Subquestions
 from dragoman.systems.mujica.settings import Settings
 from dragoman.systems.mujica.slots import Search
 from dragoman.systems.mujica.state import State
 from dragoman.systems.mujica.topics import topic_entities
+from dragoman.systems.options import check_bias
 from dragoman.systems.prompts import Prompt, one_line
 
 
 @dataclass(frozen=True)
 class Mujica(Settings, System):
     views = 2  # names have their initials, and a long question is searched for with its end
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_bias(self.bias, marks.kinds(self))
 
     async def run(self, question: Question, ctx: Context) -> Outcome:
         """Eq. 1: each subquestion may depend on all that precede it and on their answers."""
