@@ -74,15 +74,40 @@ def test_a_config_that_is_no_json_is_the_users(tiny: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([1], "not a JSON object"),
+        (None, "not a JSON object"),
+        ({"architectures": 3}, "architectures is 3, not a list of names"),
+        ({"architectures": [3]}, r"architectures is \[3\], not a list of names"),
+    ],
+)
+def test_a_config_that_is_no_object_or_names_no_architectures_is_the_users(
+    tiny: Path, tmp_path: Path, content: Any, message: str
+) -> None:
+    folder = shutil.copytree(tiny, tmp_path / "copy")
+    (folder / "config.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match=rf"config\.json: {message}; fetch the model again"):
+        fingerprint(folder, "float32")
+
+
+@pytest.mark.parametrize(
     ("gone", "changes", "message"),
     [
         ("tokenizer*", {}, r"its config or its tokenizer cannot be loaded \(.*fetch it by `dragoman model`"),
         ("", {"model_type": "nonsense"}, r"its config or its tokenizer cannot be loaded \(.*`nonsense`"),
+        (
+            "",
+            {"vocab_size": "many"},
+            r"its config\.json has a value that cannot be \(.*'vocab_size' expected int, got str",
+        ),
+        ("", {"id2label": 3}, r"its config or its tokenizer cannot be loaded \(AttributeError: .*fetch it by"),
+        ("", {"layer_types": 3}, r"its config or its tokenizer cannot be loaded \(TypeError: .*fetch it by"),
         ("", {"model_type": "mamba"}, r"its config\.json has no max_position_embeddings"),
     ],
 )
 def test_a_folder_whose_vocabulary_cannot_be_used_is_the_users(
-    tmp_path: Path, gone: str, changes: dict[str, str], message: str
+    tmp_path: Path, gone: str, changes: dict[str, Any], message: str
 ) -> None:
     folder = make_tiny(tmp_path / "model", seed=0)
     for file in folder.glob(gone or "no such file"):

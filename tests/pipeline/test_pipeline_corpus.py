@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,15 @@ async def test_texts_are_cut_by_the_tokens_of_the_proxy(tmp_path, monkeypatch, t
         await corpus.run(project.changed(cut), corpus.Options())
     counts = await corpus.run(project.changed(cut | {"proxy.model": str(tiny_model)}), corpus.Options())
     assert counts["passages"] > 2
+
+
+async def test_a_tokenizer_beside_a_config_with_a_value_of_another_type_is_the_users(tmp_path, monkeypatch, tiny_model):
+    project = joined(tmp_path, monkeypatch, passages=[[a_passage("a")]], questions=[])
+    config = shutil.copytree(tiny_model, tmp_path / "model") / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"vocab_size": "many"}))
+    cut = {"corpus.both.chunk": {"by": "tokens"}, "proxy.model": str(config.parent)}
+    with pytest.raises(UserError, match=r"chunk: .*its config\.json has a value that cannot be \(.*'vocab_size'"):
+        await corpus.run(project.changed(cut), corpus.Options())
 
 
 async def test_splits_of_an_earlier_run_do_not_stay(tmp_path, monkeypatch):

@@ -148,6 +148,10 @@ def test_where_the_network_refuses_files_put_by_hand_are_gone_on_with(small, sto
     assert f"{stock.url}/dev.json\n    -> data/downloads/small/dev.json (SHA256 {sha256})" in err
     assert "train.json\n" not in err  # it has come
     assert "then go on with: dragoman data get small --variant distractor" in err
+    assert (
+        "from a mirror, a URL with NAME/FILE below it: dragoman data get small --variant distractor --mirror http"
+        in err
+    )
     (tmp_path / "data" / "downloads" / "small" / "dev.json").write_bytes(stock.files["dev.json"])
     code, out, _ = run(capsys, "data", "get", "small", "--variant", "distractor")
     assert code == 0 and "9 train, 1 dev, 1 test" in out

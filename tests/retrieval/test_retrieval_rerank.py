@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -136,6 +137,24 @@ def test_refuses_what_is_no_cross_encoder(tmp_path: Path) -> None:
     ]:
         with pytest.raises(UserError, match=rf"cross-encoder '.*{folder.name}' {message}.*give a folder or hub id"):
             load_cross_encoder(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"vocab_size": "many"}, r"its config\.json has a value that cannot be \(.*'vocab_size' expected int"),
+        ({"architectures": 3}, r"cannot be loaded \("),
+        ({"id2label": 3}, r"cannot be loaded \("),
+    ],
+)
+def test_a_cross_encoder_whose_config_has_a_value_of_another_type_is_the_users(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    folder = make_cross_encoder(tmp_path / "judge", ["a"])
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    with pytest.raises(UserError, match=f"cross-encoder '{folder}'.*{message}.*give a folder or hub id"):
+        load_cross_encoder(str(folder))
 
 
 def test_the_command_line_reranks_and_refuses_what_is_no_judge(

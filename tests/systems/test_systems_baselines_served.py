@@ -68,7 +68,7 @@ async def run(name: str, stub: Stub, structured: Any = "vllm", **settings: Any) 
 
 
 async def test_search_r1_goes_on_with_its_own_message_and_what_was_found():
-    stub = Stub("<think>Who?</think>\n<search> capital\nThimphu ", "<think>Now</think>\n<answer> ngultrum ")
+    stub = Stub("<think>Who?</think>\n<search> capital\nThimphu\x00", "<think>Now</think>\n<answer> ngultrum ")
     trajectory, queries = await run("search-r1", stub)
     assert (trajectory.answer, trajectory.stop) == ("ngultrum", StopReason.ANSWERED)
     assert (queries, trajectory.passages) == (["capital Thimphu"], ["bhutan"])
@@ -78,7 +78,7 @@ async def test_search_r1_goes_on_with_its_own_message_and_what_was_found():
     assert (second["continue_final_message"], second["add_generation_prompt"]) == (True, False)
     assert second["messages"][0] == first["messages"][0]
     assert stub.begun == [
-        "<think>Who?</think>\n<search> capital\nThimphu </search>\n\n"
+        "<think>Who?</think>\n<search> capital\nThimphu\x00</search>\n\n"
         "<information>Doc 1: Bhutan: Thimphu is the capital of Bhutan</information>\n\n"
     ]
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.core.text import figures, names
+from dragoman.core.text import figures, names, plain_line
 from dragoman.systems.c3po import actions
 from dragoman.systems.c3po.actions import Answer, Keep, KeepAll, NoRetrieval, Plan, Search
 from dragoman.systems.grammar import (
@@ -16,14 +16,16 @@ from dragoman.systems.grammar import (
     HallucinatedIndex,
     Indices,
     InvalidAction,
+    Keywords,
     Line,
     OneOf,
     Span,
     Titles,
 )
+from dragoman.systems.names import copied
 
 THOUGHTS = Line(120)
-lines = st.text(max_size=80).map(lambda t: " ".join(t.translate({91: None, 93: None}).split())).filter(bool)
+lines = st.text(max_size=80).map(lambda t: plain_line(t.translate({91: None, 93: None}))).filter(bool)
 
 
 def selections(n: int):
@@ -127,6 +129,39 @@ def test_an_index_that_is_not_there_is_told_apart():
 def test_what_has_no_text_is_refused(query):
     with pytest.raises(InvalidAction):
         actions.router([Line(200)]).render(Search(query))
+
+
+CONTROL = "\x00\x07\x1b\x1f\x7f\x85\x9b\u2028\u2029"
+
+
+@pytest.mark.parametrize("slot", [Line(), Keywords(), Span(sources=(("a b", 1, 2),)), Alias(name="it")])
+@pytest.mark.parametrize("control", CONTROL)
+def test_control_characters_in_what_is_written_are_read_as_spaces_and_not_rendered(slot, control):
+    router = actions.router([slot])
+    assert router.parse(f"[Retrieval] {control}Who{control}{control} rules Tibet?{control}") == Search(
+        "Who rules Tibet?"
+    )
+    with pytest.raises(InvalidAction):
+        router.parse(f"[Retrieval] {control}")
+    with pytest.raises(InvalidAction, match="not one plain line"):
+        router.render(Search(f"Who{control}rules Tibet?"))
+
+
+def test_keywords_that_control_characters_set_apart_are_counted_apart():
+    assert Keywords(most=2).parse("red\x00blue green") == "red blue"
+
+
+@given(st.text(st.sampled_from("ab .[" + CONTROL)))
+def test_what_is_copied_from_a_text_with_control_characters_can_be_said(text):
+    query = copied(text, 100)
+    if query:
+        check_round_trip(actions.router([Span(100, ((text, 99, 99),))]), Search(query))
+
+
+def test_a_title_is_taken_without_its_control_characters_however_it_is_said():
+    titles = Titles.of(["The\x00Tower\x1b", "Hill"])
+    assert titles.titles == ("The Tower", "Hill")
+    assert titles.parse("the\x00tower; \x7f; Hill") == titles.parse("The Tower; Hill") == (1, 2)
 
 
 def test_alternatives_are_the_kinds_of_action():

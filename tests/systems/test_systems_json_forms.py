@@ -125,6 +125,7 @@ def test_a_field_of_a_length_is_cut_and_made_plain_when_read():
     assert SHORT.render(Step("a 'b'", "x")) == '{"call": "step", "agent": "a \'b\'", "query": "x"}'
     read = SHORT.parse('{"call": "step", "agent": " a \\"b\\"\\n\x01c d", "query": "123456"}')
     assert read == Step("a 'b' c", "12345")
+    assert SHORT.parse('{"call": "step", "agent": "a\\u0000b", "query": "\x7fa\\u2028\x9bb"}') == Step("a b", "a b")
     for action in (Step('"'), Step("a", "123456"), Step("a  b")):
         with pytest.raises(InvalidAction):
             SHORT.render(action)

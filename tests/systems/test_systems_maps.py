@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.core.errors import UserError
+from dragoman.core.text import plain_line
 from dragoman.core.types import Passage, Question
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.tree import Tree
@@ -166,7 +167,7 @@ def test_a_setting_that_cannot_be_is_refused(settings, message):
         MAPS(**settings)
 
 
-lines = st.text(max_size=80).map(lambda t: " ".join(t.translate({91: None, 93: None}).split())).filter(bool)
+lines = st.text(max_size=80).map(lambda t: plain_line(t.translate({91: None, 93: None}))).filter(bool)
 keywords = st.lists(lines.map(lambda t: t.split()[0][:20]), min_size=1, max_size=8).map(" ".join)
 
 

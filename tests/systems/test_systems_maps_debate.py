@@ -51,6 +51,10 @@ async def test_a_query_may_stand_in_brackets_of_its_own(asked):
     assert (await debate([asked, "[Concede]"])).passages == ["bhutan", "ngultrum"]
 
 
+async def test_a_query_is_asked_without_its_control_characters():
+    assert (await debate(["[Query] \x1bcurrency\x00", "[Concede]"])).passages == ["bhutan", "ngultrum"]
+
+
 @pytest.mark.parametrize("said", ["I would search on.", "[Query]", "[Query] [ ]"])
 async def test_an_opponent_that_neither_asks_nor_concedes_is_a_recorded_reason(said):
     assert (await debate([said])).stop is StopReason.UNREADABLE_REPLY

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.core.errors import EngineFault, UserError
+from dragoman.core.text import plain_line
 from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Request
 from dragoman.engines.local import Vocabulary
@@ -545,7 +546,7 @@ def test_the_longest_prompts_fit_a_small_context(smollm2: Path):
     assert tokens(iterative.planner, question=words[:300], state=State(kept=tuple(passages))) < 4096
 
 
-lines = st.text(max_size=60).map(lambda t: " ".join(t.translate({91: None, 93: None}).split())).filter(bool)
+lines = st.text(max_size=60).map(lambda t: plain_line(t.translate({91: None, 93: None}))).filter(bool)
 plans = st.lists(lines, min_size=1, max_size=5, unique=True).map(tuple)
 found = st.integers(1, 9).flatmap(
     lambda n: st.tuples(st.just(n), st.sets(st.integers(1, n), min_size=1).map(lambda s: tuple(sorted(s))))

@@ -1,5 +1,6 @@
 """What was trained reaches the engine: nothing is rounded away on the way to the model folder."""
 
+import json
 import shutil
 
 import pytest
@@ -7,10 +8,11 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from dragoman.core.errors import UserError
 from dragoman.engines.base import Request
 from dragoman.engines.transformers import TransformersEngine
 from dragoman.training.actor import Actor
-from dragoman.training.export import export
+from dragoman.training.export import export, truncated
 from dragoman.training.settings import AdapterParams
 
 LAYER = "model.layers.1.mlp.down_proj.weight"
@@ -74,3 +76,10 @@ async def test_an_engine_rounds_a_float32_folder_to_bfloat16_as_it_reads(tiny_mo
         scores.append(result.completions[0])
     assert load_file(tiny_model / "model.safetensors")[LAYER].dtype == torch.float32
     assert scores[0] == scores[1]
+
+
+def test_a_base_whose_config_has_a_value_of_another_type_is_the_users(base, tmp_path):
+    path = base / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"num_hidden_layers": "two"}))
+    with pytest.raises(UserError, match=r"base: its config\.json has a value that cannot be \(.*'num_hidden_layers'"):
+        truncated(base, None, tmp_path / "fewer")

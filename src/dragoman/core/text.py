@@ -136,7 +136,7 @@ def content_words(text: str) -> list[str]:
 
 def words(text: str) -> list[str]:
     """The words of a text without the punctuation around them, and without those that hold a square bracket."""
-    bare = (word.strip("\"'“”‘’«».,;:!?()[]{}") for word in text.split())
+    bare = (word.strip("\"'“”‘’«».,;:!?()[]{}") for word in _CONTROL.sub(" ", text).split())
     return [word for word in bare if word and not set("[]") & set(word)]
 
 
@@ -182,6 +182,14 @@ def fit(text: str, chars: int) -> str:
     if len(text) <= chars:
         return text
     return (text[: chars + 1].rpartition(" ")[0] or text[:chars]).rstrip()
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def plain_line(text: str) -> str:
+    """A text on one line: single spaces between its words. Control characters are white space, as line breaks are."""
+    return " ".join(_CONTROL.sub(" ", text).split())
 
 
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")

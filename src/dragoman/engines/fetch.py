@@ -110,13 +110,20 @@ def loading(what: str, fault: str, remedy: str) -> Iterator[None]:
     """Inside, transformers loads a tokenizer or a model.
 
     Args:
-        what, fault, remedy: what an error says. About a package that is not there it says something else behind `what`.
+        what, fault, remedy: what an error says. About a package that is not there, or a key of its config, it says something
+            else behind `what`.
 
     Raises:
         UserError: it cannot be loaded.
     """
+    from huggingface_hub.errors import StrictDataclassError
+
     try:
         yield
+    except StrictDataclassError as e:  # it names the key
+        raise UserError(
+            f"{what}: its config.json has a value that cannot be ({_reason(e)}); correct it, or take another model"
+        ) from e
     except ImportError as e:
         raise UserError(
             f"{what}: needs a package that is not installed here ({_reason(e)}); take a variant of the model that is not "
@@ -124,10 +131,13 @@ def loading(what: str, fault: str, remedy: str) -> Iterator[None]:
         ) from e
     except (OSError, ValueError) as e:  # ValueError: an architecture or a tokenizer that transformers does not know
         raise UserError(f"{what}: {fault} ({_reason(e)}); {remedy}") from e
+    except (TypeError, AttributeError, LookupError, ArithmeticError) as e:  # of JSON that transformers takes unchecked
+        raise UserError(f"{what}: {fault} ({type(e).__name__}: {_reason(e)}); {remedy}") from e
 
 
 def _reason(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return " ".join(map(str.strip, lines[:2])) if lines[0].endswith(":") else lines[0]
 
 
 def weights_sha256(folder: Path) -> str:

@@ -47,7 +47,7 @@ def fingerprint(folder: Path, dtype: str) -> str:
     """Names the distribution that a model folder stands for: weights, tokenizer with chat template, config, precision.
 
     Raises:
-        UserError: the folder has no weights, or its config is no JSON.
+        UserError: the folder has no weights, or its config is no JSON object, or names no architectures in it.
     """
     digest = hashlib.sha256(f"{weights_sha256(folder)}/{dtype}".encode())
     for part in (*_tokenizer_files(folder), _config(folder)):
@@ -69,6 +69,11 @@ def _config(folder: Path) -> bytes:
         config = json.loads(path.read_bytes())
     except ValueError as e:  # UnicodeDecodeError, too
         raise UserError(f"{path}: not valid JSON ({e}); fetch the model again") from None
+    if not isinstance(config, dict):
+        raise UserError(f"{path}: not a JSON object; fetch the model again")
+    named = config.get("architectures")  # transformers takes anything there, and vLLM fails over it
+    if named is not None and not (isinstance(named, list) and all(isinstance(name, str) for name in named)):
+        raise UserError(f"{path}: architectures is {named!r}, not a list of names; fetch the model again")
     return json.dumps(_computed(config), sort_keys=True).encode()
 
 

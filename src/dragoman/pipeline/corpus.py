@@ -19,6 +19,7 @@ from dragoman.corpus.loaders import TRIPLE_SUFFIXES, join_passages
 from dragoman.corpus.names import CORPUS, SPLITS, TRIPLES
 from dragoman.corpus.settings import CorpusParams, listed
 from dragoman.corpus.triple_passages import triple_id
+from dragoman.engines.fetch import FETCH, loading
 from dragoman.pipeline.project import Project
 from dragoman.pipeline.questions import load_mixed
 
@@ -68,7 +69,8 @@ def _tokenizer(model: Path) -> Any:
 
     if not (model / "tokenizer_config.json").is_file():
         raise UserError(f"chunk: {model} has no tokenizer to count by; `dragoman model` makes it, or say by: words")
-    return AutoTokenizer.from_pretrained(model)
+    with loading(f"chunk: {model}", "its tokenizer cannot be loaded", FETCH):
+        return AutoTokenizer.from_pretrained(model)
 
 
 def _import(settings: CorpusParams, out: Path, tokenizer: Any) -> dict[str, Any]:

@@ -119,7 +119,9 @@ def _to_fetch(variant: Variant, folder: Path, command: str) -> Iterator[tuple[Re
         listed = "".join(f"\n  {other.url}\n    -> {folder / other.name}{_known(other)}" for other in missing)
         yield (
             remote,
-            f"Fetch what is missing where there is a network, and put it there under these names:{listed}\nthen go on with: {command}",
+            f"Fetch what is missing where there is a network, and put it there under these names:{listed}\n"
+            f"then go on with: {command}\n"
+            f"or take all of it from a mirror, a URL with NAME/FILE below it: {command} --mirror http://HOST/PATH",
         )
 
 

@@ -25,6 +25,7 @@ def load_model(kind: Kind, path: str, *, what: str, instead: str, device: str | 
         UserError: it cannot be loaded.
     """
     import sentence_transformers
+    from huggingface_hub.errors import StrictDataclassError
     from transformers.utils import logging as transformers_logging
 
     name, revision = split_revision(path)
@@ -32,7 +33,12 @@ def load_model(kind: Kind, path: str, *, what: str, instead: str, device: str | 
     transformers_logging.disable_progress_bar()
     try:
         return getattr(sentence_transformers, kind)(name, device=device, revision=revision)
-    except (OSError, ValueError, RuntimeError, ImportError) as e:  # ImportError: of what reads quantised weights
+    except StrictDataclassError as e:  # it names the key
+        raise UserError(
+            f"{what}: its config.json has a value that cannot be ({' '.join(str(e).split())}): give {instead}"
+        ) from None
+    except (OSError, ValueError, RuntimeError, ImportError, TypeError, AttributeError, LookupError) as e:
+        # ImportError: of what reads quantised weights; the last three: of JSON that transformers takes unchecked
         reason = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
         raise UserError(f"{what} cannot be loaded ({reason}): give {instead}") from None
     finally:

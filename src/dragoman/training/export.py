@@ -15,6 +15,7 @@ import torch
 
 from dragoman.core import files
 from dragoman.core.errors import UserError
+from dragoman.engines.fetch import FETCH, loading
 from dragoman.registry.policy import copy_tokenizer
 
 
@@ -45,11 +46,12 @@ def truncated(base: Path, layers: int | None, out: Path) -> Path:
     """A model folder with the first `layers` layers of `base` alone, written to `out`; `base` itself where it has no more.
 
     Raises:
-        UserError: there are not so many.
+        UserError: there are not so many, or the config of `base` cannot be loaded.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    there = int(AutoConfig.from_pretrained(base).get_text_config().num_hidden_layers)
+    with loading(str(base), "its config cannot be loaded", FETCH):
+        there = int(AutoConfig.from_pretrained(base).get_text_config().num_hidden_layers)
     if layers is None or layers == there:
         return base
     if layers > there:

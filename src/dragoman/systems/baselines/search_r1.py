@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dragoman.core.errors import UserError
+from dragoman.core.text import plain_line
 from dragoman.core.types import Passage, Question
 from dragoman.systems.base import Ask, Context, Outcome, StopReason
 from dragoman.systems.baselines import Baseline, asking
@@ -75,7 +76,7 @@ class SearchR1(Baseline):
     def _between(tags: Tags, said: str) -> str:
         """What stands after the opening tag. The engine stops before the closing one."""
         found = re.search(rf"{re.escape(tags[0])}(.*?)(?:{re.escape(tags[1])}|$)", said, re.DOTALL)
-        return " ".join(found[1].split()) if found else ""
+        return plain_line(found[1]) if found else ""
 
 
 SYSTEM = SearchR1

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.json_schema import GenerateJsonSchema
 
-from dragoman.core.text import fit
+from dragoman.core.text import fit, plain_line
 from dragoman.engines.base import Constraint
 from dragoman.systems.grammar.base import Action, Grammar, InvalidAction
 from dragoman.systems.grammar.forms import OneOf
@@ -106,7 +106,7 @@ def tuple_of(item: Any, most: int, fewest: int = 0) -> Any:
 
 def plain(text: str, chars: int) -> str:
     """A text as a field of the type `text_of(chars)` has it: single quotation marks, single spaces, no backslash."""
-    return fit(" ".join(_CONTROL.sub(" ", text.replace("\\", " ")).split()).replace('"', "'"), chars)
+    return fit(plain_line(text.replace("\\", " ")).replace('"', "'"), chars)
 
 
 def _plain(value: Any, chars: int) -> Any:

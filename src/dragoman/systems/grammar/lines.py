@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from dragoman.core.text import fit, words
+from dragoman.core.text import fit, plain_line, words
 from dragoman.systems.grammar.base import InvalidAction, Slot, escape
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of free text without square brackets, which mark actions. White space is normalised."""
+    """One line of free text without square brackets, which mark actions. Control characters and runs of white space are one space."""
 
     max_chars: int = 200
 
@@ -25,13 +25,13 @@ class Line:
         return r"[^\n\[\]]+?"
 
     def parse(self, text: str) -> str:
-        line = " ".join(text.split())
+        line = plain_line(text)
         if not line:
             raise InvalidAction("empty text")
         return fit(line, self.max_chars)
 
     def render(self, value: str) -> str:
-        if value != " ".join(value.split()) or not 0 < len(value) <= self.max_chars or set("[]") & set(value):
+        if value != plain_line(value) or not 0 < len(value) <= self.max_chars or set("[]") & set(value):
             raise InvalidAction(f"not one plain line of at most {self.max_chars} characters: {value!r}")
         return value
 
@@ -73,7 +73,7 @@ class Keywords(Line):
         return rf"{word}(?: {word}){{0,{self.most - 1}}}"
 
     def parse(self, text: str) -> str:
-        return super().parse(" ".join(text.split()[: self.most]))
+        return super().parse(" ".join(plain_line(text).split()[: self.most]))
 
     def render(self, value: str) -> str:
         if len(value.split()) > self.most:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dragoman.core.text import words
+from dragoman.core.text import plain_line, words
 from dragoman.systems.grammar.base import HallucinatedIndex, InvalidAction, escape
 
 
@@ -80,7 +80,7 @@ class Titles:
 
     def parse(self, text: str) -> tuple[int, ...]:
         places = {title.casefold(): i for i, title in enumerate(self.titles, start=1)}
-        said = [" ".join(part.split()) for part in text.split(";") if part.strip()]
+        said = [part for part in map(plain_line, text.split(";")) if part]
         if unknown := [title for title in said if title.casefold() not in places]:
             raise HallucinatedIndex(f"no passage has the title {unknown[0][:80]!r}")
         return tuple(sorted({places[title.casefold()] for title in said}))

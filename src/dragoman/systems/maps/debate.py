@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from dragoman.core.text import plain_line
 from dragoman.core.types import Question
 from dragoman.systems.base import Ask, Context, Outcome, StopReason, System
 from dragoman.systems.maps.pool import Pool
@@ -54,7 +55,7 @@ class Debate(Settings, System):
             return "" if _CONCEDED.search(against) else None
         pro = await ctx.ask(_ask("proponent", ARGUMENT_TOKENS), **state)
         winner = await ctx.ask(_ask("moderator", 8), **state, proponent=pro.strip(), opponent=against.strip())
-        return "" if winner.strip().lower().startswith("proponent") else " ".join(query[1].split())
+        return "" if winner.strip().lower().startswith("proponent") else plain_line(query[1])
 
 
 def _ask(name: str, max_tokens: int) -> Ask:
