@@ -23,9 +23,10 @@ os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # each worker has a core to itself
 
-# Both draw the same examples in every run: a property that fails here fails there.
-hypothesis.settings.register_profile("fast", derandomize=True, deadline=None, max_examples=25)
-hypothesis.settings.register_profile("thorough", derandomize=True, deadline=None, max_examples=400)
+# Both draw the same examples in every run: a property that fails here fails there, however slow the machine is.
+SAME = {"derandomize": True, "deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("fast", **SAME, max_examples=25)
+hypothesis.settings.register_profile("thorough", **SAME, max_examples=400)
 hypothesis.settings.load_profile("fast")
 
 

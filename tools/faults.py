@@ -22,12 +22,10 @@ from types import MappingProxyType
 import psutil
 
 from tools.drill import (
-    BODY,
     DEADLINE,
     HOST,
     QUESTIONS,
     ROOT,
-    SECONDS,
     TOWN,
     Drill,
     Endpoint,
@@ -39,6 +37,12 @@ from tools.drill import (
 from tools.ports import free_port
 from tools.services import answers
 
+SHORT = 4.0
+"""Seconds of a deadline that is to be met."""
+BODY = 2.0
+"""And of waiting for a body that does not come."""
+MOST_MORE = 30.0
+"""Seconds more than alone that a question may take after a storm. Not cancelled, the 160 before it would take 80."""
 AWAKE = 5.0
 """Seconds in which an endpoint says that it lives, whatever it computes: compose.yaml gives it as many."""
 C3PO = {
@@ -76,9 +80,9 @@ def swap(drill: Drill) -> str:
 
 
 def hang(drill: Drill) -> str:
-    """The LLM hangs. The endpoint says so within two deadlines, and is ready when the LLM goes on."""
-    server, endpoint = drill.llm(), Endpoint(drill)
-    must(endpoint.status() == 200, "no answer")
+    """The LLM hangs. The endpoint says so after its deadline and a probe, and is ready when the LLM goes on."""
+    server, endpoint = drill.llm(), Endpoint(drill, deadline_s=SHORT)
+    until(lambda: endpoint.status() == 200, "it answers")
     os.killpg(server.pid, signal.SIGSTOP)
     started = time.monotonic()
     with ThreadPoolExecutor(3) as pool:
@@ -86,7 +90,7 @@ def hang(drill: Drill) -> str:
     must(statuses == [504] * 3, f"three questions ended with {statuses}")
     until(lambda: not answers(f"{endpoint.url}/readyz"), "it is not ready")
     seen = time.monotonic() - started
-    must(seen < 2 * DEADLINE + 3, f"that took {seen:.0f} s")
+    must(seen < DEADLINE, f"that took {seen:.0f} s")
     os.killpg(server.pid, signal.SIGCONT)
     until(lambda: answers(f"{endpoint.url}/readyz"), "it is ready again")
     must(endpoint.status() == 200, "no answer after it went on")
@@ -110,14 +114,14 @@ def index(drill: Drill) -> str:
     started, asked = time.monotonic(), 0
     while "newville" not in endpoint.cites(question):  # an error would be raised
         asked += 1
-        must(time.monotonic() - started < 60, "the new index is not searched after 60 s")
+        must(time.monotonic() - started < 600, "the new index is not searched after 600 s")
     return (
         f"the new passage was found after {time.monotonic() - started:.0f} s, and none of {asked + 2} questions failed"
     )
 
 
 def storm(drill: Drill) -> str:
-    """160 clients leave at once. The next one waits no longer than it would have without them."""
+    """160 clients leave at once. The next one does not wait for what they had asked."""
     drill.llm()
     endpoint = Endpoint(drill, deadline_s=60)
     alone = _seconds(lambda: endpoint.ask(TOWN))
@@ -132,14 +136,14 @@ def storm(drill: Drill) -> str:
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(leave, range(160)))
     after = _seconds(lambda: endpoint.ask(TOWN))
-    must(after < 2 * alone + SECONDS, f"{alone:.1f} s alone, {after:.1f} s after the storm")
+    must(after < alone + MOST_MORE, f"{alone:.1f} s alone, {after:.1f} s after the storm")
     return f"{alone:.1f} s alone, {after:.1f} s after 160 clients had left"
 
 
 def bodies(drill: Drill) -> str:
     """Half bodies and endless ones. Connections are closed in time, and memory does not grow."""
     drill.llm()
-    endpoint, port = Endpoint(drill), free_port()
+    endpoint, port = Endpoint(drill, body_s=BODY), free_port()
     retriever = drill.dragoman("serve-retriever", "--index", "data/index/atlas", "--port", str(port))
     until(lambda: answers(f"http://{HOST}:{port}/healthz"), "the retriever answers")
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 900\r\n\r\n{"
@@ -148,7 +152,7 @@ def bodies(drill: Drill) -> str:
         half.sendall(head if number % 2 else head[:40])
     started = time.monotonic()
     for half in halves:
-        half.settimeout(max(0.1, 3 * BODY + 10 - (time.monotonic() - started)))
+        half.settimeout(max(0.1, 3 * BODY + 50 - (time.monotonic() - started)))
         while half.recv(4096):
             pass
     closed = time.monotonic() - started
@@ -303,7 +307,7 @@ def _answer(url: str, headers: Mapping[str, str] = MappingProxyType({})) -> tupl
     sent = {"Content-Type": "application/json", **headers}
     request = urllib.request.Request(url, b'{"name": "x", "max_results": 1}', sent)
     try:
-        with urllib.request.urlopen(request, timeout=30) as response:
+        with urllib.request.urlopen(request, timeout=150) as response:
             return response.status, response.headers.get("access-control-allow-origin")
     except urllib.error.HTTPError as e:
         return e.code, e.headers.get("access-control-allow-origin")

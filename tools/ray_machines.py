@@ -15,7 +15,7 @@ import psutil
 
 from tools.ports import free_port
 
-PATIENCE = 90.0
+PATIENCE = 600.0
 """Seconds."""
 SMALLEST_STORE = 80_000_000
 """Bytes of memory for objects; Ray takes no less, and nothing is kept there."""

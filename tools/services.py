@@ -34,7 +34,7 @@ BIN = Path(sys.executable).parent
 HOST = "127.0.0.1"
 POOL = "dragoman"
 LIMIT = "dvc"
-START = 180.0
+START = 600.0
 """Seconds that a server may take to answer."""
 STOP = 30.0
 CLOCK = 5.0

@@ -63,7 +63,7 @@ async def test_lock_step_sends_each_engine_all_that_waits_and_gives_back_nothing
     assert events == [*["out"] * 3, *["answered"] * 3] * 2 + ["back"] * 6
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 async def test_in_lock_step_a_request_that_fails_or_is_given_up_keeps_nobody_waiting(engines):
     engine, sender = engines[0], LockStep(quiet=0.001)
     engine.fails_at = 2

@@ -19,7 +19,7 @@ from dragoman.registry.policy import find_policy
 STEPS = ["debate", "answer-1", "answer-2", "query", "label", "judge", "evaluate"]
 PAIR = Path("results/pairs/mrag-selftrain")
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(3600)]
 
 
 @pytest.fixture(scope="module")

@@ -19,9 +19,9 @@ from spoilt import spoil_line
 
 SMALLER = {"sft": {"dev_questions": 1}, "rl": {"iterations": 1, "dev_questions": 1}}
 """Sections of `params.yaml`, which win over those of the profile. `test_stages.py` runs more of it."""
-PATIENCE = 600.0
+PATIENCE = 3600.0
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(5400)]
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from towns import make_towns, river_llm
 BIN = Path(sys.executable).parent
 RL = [BIN / "dragoman", "rl", "--set", "rl.processes=2", "--iterations", "3", "--no-track", "--out", "results/rl"]
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def started() -> subprocess.Popen[str]:
 
 def kill_another_process(command: int, checkpoint: Path) -> None:
     """As soon as the first iteration is over."""
-    until = time.monotonic() + 300
+    until = time.monotonic() + 900
     while not checkpoint.is_file():
         assert time.monotonic() < until and psutil.pid_exists(command)
         time.sleep(0.05)
@@ -58,11 +58,11 @@ def test_a_process_is_killed_and_the_command_goes_on_when_it_is_given_again(proj
         assert run(capsys, *command)[0] == 0
     cut = started()
     kill_another_process(cut.pid, project / "results/rl/checkpoint.pt")
-    _, said = cut.communicate(timeout=300)
+    _, said = cut.communicate(timeout=900)
     assert cut.returncode == 1, said
     assert "error: of the 2 processes that train, process 1 ended with -9" in said and "Traceback" not in said
     again = started()
-    printed, said = again.communicate(timeout=300)
+    printed, said = again.communicate(timeout=900)
     assert again.returncode == 0, said
     assert "going on after iteration" in said
     rows = csv.DictReader((project / "results/rl/history.csv").open())

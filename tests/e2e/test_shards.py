@@ -15,7 +15,7 @@ from dragoman.pipeline import project
 ROOT = Path(__file__).parents[2]
 TREES = Path("results/trees")
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(1800)]
 
 
 class Machine:

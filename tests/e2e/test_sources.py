@@ -10,7 +10,7 @@ import pytest
 import yaml
 from project import commit, copied, dvc
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(1800)]
 PASSAGE = {"id": "a", "title": "Bhutan", "text": "The currency of Bhutan is the ngultrum."}
 
 

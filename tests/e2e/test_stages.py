@@ -24,7 +24,7 @@ SMALLER = {"seeds": {"questions": 3}, "sft": {"dev_questions": 1}, "rl": {"quest
 """Sections of `params.yaml`, which win over those of the profile: reinforcement learning takes a third of the time."""
 SYSTEMS = ["direct", "standard", "c3po", "c3po@sft", "c3po@rl", "c3po@oracle"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 
 def commands(project: Path) -> Iterator[tuple[str, list[str]]]:

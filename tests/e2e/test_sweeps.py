@@ -7,7 +7,7 @@ import pytest
 import yaml
 from project import commit, copied, dvc
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(3600)]
 
 
 EXPERIMENTS = ("for-each-ref", "--format=%(refname)", "refs/exps/**/b-half")

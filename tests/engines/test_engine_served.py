@@ -51,6 +51,7 @@ class Server(FastAPI):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "_FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(served, "_STAMP_S", 600.0)  # the Date of a `PromptServer` is that of its start
 
 
 @contextmanager
@@ -181,7 +182,7 @@ def test_the_identity_of_a_served_model_follows_what_its_card_says_of_it(before:
         assert Served(settings).identity != first
 
 
-def test_the_time_of_the_answer_is_no_part_of_the_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_the_answer_is_no_part_of_the_identity() -> None:
     server = Server("", root="/models/a")
     with served_by(server) as settings:
         stamped = Served(settings).identity

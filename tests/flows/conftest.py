@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from project_services import ROOT, ProjectServices
+from project_services import PATIENCE, ROOT, ProjectServices
 
 STUB = """#!{python}
 import json, os, sys, time
@@ -29,7 +29,7 @@ sys.stdout.flush()
 for path, text in step.get("writes", {{}}).items():
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text(text)
-while not os.path.exists(step.get("awaits", ".")) and time.time() < started + 60:
+while not os.path.exists(step.get("awaits", ".")) and time.time() < started + 600:
     time.sleep(0.05)
 if "sleep" in step:
     time.sleep(step["sleep"])
@@ -80,9 +80,11 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stub:
 
 @pytest.fixture(scope="session")
 def prefect_server() -> Iterator[None]:
+    from prefect.settings import PREFECT_API_DATABASE_TIMEOUT, PREFECT_API_REQUEST_TIMEOUT, temporary_settings
     from prefect.testing.utilities import prefect_test_harness
 
-    with prefect_test_harness(server_startup_timeout=120):
+    patient = {PREFECT_API_REQUEST_TIMEOUT: PATIENCE, PREFECT_API_DATABASE_TIMEOUT: PATIENCE}
+    with temporary_settings(patient), prefect_test_harness(server_startup_timeout=int(PATIENCE)):
         yield
 
 

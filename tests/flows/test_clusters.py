@@ -34,7 +34,7 @@ datasets:
   unseen: {questions: data/atlas/test.jsonl, index: none}
 """
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("prefect_server"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("prefect_server"), pytest.mark.timeout(1800)]
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def one_machine(project, ray):
 def machines(project, ray, monkeypatch) -> Iterator[Machines]:
     """A head, two workers, and this process as who starts flows."""
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
-    cluster = Machines(folder, {"SCRIPTED_SECONDS": "0.05", "RAY_memory_monitor_refresh_ms": "0"})
+    cluster = Machines(folder, {"SCRIPTED_SECONDS": "0.2", "RAY_memory_monitor_refresh_ms": "0"})
     monkeypatch.setenv("RAY_ADDRESS", cluster.address)
 
     try:
@@ -175,10 +175,10 @@ async def test_a_machine_that_dies_costs_its_unfinished_questions_alone(project,
     finished: list[bytes] = []
 
     def die() -> None:
-        until(lambda: all(lines(shard) for shard in shards), lambda: "both have finished a question")
+        until(lambda: lines(shards[0]), lambda: "it has finished a question")
         machines.kill_who_runs("--shard=1/2")
         assert not (shards[0] / "shard.json").exists(), "it was to die in the middle"
-        finished.extend(map(lines, shards))
+        finished.extend(map(lines, shards))  # the other's may be none so far
 
     merged, _ = await asyncio.gather(roll_out("merged", shards=2, runner="ray"), asyncio.to_thread(die))
     assert merged == whole

@@ -13,7 +13,7 @@ from prefect.client.schemas.filters import ArtifactCollectionFilter, ArtifactCol
 from flows import commands
 from flows.sweep import sweep
 
-pytestmark = [pytest.mark.services, pytest.mark.usefixtures("prefect_server"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.services, pytest.mark.usefixtures("prefect_server"), pytest.mark.timeout(1800)]
 
 OUT = "results/sweeps/price"
 PRICES = {"rl.price": [0, 0.1]}
@@ -103,9 +103,9 @@ async def test_no_more_points_than_that_run_at_once(stub, at_once):
 
 
 async def test_points_end_with_the_time_of_their_flow_and_none_begins_after_it(stub):
-    stub.tell({each: [{"sleep": 60, "writes": {f"begun-{n}": ""}}] for n, each in enumerate((FREE, DEAR))})
+    stub.tell({each: [{"sleep": 600, "writes": {f"begun-{n}": ""}}] for n, each in enumerate((FREE, DEAR))})
     started = time.monotonic()
     state = await sweep.with_options(timeout_seconds=4)("rl", OUT, PRICES, return_state=True)
-    assert state.name == "TimedOut" and time.monotonic() - started < 30
+    assert state.name == "TimedOut" and time.monotonic() - started < 300
     assert not commands._running and not stub.calls
     assert not Path("begun-1").exists()

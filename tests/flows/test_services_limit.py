@@ -14,8 +14,8 @@ import pytest
 import yaml
 from project_services import PATIENCE, ROOT, ProjectServices
 
-pytestmark = [pytest.mark.services, pytest.mark.timeout(1200)]
-LEASE = 300
+pytestmark = [pytest.mark.services, pytest.mark.timeout(3600)]
+LEASE = 3600
 """Seconds, as a flow's. None ends by itself in a test, however long that takes."""
 EXPIRATIONS = ".prefect/concurrency_leases/expirations.json"
 HOLD = """
@@ -45,7 +45,7 @@ def holding(services: ProjectServices) -> Iterator[subprocess.Popen[str]]:
             assert services.taken() == 1
             yield holder
             holder.terminate()
-            holder.wait(60)
+            holder.wait(PATIENCE)
         finally:
             holder.kill()
 

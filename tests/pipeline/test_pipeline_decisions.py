@@ -157,7 +157,6 @@ def once(step: str) -> dict[str, Any]:
 
 
 @pytest.mark.process
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("step", KILLED)
 def test_a_promotion_that_is_killed_is_carried_out_once_and_leaves_no_lock(project, step):
     runtime = ScriptedRuntime(BETTER)

@@ -300,7 +300,7 @@ def test_a_killed_run_that_starts_again_ends_as_if_unbroken_and_repeats_no_recor
     def run_until(calls_to_live: int, folder: Path) -> int:
         folder.mkdir(exist_ok=True)
         command = [sys.executable, "-c", RUN, str(folder), str(calls_to_live)]
-        return subprocess.run(command, env=environment, timeout=60).returncode
+        return subprocess.run(command, env=environment, timeout=600).returncode
 
     def content(folder: Path) -> dict[str, str]:
         times = {"started": 0, "seconds": 0}

@@ -12,7 +12,7 @@ import openai
 import psutil
 import pytest
 from fakes import ListRetriever
-from serving_parts import QUESTION, Model, Parts, Registry, ask, eventually, searching
+from serving_parts import QUESTION, Held, Model, Parts, Registry, ask, eventually, searching
 from tiny import make_tiny
 
 from dragoman.config import Params
@@ -65,16 +65,19 @@ async def test_a_promotion_and_a_rollback_are_served_within_a_poll():
 
 async def test_what_is_under_way_finishes_on_the_old_policy_which_is_then_closed():
     registry = Registry("v1")
-    parts = parts_with(registry, "v1", "v2", seconds=0.5)
+    parts = parts_with(registry, "v1", "v2")
+    parts.settings = {"deadline_s": 600}
+    old = parts.proxies["v1"] = Held(searching)
     async with parts.client() as client:
         under_way = asyncio.create_task(policy_of(client))
-        await eventually(lambda: parts.proxies["v1"].running == 1)
+        await eventually(lambda: old.running == 1)
         registry.folder = "v2"
         await eventually(lambda: parts.metric("dragoman_champion_changes_total", outcome="swapped") == 2)
-        assert parts.proxies["v1"].closed == 0
         assert await policy_of(client) == "v2"
+        assert old.running == 1 and old.closed == 0
+        old.go_on.set()
         assert await under_way == "v1"
-        await eventually(lambda: parts.proxies["v1"].closed == 1)
+        await eventually(lambda: old.closed == 1)
 
 
 @pytest.mark.slow
@@ -90,7 +93,7 @@ async def test_200_concurrent_requests_across_swaps_and_none_fails():
             return parts.metric("dragoman_champion_changes_total", outcome="swapped") - 1
 
         async def one(i: int) -> None:
-            await eventually(lambda: swaps() >= i // 25, 60)  # 25 requests wait for each champion
+            await eventually(lambda: swaps() >= i // 25)  # 25 requests wait for each champion
             messages = [{"role": "user", "content": f"{QUESTION} {i}"}]
             answer = await client.chat.completions.create(model="c3po@champion", messages=messages)
             assert answer.choices[0].message.content == "Port Salt"
@@ -100,9 +103,9 @@ async def test_200_concurrent_requests_across_swaps_and_none_fails():
         async def promote() -> None:
             for i in range(1, 8):
                 # when 5 of the 25 that waited for this champion have ended, the next takes over from it
-                await eventually(lambda i=i: len(served) >= 25 * (i - 1) + 5, 60)
+                await eventually(lambda i=i: len(served) >= 25 * (i - 1) + 5)
                 registry.folder = f"v{i}"
-                await eventually(lambda i=i: swaps() == i, 60)
+                await eventually(lambda i=i: swaps() == i)
 
         await asyncio.gather(*(one(i) for i in range(200)), promote())
         await eventually(lambda: all(parts.proxies[f"v{i}"].closed == 1 for i in range(7)))
@@ -157,7 +160,7 @@ async def test_a_swap_leaves_no_memory_behind(tmp_path):
         before = taken()
         for count, folder in enumerate(("v2", "v1", "v2", "v1", "v2"), start=2):
             registry.folder = folder
-            await eventually(lambda count=count: len(swapped) == count and len(served._tasks) == 1, 60)
+            await eventually(lambda count=count: len(swapped) == count and len(served._tasks) == 1)
             assert served.version("c3po@champion") == folder
             after = taken()  # the old one has been let go
             give_back()

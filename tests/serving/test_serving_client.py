@@ -6,7 +6,7 @@ import asyncio
 
 import openai
 import pytest
-from serving_parts import QUESTION, Model, Parts, answering, eventually
+from serving_parts import QUESTION, Held, Model, Parts, answering, eventually
 
 from dragoman.core.errors import EngineFault
 from dragoman.core.keys import Keys, make_key
@@ -91,15 +91,18 @@ async def test_errors_are_those_of_the_client(tmp_path):
 
 
 async def test_a_busy_server_is_asked_again_by_the_client():
-    parts = Parts(llm=Model(answering, seconds=1.0), settings={"concurrency": 1, "queue": 0})
-    async with parts.server() as url, connect(url, retries=3) as patient, connect(url) as hasty:
+    llm = Held(answering)
+    parts = Parts(llm=llm, settings={"concurrency": 1, "queue": 0, "deadline_s": 600})
+    async with parts.server() as url, connect(url, retries=10) as patient, connect(url) as hasty:
         first = asyncio.create_task(hasty.chat.completions.create(model="direct", messages=MESSAGES))
-        await eventually(lambda: parts.llm.running == 1)
+        await eventually(lambda: llm.running == 1)
         with pytest.raises(openai.RateLimitError) as busy:
             await hasty.chat.completions.create(model="direct", messages=MESSAGES)
         assert busy.value.response.headers["retry-after"] == "1"
-        assert (await patient.chat.completions.create(model="direct", messages=MESSAGES)).choices
-        assert (await first).choices
+        again = asyncio.create_task(patient.chat.completions.create(model="direct", messages=MESSAGES))
+        await eventually(lambda: parts.metric("dragoman_errors_total", code="queue_full") == 2)
+        llm.go_on.set()
+        assert (await first).choices and (await again).choices
 
 
 async def test_what_the_deadline_ended_is_not_asked_again_by_the_client():

@@ -159,7 +159,8 @@ async def test_one_key_leaves_places_for_others(tmp_path):
 
 async def test_an_llm_that_hangs_is_not_ready_until_it_answers_again(monkeypatch):
     monkeypatch.setattr(health, "SLOW_S", 0.05)
-    monkeypatch.setattr(health, "PROBE_S", 0.3)
+    monkeypatch.setattr(health, "PROBE_S", 2.0)
+    monkeypatch.setattr(health, "WAIT_S", 60.0)  # so all wait until the probe has ended
     parts = Parts(settings={"deadline_s": 0.1})
     async with parts.client() as client:
         assert (await client.get("/readyz")).status_code == 200
@@ -170,7 +171,7 @@ async def test_an_llm_that_hangs_is_not_ready_until_it_answers_again(monkeypatch
         probes = len(parts.llm.requests) + parts.llm.abandoned + parts.llm.running
         started = time.monotonic()
         answers = await asyncio.gather(*(client.get("/readyz") for _ in range(8)))
-        assert {a.status_code for a in answers} == {503} and time.monotonic() - started < 8 * 0.3
+        assert {a.status_code for a in answers} == {503} and time.monotonic() - started < 8 * 2.0
         assert len(parts.llm.requests) + parts.llm.abandoned + parts.llm.running == probes + 1, "one probe for all"
         parts.llm.seconds = 0
         await eventually(lambda: not parts.llm.running)
@@ -263,7 +264,7 @@ async def test_a_poisoned_passage_is_cut_and_the_question_answered(tiny_engine):
 
 
 async def test_a_client_that_goes_away_ends_the_work():
-    parts = Parts(llm=Model(answering, seconds=30), settings={"deadline_s": 30})
+    parts = Parts(llm=Model(answering, seconds=600), settings={"deadline_s": 600})
     body = {"model": "direct", "messages": [{"role": "user", "content": QUESTION}]}
     async with parts.server() as url, httpx.AsyncClient() as client:
         for stream in (False, True):
@@ -276,7 +277,7 @@ async def test_a_client_that_goes_away_ends_the_work():
 
 
 async def test_a_client_that_leaves_a_stream_between_its_steps_is_counted():
-    parts = Parts(llm=Model(answering, seconds=30), settings={"deadline_s": 30})
+    parts = Parts(llm=Model(answering, seconds=600), settings={"deadline_s": 600})
     asked = chat(stream=True, dragoman={"trace": True})
     async with parts.server() as url, httpx.AsyncClient() as client:
         async with client.stream("POST", f"{url}/chat/completions", json=asked) as response:
@@ -292,28 +293,28 @@ async def test_160_clients_that_leave_a_local_engine_leave_nothing_behind_in_it(
     engine = TransformersEngine(
         tiny_model, dtype="float32", threads=1, max_batch=1
     )  # one after the other: a minute or more
-    settings = {"concurrency": 160, "deadline_s": 60}
+    settings = {"concurrency": 160, "deadline_s": 600}
     parts = Parts(llm=engine, settings=settings, systems={"direct": {"answer_tokens": 400}})
     try:
         async with parts.server() as url, httpx.AsyncClient(limits=httpx.Limits(max_connections=None)) as client:
 
             def post(question: str) -> asyncio.Task[httpx.Response]:
                 body = chat(question, "direct")
-                return asyncio.create_task(client.post(f"{url}/chat/completions", json=body, timeout=60))
+                return asyncio.create_task(client.post(f"{url}/chat/completions", json=body, timeout=600))
 
             leaving = [post(f"{QUESTION} {number}") for number in range(160)]
-            await eventually(lambda: len(engine._pending) > 140, 30)
+            await eventually(lambda: len(engine._pending) > 140)
             for request in leaving:
                 request.cancel()
             await asyncio.gather(*leaving, return_exceptions=True)
-            await eventually(lambda: not engine._pending and parts.service.gate.running == 0, 5)
+            await eventually(lambda: not engine._pending and parts.service.gate.running == 0, 30)
             assert (await post(QUESTION)).status_code == 200
     finally:
         await engine.close()
 
 
 async def test_a_client_that_leaves_a_stream_ends_the_work():
-    parts = Parts(llm=Model(answering, seconds=30), settings={"deadline_s": 30})
+    parts = Parts(llm=Model(answering, seconds=600), settings={"deadline_s": 600})
     async with parts.server() as url, httpx.AsyncClient() as client:
         body = {"model": "c3po", "stream": True, "dragoman": {"trace": True}}
         body["messages"] = [{"role": "user", "content": QUESTION}]

@@ -101,9 +101,9 @@ def opened(driver: Driver, url: str, width: int = 1280, scheme: str = "light") -
     driver.until("return document.querySelector('#model').value || !document.querySelector('#trouble').hidden")
 
 
-def answers(driver: Driver, seconds: float = 20) -> list[str]:
+def answers(driver: Driver) -> list[str]:
     """What the cards say, once nobody is asking any more."""
-    driver.until("return document.querySelector('.answer') && send.textContent === 'Ask'", seconds=seconds)
+    driver.until("return document.querySelector('.answer') && send.textContent === 'Ask'")
     return driver.run("return [...document.querySelectorAll('.answer')].map(one => one.textContent)")
 
 
@@ -323,9 +323,9 @@ def test_past_questions_come_in_pages_and_markup_in_them_stays_text(driver, tmp_
         for number in range(21):
             httpx.post(f"{url}/v1/chat/completions", json=chat(f"{number} {HOSTILE}", "direct")).raise_for_status()
         httpx.post(f"{url}/v1/chat/completions", json=chat(f"capital of Brisa {HOSTILE}")).raise_for_status()
-        for _ in range(500):  # they are written in the background
-            if len(httpx.get(f"{url}/v1/episodes?limit=50").json()["data"]) == 22:
-                break
+        deadline = time.monotonic() + 300
+        while len(httpx.get(f"{url}/v1/episodes?limit=50").json()["data"]) != 22:  # they are written in the background
+            assert time.monotonic() < deadline, "not all are kept"
             time.sleep(0.01)
         opened(driver, url)
         newest_first = [f"capital of Brisa {HOSTILE}", *(f"{number} {HOSTILE}" for number in reversed(range(21)))]

@@ -28,7 +28,7 @@ def browse(page: Path, fragment: str, *options: str) -> str:
     assert CHROMIUM is not None
     profile = f"--user-data-dir={page.parent / 'profile'}"
     command = [CHROMIUM, *FLAGS, profile, *options, f"{page.as_uri()}#{fragment}"]
-    return subprocess.run(command, capture_output=True, check=True, timeout=60, encoding="utf-8").stdout
+    return subprocess.run(command, capture_output=True, check=True, timeout=300, encoding="utf-8").stdout
 
 
 class Driver:
@@ -49,7 +49,7 @@ class Driver:
         actions = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
         self("POST", "/actions", actions=[{"type": "key", "id": "keyboard", "actions": actions}])
 
-    def until(self, script: str, *args: Any, seconds: float = 20) -> Any:
+    def until(self, script: str, *args: Any, seconds: float = 120) -> Any:
         """Wait until what the script returns is something, and return it."""
         end = time.monotonic() + seconds
         while not (found := self.run(script, *args)):
@@ -67,7 +67,7 @@ def driven(profile: Path) -> Iterator[Driver]:
     capabilities = {"alwaysMatch": {"goog:chromeOptions": {"binary": CHROMIUM, "args": flags}}}
     with (
         chromedriver() as port,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=300) as client,
     ):
 
         def send(method: str, path: str, **body: Any) -> Any:

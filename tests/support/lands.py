@@ -155,7 +155,7 @@ if __name__ == "__main__":  # a run to be killed: calls that take long enough to
 
     class Slow(Watched):
         async def write(self, brief: Brief, candidates: int) -> Sequence[Draft | Rejected]:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.5)
             return await super().write(brief, candidates)
 
     run(Path(sys.argv[1]), Slow(grounded(40)), concurrency=2)

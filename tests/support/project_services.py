@@ -15,7 +15,7 @@ from tools.ports import free_port
 from tools.services import HOST, LIMIT, QUIET
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 150.0
+PATIENCE = 600.0
 """Seconds that a server may take to answer where the disk is slow: its database is a file."""
 
 
@@ -70,7 +70,10 @@ class ProjectServices:
     @property
     def as_client(self) -> dict[str, str]:
         """The environment of a client of Prefect."""
-        login = {"PREFECT_API_URL": f"{self.prefect}/api", "PREFECT_API_AUTH_STRING": ":".join(self.login("prefect"))}
+        login = {
+            "PREFECT_API_URL": f"{self.prefect}/api", "PREFECT_API_AUTH_STRING": ":".join(self.login("prefect")),
+            "PREFECT_API_REQUEST_TIMEOUT": str(PATIENCE),
+        }  # fmt: skip
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return self.environment | login | {"PREFECT_HOME": str(self.folder / ".prefect"), "PATH": path}
 

@@ -82,6 +82,22 @@ class Model(ScriptedEngine):
         self.closed += 1
 
 
+class Held(Model):
+    """A model whose calls wait until it is let go on."""
+
+    def __init__(self, script: Script) -> None:
+        super().__init__(script)
+        self.go_on = asyncio.Event()
+
+    async def generate(self, requests: Sequence[Request]) -> list[Result]:
+        self.running += 1
+        try:
+            await self.go_on.wait()
+        finally:
+            self.running -= 1
+        return await super().generate(requests)
+
+
 class Registry:
     """A champion that tests name."""
 
@@ -220,7 +236,7 @@ class Parts:
         thread = threading.Thread(target=lambda: asyncio.run(serve()))
         thread.start()
         try:
-            assert ready.wait(30)
+            assert ready.wait(300)
             yield url[0]
         finally:
             done.set()
@@ -238,7 +254,7 @@ async def ask(client: httpx.AsyncClient, *arguments: Any, **more: Any) -> httpx.
     return await client.post("/v1/chat/completions", json=chat(*arguments, **more))
 
 
-async def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+async def eventually(condition: Callable[[], bool], seconds: float = 300.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.005)

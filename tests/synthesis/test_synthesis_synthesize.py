@@ -192,7 +192,7 @@ def test_a_process_that_was_killed_goes_on_where_it_was(tmp_path, unbroken):
     script = Path(__file__).parents[1] / "support" / "lands.py"
     process = subprocess.Popen([sys.executable, str(script), str(tmp_path)], env=environment)
     try:
-        journal, deadline = tmp_path / JOURNAL, time.monotonic() + 60
+        journal, deadline = tmp_path / JOURNAL, time.monotonic() + 600
         while not journal.is_file() or journal.read_bytes().count(b"\n") < 6:
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.005)

@@ -61,21 +61,21 @@ def assert_survived(name, built):
 
 
 @pytest.mark.services
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", SERVED)
 def test_what_befalls_a_service_is_survived(name, built):
     assert_survived(name, built)
 
 
 @pytest.mark.process
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", sorted({*drill.DRILLS, *FAULTS} - {*SERVED}))
 def test_a_fault_is_survived(name, built):
     assert_survived(name, built)
 
 
 @pytest.mark.process
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_a_canary_that_is_broken_is_taken_back(built):
     """By itself, and before the champion's clients have had a failed request. `all` leaves it out: it loads models."""
     assert_survived("canary", built)

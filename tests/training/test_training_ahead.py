@@ -63,7 +63,8 @@ async def test_work_that_is_given_up_ends_at_its_next_step():
             steps.append(None)
 
     task = asyncio.create_task(meanwhile(work))
-    await asyncio.sleep(0.05)
+    while not steps:
+        await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -134,7 +135,7 @@ async def test_the_next_questions_are_drawn_while_the_learner_is_at_work(tiny_mo
 
     def slow(self, *arguments, **named):
         path = tmp_path / "rl" / "rollouts" / f"{len(overlapped) + 1:04d}" / "episodes.jsonl"
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while not path.exists() and len(overlapped) < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
         overlapped.append(path.exists())
@@ -195,7 +196,6 @@ async def test_weights_that_other_roles_keep_are_not_closed_under_a_draw(tiny_mo
     assert [path.name for path in released] == ["0001"]  # while iteration 3 was drawn, which asks the base too
 
 
-@pytest.mark.timeout(60, func_only=True)
 @pytest.mark.slow
 async def test_it_finds_the_better_of_two_arms_by_what_an_earlier_policy_drew(tiny_model, runtime, tmp_path):
     run = make_run("grpo", tiny_model, runtime, tmp_path / "rl", **TWO_ARMS, max_staleness=1, guards=FAR)

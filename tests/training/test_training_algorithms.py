@@ -95,7 +95,6 @@ async def test_what_a_run_without_hope_has_learnt_is_seen_on_dev(tiny_model, run
     assert metrics["stopped"] == "no hope" and [row["iteration"] for row in run.dev_history] == [0, 2]
 
 
-@pytest.mark.timeout(60, func_only=True)  # a loaded machine takes as long to set the model up
 @pytest.mark.parametrize(
     "name", ["mygo", "grpo", *(pytest.param(name, marks=pytest.mark.slow) for name in ("trajectory_grpo", "selftrain"))]
 )
@@ -296,7 +295,6 @@ ALGORITHM = Algorithm("reinforce", collect, prepare, loss)
 """
 
 
-@pytest.mark.timeout(60, func_only=True)
 async def test_an_algorithm_of_one_file_is_found_by_its_name_and_trains(tiny_model, runtime, tmp_path, monkeypatch):
     (tmp_path / "reinforce.py").write_text(REINFORCE)
     monkeypatch.setattr(algorithms, "__path__", [*algorithms.__path__, str(tmp_path)])

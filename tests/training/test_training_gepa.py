@@ -186,12 +186,12 @@ async def test_a_run_that_is_interrupted_stops_and_goes_on(run):
 
     def write(text: str) -> str:
         thinking.set()
-        go_on.wait(10)
+        go_on.wait(600)
         return text.replace("Choose one", "Choose boldly one")
 
     with reflection_model(write) as reflection:
         task = asyncio.create_task(run(reflection))
-        await asyncio.to_thread(thinking.wait, 10)
+        assert await asyncio.to_thread(thinking.wait, 600)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -220,7 +220,7 @@ def test_a_process_that_is_killed_leaves_what_another_goes_on_with(tmp_path):
         word = next(words)
         if word == "-":
             second.set()
-            go_on.wait(60)
+            go_on.wait(600)
         return text.replace("Choose", f"Choose {word}", 1)
 
     for folder in folders:
@@ -228,7 +228,7 @@ def test_a_process_that_is_killed_leaves_what_another_goes_on_with(tmp_path):
     with reflection_model(write) as reflection:
         process = multiprocessing.get_context("spawn").Process(target=play, args=(folders[0], reflection))
         process.start()
-        assert second.wait(60)
+        assert second.wait(600)
         process.kill()
         process.join()
         go_on.set()

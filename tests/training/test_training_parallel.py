@@ -100,7 +100,7 @@ with Together(make(), 2, make) as learners:
 def test_the_others_end_when_the_command_is_killed(tiny_model):
     """What is captured ends when the last process that writes there has ended: with one left, this would time out."""
     done = subprocess.run(
-        [sys.executable, "-c", ORPHAN, str(tiny_model)], capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, "-c", ORPHAN, str(tiny_model)], capture_output=True, text=True, timeout=800, check=False
     )
     assert done.returncode == -signal.SIGKILL
     assert "process 1 of 2 that train: process 0 has ended" in done.stderr

