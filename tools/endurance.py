@@ -95,6 +95,8 @@ class Asked:
     """What Retry-After asks for."""
     known: bool = True
     """Whether the town's passage had been found before."""
+    seconds: float = 0.0
+    """Until there was a response."""
 
     @property
     def refused(self) -> bool:
@@ -147,7 +149,8 @@ class Clients:
         """Put a question that is new, about a town or the next one."""
         number = next(self._numbers)
         asked_of = town or self.towns[number % len(self.towns)]
-        asked = replace(self._ask(asked_of, number), known=asked_of in self.towns)
+        asked = self._ask(asked_of, number)
+        asked = replace(asked, known=asked_of in self.towns, seconds=time.monotonic() - asked.started)
         self.asked.append(asked)
         return asked
 
@@ -327,5 +330,6 @@ def verdict(clients: Clients, took: Mapping[str, list[float]], before: float, af
         f"{len(seconds)} {name.replace('_', ' ')} ({max(seconds):.0f} s)" for name, seconds in took.items()
     )
     return (
-        f"{requests} requests, {requests - refused} answered and {refused} told to come again (429); {events}; {grown}"
+        f"{requests} requests, {requests - refused} answered and {refused} told to come again (429); {events}; {grown}; "
+        f"the slowest answer took {max(asked.seconds for asked in clients.asked):.1f} s"
     )

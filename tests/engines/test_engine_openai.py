@@ -511,7 +511,7 @@ async def test_no_more_than_so_many_requests_at_once() -> None:
 
 
 async def test_callers_that_leave_leave_the_connections_to_others() -> None:
-    slow = Scripted(0.05)
+    slow = Scripted(0.5)  # all that have left would take 150 s
     with serving(slow) as url:
         engine = OpenAIEngine([url], "m", concurrency=2, retries=0, structured="none")
 

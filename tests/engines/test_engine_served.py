@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,9 @@ class Server(FastAPI):
         self.bodies.append(body)
         choice = {"index": 0, "message": {"role": "assistant", "content": self.answer}, "finish_reason": "stop"}
         return JSONResponse({"choices": [choice], "usage": {"prompt_tokens": 3, "completion_tokens": 1}})
+
+
+STAMP_S = served._STAMP_S
 
 
 @pytest.fixture(autouse=True)
@@ -180,6 +184,13 @@ def test_the_identity_of_a_served_model_follows_what_its_card_says_of_it(before:
         assert Served(settings).identity == first
         server.card = after
         assert Served(settings).identity != first
+
+
+def test_a_time_of_seconds_before_the_answer_is_the_answers_and_an_earlier_one_the_models(monkeypatch) -> None:
+    monkeypatch.setattr(served, "_STAMP_S", STAMP_S)
+    answered = {"date": "Fri, 27 Nov 2026 12:00:00 GMT"}
+    noon = datetime(2026, 11, 27, 12, tzinfo=UTC).timestamp()
+    assert served._is_stamp({"created": noon - 2}, answered) and not served._is_stamp({"created": noon - 60}, answered)
 
 
 def test_the_time_of_the_answer_is_no_part_of_the_identity() -> None:

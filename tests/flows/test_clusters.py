@@ -178,7 +178,9 @@ async def test_a_machine_that_dies_costs_its_unfinished_questions_alone(project,
         until(lambda: lines(shards[0]), lambda: "it has finished a question")
         machines.kill_who_runs("--shard=1/2")
         assert not (shards[0] / "shard.json").exists(), "it was to die in the middle"
-        finished.extend(map(lines, shards))  # the other's may be none so far
+        finished.append(lines(shards[0]))
+        until(lambda: lines(shards[1]), lambda: "the other has finished a question")
+        finished.append(lines(shards[1]))
 
     merged, _ = await asyncio.gather(roll_out("merged", shards=2, runner="ray"), asyncio.to_thread(die))
     assert merged == whole

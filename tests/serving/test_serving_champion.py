@@ -44,7 +44,7 @@ async def policy_of(client: httpx.AsyncClient) -> str | None:
     return body["dragoman"]["policy"]
 
 
-async def test_a_promotion_and_a_rollback_are_served_within_a_poll():
+async def test_a_promotion_and_a_rollback_are_served_once_they_are_seen():
     registry = Registry("v1")
     parts = parts_with(registry, "v1", "v2")
     old = parts.proxies["v1"]

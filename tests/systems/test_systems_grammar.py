@@ -147,6 +147,13 @@ def test_control_characters_in_what_is_written_are_read_as_spaces_and_not_render
         router.render(Search(f"Who{control}rules Tibet?"))
 
 
+@pytest.mark.parametrize("control", CONTROL)
+def test_control_characters_around_an_action_cost_it_nothing(control):
+    router = actions.router([Line()])
+    assert router.parse(f"{control}[Planning]{control}") == Plan()
+    assert router.parse(f"[No{control}Retrieval]\n{control}") == NoRetrieval()
+
+
 def test_keywords_that_control_characters_set_apart_are_counted_apart():
     assert Keywords(most=2).parse("red\x00blue green") == "red blue"
 

@@ -185,6 +185,12 @@ def fit(text: str, chars: int) -> str:
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_CONTROL_WITHIN_LINES = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+
+
+def plain_lines(text: str) -> str:
+    """A text with a space in the place of each control character but line breaks."""
+    return _CONTROL_WITHIN_LINES.sub(" ", text)
 
 
 def plain_line(text: str) -> str:

@@ -37,10 +37,11 @@ def load_model(kind: Kind, path: str, *, what: str, instead: str, device: str | 
         raise UserError(
             f"{what}: its config.json has a value that cannot be ({' '.join(str(e).split())}): give {instead}"
         ) from None
-    except (OSError, ValueError, RuntimeError, ImportError, TypeError, AttributeError, LookupError) as e:
-        # ImportError: of what reads quantised weights; the last three: of JSON that transformers takes unchecked
+    except (OSError, ValueError, RuntimeError, ImportError) as e:  # ImportError: of what reads quantised weights
         reason = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
         raise UserError(f"{what} cannot be loaded ({reason}): give {instead}") from None
+    except (TypeError, AttributeError, LookupError, ArithmeticError) as e:  # of JSON that transformers takes unchecked
+        raise UserError(f"{what} cannot be loaded ({type(e).__name__}: {e}): give {instead}") from e
     finally:
         if bars:
             transformers_logging.enable_progress_bar()

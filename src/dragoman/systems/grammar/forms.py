@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import fields
 
+from dragoman.core.text import plain_lines
 from dragoman.engines.base import Constraint
 from dragoman.systems.grammar.base import Action, Grammar, HallucinatedIndex, InvalidAction, Kind, Slot, escape
 
@@ -49,7 +50,7 @@ class Form:
         return [self]
 
     def parse(self, text: str) -> Action:
-        match = self._pattern.fullmatch(text)
+        match = self._pattern.fullmatch(plain_lines(text))
         if match is None:
             raise InvalidAction(f"not of the form {''.join(self._pieces[::2])!r}: {text[:80]!r}")
         return self.cls(**{name: slot.parse(match[name]) for name, slot in self.slots.items()})
