@@ -439,6 +439,23 @@ def test_a_lock_is_waited_for_no_longer_than_said(project):
         pass
 
 
+def test_who_waits_for_a_lock_says_so_and_goes_on_when_it_is_let_go(project, monkeypatch, caplog):
+    monkeypatch.setattr("dragoman.registry.versions._SILENT_S", 0.01)
+    caplog.set_level("INFO")
+
+    def at_it() -> str:
+        with registry.locked():
+            return "at it"
+
+    with ThreadPoolExecutor(1) as other:
+        with registry.locked():
+            waiting = other.submit(at_it)
+            while "registry.lock: another process is at it; waiting 300 s" not in caplog.text:
+                assert not waiting.done()
+                time.sleep(0.01)
+        assert waiting.result(timeout=300) == "at it"
+
+
 async def test_the_endpoint_s_champion_is_the_registry_s(project):
     """A real store: what `dragoman promote` and `rollback` do to it is what `dragoman serve` asks it."""
     followed = RegistryChampion(registry)

@@ -43,6 +43,9 @@ CHAMPION, CHALLENGER, PREVIOUS = ALIASES = ("champion", "challenger", "previous"
 PROMOTED, ROLLED_BACK, CHAMPION_AGAIN = "promoted", "rolled back", "champion again"
 """How the decision on a version begins that became champion, was taken back as one, or became it by that."""
 
+_SILENT_S = 2.0
+"""Seconds for which others are waited for without a word."""
+
 
 class ChampionMoved(UserError):
     """Another one is champion by now than the one that a challenger was compared with."""
@@ -259,13 +262,23 @@ class Registry:
         """
         self.store.mkdir(parents=True, exist_ok=True)
         path = self.store / f"{name}.lock"
+        lock = FileLock(path)
         try:
-            with FileLock(path, timeout=wait):
-                yield
+            try:
+                lock.acquire(timeout=min(wait, _SILENT_S))
+            except Timeout:
+                if wait <= _SILENT_S:
+                    raise
+                log.info("%s: another process is at it; waiting %.0f s for it at most", path, wait)
+                lock.acquire(timeout=wait)
         except Timeout:
             raise UserError(
                 f"{path}: another process is at it; wait until it is done and run the command again"
             ) from None
+        try:
+            yield
+        finally:
+            lock.release()
 
     def _version_of(self, content: str) -> Version | None:
         return next((version for version in self.history() if version.content == content), None)
