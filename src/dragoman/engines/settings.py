@@ -60,7 +60,7 @@ class EngineParams(Section):
     """Tokens of prompt and completion together, for an engine in this process. None: as many as the model was made for."""
     dtype: Dtype = "auto"
     """What weights are rounded to when they are read, in this process. `auto`: bfloat16 where this machine is faster by it (a GPU,
-    AMX), and otherwise float32."""
+    Intel's AMX, AMD since Zen 4), and otherwise float32."""
     kv_cache_gib: float = Field(1.0, gt=0)
     """vLLM only: memory for the key-value cache, on a CPU or a GPU. It must hold `max_model_len` tokens."""
     max_batch: int = Field(32, ge=1)

@@ -161,7 +161,10 @@ def _precision() -> Iterator[Finding]:
     if faster_by_bfloat16():
         yield _ok("precision", "bfloat16")
     else:
-        yield _ok("precision", "float32, since this processor has no AMX: stages take two to three times as long")
+        yield _ok(
+            "precision",
+            "float32, since this processor is no faster in bfloat16: stages take two to three times as long",
+        )
 
 
 def _models(project: Project) -> Iterator[Finding]:
