@@ -39,7 +39,9 @@ async def rollout(project: Project, options: rollout_stage.Options) -> None:
 
 @command(SYSTEM, Alias("--limit", "seeds.questions", "Only the first so many questions.", int), SEED, track=True)
 async def seeds(project: Project, options: seeds_stage.Options) -> None:
-    """Sample trees from the untrained proxy (or a teacher), and keep the actions that are worth imitating.
+    """Collect states with the actions to imitate there: an oracle's where gold passages are known, else the best of sampled trees.
+
+    The trees are those of the untrained proxy, or of a teacher.
 
     Example: dragoman seeds
     Example: dragoman seeds --questions train.jsonl --corpus corpus.jsonl --limit 50 --out results/my-seeds
@@ -54,7 +56,7 @@ async def seeds(project: Project, options: seeds_stage.Options) -> None:
 
 @command(SYSTEM, SEED, track=True)
 async def sft(project: Project, options: sft_stage.Options) -> None:
-    """Warm the proxy up on seed trajectories, and keep the epoch that answers the dev questions best.
+    """Warm the proxy up on seed trajectories, and keep the round, or the epoch, that does best on dev.
 
     Example: dragoman sft
     Example: dragoman sft --samples my-seeds/samples.parquet --questions dev.jsonl --corpus corpus.jsonl --out results/mine
