@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -202,10 +203,19 @@ def _show_seeds(metrics: dict[str, Any], out: Path, reward: str) -> None:
     print(f"{grown['questions']} trees, {grown['trajectories']} trajectories, {earned}")
     roles = ", ".join(f"{count} {role}" for role, count in kept["roles"].items())
     print(f"kept {kept['samples']} actions of {kept['questions']} questions: {roles}")
+    for setting, shown in metrics.get("visible", {}).items():
+        print(f"what {setting}: {shown['words']} shows of gold passages: {_visible(shown)}")
     if len(metrics["sources"]) > 1:
         for source, gave in metrics["sources"].items():
             print(f"  {source}: {gave['questions']} questions, mean {gave['reward']}, {gave['actions']} actions")
     print(f"{out}/samples.parquet, episodes.jsonl, metrics.json, trees/")
+
+
+def _visible(shown: Mapping[str, Any]) -> str:
+    what = {"answer": "the answer", "bridge": "the title of the next one"}
+    return ", ".join(
+        f"{words} in {shown[name]:.0%} of those that hold it" for name, words in what.items() if shown[name] is not None
+    )
 
 
 def _show_sft(metrics: dict[str, Any], out: Path, reward: str) -> None:

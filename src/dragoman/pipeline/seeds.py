@@ -22,6 +22,7 @@ from dragoman.rollout.record import Episode, check_outage
 from dragoman.rollout.results import SAMPLES
 from dragoman.rollout.samples import Sample, write_samples
 from dragoman.systems.base import System
+from dragoman.systems.visible import visible_to
 from dragoman.training import seeds
 from dragoman.training.settings import SeedsParams
 
@@ -77,6 +78,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         seed=params.seed,
         out=out,
         sources=inputs.asked.sources,
+        visible=visible_to(system, inputs.asked.questions, {p.id: p for p in inputs.passages or ()}),
     )
     project.record("seeds", out, metrics, settings.model_dump())
     return metrics
@@ -100,6 +102,7 @@ def choose(
     seed: int,
     out: Path,
     sources: Mapping[str, str] = {},
+    visible: Mapping[str, Any] = {},
 ) -> dict[str, Any]:
     """Keep what is worth imitating, and write it to `out/samples.parquet`.
 
@@ -107,6 +110,7 @@ def choose(
         episodes: the trees, of which `grown` are the figures.
         vocabulary: opens the proxy's, for samples of another model or an oracle, or that saw examples.
         sources: where a question is from, by its id; the figures then say what each source gave.
+        visible: what the roles see of gold passages, for the figures.
 
     Raises:
         UserError: no question was answered rightly, so there is nothing to imitate.
@@ -132,6 +136,8 @@ def choose(
         kept = random.Random(seed).sample(kept, settings.max_samples)
     write_samples(out / SAMPLES, kept)
     metrics = {"trees": grown, "worth_imitating": seeds.counts(chosen), "kept": seeds.counts(kept)}
+    if visible:
+        metrics["visible"] = dict(visible)
     if sources:
         metrics["sources"] = _by_source(episodes, kept, sources, reward)
     files.write_json(out / "metrics.json", metrics)
