@@ -37,7 +37,7 @@ def test_an_oracle_writes_no_thoughts(name, thinks, monkeypatch):
     monkeypatch.setattr(Runtime, "engine", lambda self, settings: ScriptedEngine(lambda prompt, rng: ""))
     params = load_params(ROOT / "params.yaml", profile="gpu")
     system, backends = Runtime(params, ListRetriever([])).open(name)
-    assert (system.thoughts, backends.oracle) == (thinks, not thinks)
+    assert (system.thoughts, backends.is_oracle("router")) == (thinks, not thinks)
 
 
 def model(folder: Path, weights: bytes) -> Path:
@@ -97,6 +97,21 @@ def test_a_policy_trained_with_other_settings_is_refused_unless_allowed(tmp_path
     with pytest.raises(UserError, match="max_depth was 7 and is 9"):
         find_system(name, other)
     find_system(name, other.model_copy(update={"allow_mismatch": True}))
+
+
+@pytest.mark.parametrize(("stage", "warned"), [("rl", 1), ("sft", 0)])
+async def test_a_policy_that_rl_trained_at_another_bias_is_opened_with_one_warning(
+    tmp_path, replies, caplog, stage, warned
+):
+    manifest = {"stage": stage, "system": "c3po", "trained_with": trained_with(build("c3po"))}
+    publish({"*": model(tmp_path / "a", b"1")}, tmp_path / "set", manifest)
+    params, name = load_params(ROOT / "params.yaml"), f"c3po@{tmp_path / 'set'}"
+    leaning = params.model_copy(update={"systems": {"c3po": {"bias": {"filter": {"Keep": 2}}}}})
+    opened = Runtime(leaning, ListRetriever([]))
+    opened.open(name)
+    await opened.release(name)
+    said = [record.message for record in caplog.records if "c3po.bias.filter.Keep was 0 and is 2" in record.message]
+    assert len(said) == warned and all(text.startswith(f"{name}: stage rl ") for text in said)
 
 
 @pytest.mark.parametrize("prompts", ["brief", "full"])

@@ -21,7 +21,7 @@ from dragoman.engines.cache import AnswerCache, CachedEngine
 from dragoman.engines.coalesce import CoalescingEngine
 from dragoman.engines.settings import EngineParams, LlmCacheParams
 from dragoman.registry.policy import SHARED, PolicySet
-from dragoman.registry.trained_with import check_trained_with
+from dragoman.registry.trained_with import check_trained_with, warn_if_turned
 from dragoman.registry.versions import Registry
 from dragoman.retrieval import IndexParams, Manifest, check_health, open_retriever
 from dragoman.retrieval.base import Retriever
@@ -191,17 +191,19 @@ class Runtime:
             UserError: no such system or policy, a role without weights, or a model that is not there.
         """
         system, policy = find_system(name, self.params, weights, self.registry)
+        if policy and weights is None:
+            warn_if_turned(name, system, policy.manifest)
         named = SystemName.parse(name)
         llm = self.llm(averages=system.averages)
         asked = {ask: self._cached(settings) for ask, settings in system.engines.items()}
         # what has no role to play, or is told what to do, must not load a proxy that it will never ask
         if not system.roles or named.is_oracle:
-            return system, Backends(llm, llm, self.retriever, asked, oracle=named.is_oracle, open_judge=self.judge)
+            roles = [role.name for role in system.roles]
+            return system, Backends(llm, llm, self.retriever, asked, oracle_roles=roles, open_judge=self.judge)
         proxies = {role: self.engine(settings) for role, settings in self._proxies(system, policy).items()}
         engines = asked | proxies
         proxy = engines.pop(SHARED, None) or engines[system.roles[0].name]
-        roles = frozenset(named.oracle_roles)
-        return system, Backends(llm, proxy, self.retriever, engines, oracle_roles=roles, open_judge=self.judge)
+        return system, Backends(llm, proxy, self.retriever, engines, named.oracle_roles, open_judge=self.judge)
 
     def open_sampler(self, name: str, teacher: EngineParams | None, *, shots: int) -> tuple[System, Backends]:
         """The same with a teacher in the place of every role, where one is given, and with in-context examples."""

@@ -66,7 +66,7 @@ async def test_a_graph_and_its_questions_are_a_dataset_that_the_oracle_walks_thr
     nobody = ScriptedEngine(lambda prompt, rng: AssertionError("the oracle was to decide"))
     llm = ScriptedEngine(lambda prompt, rng: "Firearm")
     retriever = open_retriever("data/index/kings")
-    backends = Backends(llm=llm, proxy=nobody, retriever=retriever, oracle=True)
+    backends = Backends(llm=llm, proxy=nobody, retriever=retriever, oracle_roles={"planner", "worker"})
     episode = await Tree(question, build("mujica", project.params.system_settings("mujica")), backends).grow()
     await retriever.close()
     (trajectory,) = episode.trajectories

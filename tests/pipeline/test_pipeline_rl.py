@@ -36,3 +36,14 @@ async def test_a_warm_up_that_was_trained_with_other_settings_is_told_and_taken(
         await rl.run(Project(track=False).changed(settings), rl.Options())
     text = "rl: sft was trained with other settings of c3po: filter_words was 16 and is 9"
     assert [record.message for record in caplog.records] == ([text] if warned else [])
+
+
+async def test_a_policy_that_rl_trained_at_another_bias_is_told_where_rl_goes_on_from_it(warm_up, caplog):
+    settings = {"c3po.bias": {"filter": {"Keep": 2}}}
+    learnt = trained_with(Project(track=False).changed(settings).system("c3po"))
+    trained(warm_up, "rl", b"r", trained_with=learnt)
+    later = Project(track=False).changed(settings | {"c3po.bias.filter.Keep": 1})
+    with pytest.raises(UserError, match=r"data/atlas/.*no such file"):
+        await rl.run(later, rl.Options(policy="rl", out=Path("results/further")))
+    text = "rl: rl: stage rl learnt with other settings: c3po.bias.filter.Keep was 2.0 and is 1.0; set them back, or choose them on dev"
+    assert [record.message for record in caplog.records] == [text]

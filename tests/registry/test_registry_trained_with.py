@@ -1,14 +1,16 @@
 """A policy is used with the settings and prompts that it was trained with, or refused."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
 from dragoman.core.errors import UserError
-from dragoman.registry.trained_with import check_trained_with, trained_with
+from dragoman.registry.trained_with import check_trained_with, must_agree, trained_with, warn_if_turned
 from dragoman.systems import build
+from dragoman.systems.base import System
 
 C3PO = build("c3po", {"max_depth": 7})
+AT_MARKS = build("c3po", {"decide": "marks"})
 MANIFEST = {"system": "c3po", "trained_with": trained_with(C3PO)}
 
 
@@ -26,18 +28,73 @@ def test_other_settings_are_refused_with_both_values():
 
 
 def test_a_setting_that_may_be_turned_after_training_is_taken_with_any_value():
-    at_marks = build("c3po", {"decide": "marks"})
     check_trained_with(
-        "c3po@rl", replace(at_marks, bias={"filter": {"Keep": 1.0}}), {"trained_with": trained_with(at_marks)}
+        "c3po@rl", replace(AT_MARKS, bias={"filter": {"Keep": 1.0}}), {"trained_with": trained_with(AT_MARKS)}
     )
 
 
-def test_a_setting_that_may_be_turned_after_training_is_not_recorded():
-    at_marks = build("c3po", {"decide": "marks"})
-    assert trained_with(replace(at_marks, bias={"filter": {"Keep": 1.0}})) == trained_with(at_marks)
-    before = trained_with(at_marks)
+def test_a_setting_that_may_be_turned_after_training_is_recorded_apart_from_those_that_must_agree():
+    turned = trained_with(replace(AT_MARKS, bias={"filter": {"Keep": 1.0}}))
+    assert (turned["turned"], trained_with(AT_MARKS)["turned"]) == ({"bias": {"filter": {"Keep": 1.0}}}, {"bias": None})
+    assert must_agree(turned) == must_agree(trained_with(AT_MARKS)) and "bias" not in turned["settings"]
+
+
+def test_a_record_that_has_a_turned_setting_among_those_that_must_agree_is_taken():
+    before = trained_with(AT_MARKS)
     before["settings"] |= {"bias": {"filter": {"Keep": 0.5}}}
-    check_trained_with("c3po@rl", at_marks, {"trained_with": before})
+    check_trained_with("c3po@rl", AT_MARKS, {"trained_with": before})
+
+
+def test_a_system_of_others_has_no_setting_that_may_be_turned_after_training_by_its_name_alone():
+    @dataclass(frozen=True)
+    class Leaning(System):
+        bias: float = 0.0
+
+    with pytest.raises(UserError, match=r"leaning@rl: .*bias was 0\.0 and is 2\.0"):
+        check_trained_with("leaning@rl", Leaning(2.0), {"trained_with": trained_with(Leaning())})
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "turned"),
+    [
+        ({"filter": {"Keep": 1.0}}, {"filter": {"Keep": 2}}, "c3po.bias.filter.Keep was 1.0 and is 2"),
+        (None, {"filter": {"Keep": 2}}, "c3po.bias.filter.Keep was 0 and is 2"),
+        (
+            {"filter": {"Keep": 2}, "decide": {"Search": 2}},
+            {"filter": {"Keep": 0}, "router": {"Plan": 1}, "decide": {"Search": 2}},
+            "c3po.bias.filter.Keep was 2 and is 0; c3po.bias.router.Plan was 0 and is 1",
+        ),
+    ],
+)
+def test_a_policy_of_rl_is_warned_of_once_where_it_is_run_with_another_bias(caplog, then, now, turned):
+    manifest = MANIFEST | {"stage": "rl", "trained_with": trained_with(replace(AT_MARKS, bias=then))}
+    warn_if_turned("c3po@rl", replace(AT_MARKS, bias=now), manifest)
+    text = f"c3po@rl: stage rl learnt with other settings: {turned}; set them back, or choose them on dev"
+    assert [(record.levelname, record.message) for record in caplog.records] == [("WARNING", text)]
+
+
+@pytest.mark.parametrize(
+    ("stage", "then", "now"),
+    [
+        ("sft", None, {"filter": {"Keep": 2}}),
+        ("rl", {"filter": {"Keep": 2}}, {"filter": {"Keep": 2.0}}),
+        ("rl", None, {"filter": {"Keep": 0}}),
+        ("rl", {"filter": {"Keep": 0.0}}, None),
+    ],
+)
+def test_a_warm_up_and_a_policy_of_rl_with_an_equal_bias_are_not_warned_of(caplog, stage, then, now):
+    manifest = MANIFEST | {"stage": stage, "trained_with": trained_with(replace(AT_MARKS, bias=then))}
+    warn_if_turned("c3po@policy", replace(AT_MARKS, bias=now), manifest)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("more", [{}, {"trained_with": must_agree(MANIFEST["trained_with"])}])
+def test_a_policy_that_does_not_record_its_bias_is_taken_without_a_warning(caplog, more):
+    leaning = replace(C3PO, bias={"filter": {"Keep": 2}})
+    earlier = {"stage": "rl", "system": "c3po"} | more
+    check_trained_with("c3po@rl", leaning, earlier)
+    warn_if_turned("c3po@rl", leaning, earlier)
+    assert not caplog.records
 
 
 def test_a_setting_that_did_not_exist_at_training_counts_as_its_default():

@@ -245,6 +245,18 @@ def test_equal_weights_that_were_trained_with_other_settings_are_another_version
     assert registry.register(find_policy("rl")) == second and len(registry.history()) == 2
 
 
+def test_equal_weights_under_another_setting_that_may_be_turned_are_the_same_version_and_it_says_with_which(project):
+    must = {"settings": {"k": 5}, "prompts": "p", "views": 3}
+    registry.register(trained(project, "rl", b"one", trained_with=must))  # as before it was recorded
+    said = [must | {"turned": {"bias": {"filter": {"Keep": keep}}}} for keep in (1, 2)]
+    assert registry.register(trained(project, "rl", b"one", trained_with=said[0])).name == "v1"
+    first, second = (
+        registry.register(trained(project, "rl", weights, trained_with=with_these))
+        for weights, with_these in zip((b"two", b"three"), said, strict=True)
+    )
+    assert ("trained with turned.bias.filter.Keep", "1", "2") in differences(first, second)
+
+
 def as_before(policy: PolicySet, number: int) -> None:
     """Make a version one from before the hash of a version held what it was trained with."""
     content, before = content_sha256(policy), content_sha256(policy, settings=False)
@@ -259,6 +271,8 @@ def test_a_champion_from_before_versions_were_hashed_with_settings_opens_and_is_
     as_before(policy, 1)
     assert registry.policy("champion").manifest["trained_with"] == said
     assert registry.register(policy) == registry.get("champion") and len(registry.history()) == 1
+    again = trained(project, "rl", b"one", trained_with=said | {"turned": {"bias": None}})
+    assert registry.register(again) == registry.get("champion")
     other = trained(project, "rl", b"one", trained_with=said | {"settings": {"answer_tokens": 96}})
     assert registry.register(other).name == "v2" and registry.register(other).name == "v2"
     assert registry.policy("champion").manifest["trained_with"] == said

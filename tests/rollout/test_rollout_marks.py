@@ -6,20 +6,25 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from toy import KNOWN, QUESTIONS, AtMarks, Left, Right, ToyRuntime, TwoArms
+from toy import KNOWN, QUESTIONS, WORDS, AtMarks, Left, Pick, Right, ToyRuntime, TwoArms
 
 from dragoman.core.types import Question
 from dragoman.evaluation.ask import show_step
 from dragoman.rewards import Reward
+from dragoman.rollout import decisions
+from dragoman.rollout.choosing import Taken
 from dragoman.rollout.credit import credit
 from dragoman.rollout.exploration import GREEDY, Exploration
 from dragoman.rollout.record import Episode, Marked, Node
 from dragoman.rollout.samples import Marks, read_samples, samples, write_samples
 from dragoman.rollout.tree import Tree
-from dragoman.systems.base import StopReason, System
+from dragoman.systems.base import Outcome, StopReason, System
 from dragoman.systems.options import Choice, listed
 from dragoman.training.actor import Actor
+from dragoman.training.algorithms.ppo import tree_values
 from dragoman.training.batch import AllowedTokens, lay_out
+from dragoman.training.seeds import select
+from dragoman.training.settings import SeedsParams
 
 
 @pytest.fixture
@@ -89,6 +94,44 @@ async def test_every_kind_is_tried_where_it_is_forced(grow):
     assert {n.action["type"] for n in episode.nodes if n.depth == 1} == {Left.__name__, Right.__name__}
     assert all(n.forced for n in episode.nodes if n.depth == 1)
     assert not any(n.forced for n in episode.nodes if n.depth == 2)
+
+
+@dataclass(frozen=True)
+class OneKind(AtMarks):
+    """Picks one word, and is right with the pear: it has options of one kind alone."""
+
+    @property
+    def roles(self):
+        return (self.pick,)
+
+    @property
+    def pick(self):
+        words = tuple((word, Pick((number,))) for number, word in enumerate(WORDS, start=1))
+        return replace(super().pick, options=lambda question: Choice(f"{question}\n", words))
+
+    async def run(self, question, ctx):
+        return Outcome("right" if await ctx.act(self.pick, question=question.question) == Pick((2,)) else "wrong")
+
+
+@pytest.fixture
+async def one_kind(grow, monkeypatch):
+    """The right word of probability .3 and a wrong one of .2, each of which was to be drawn with .5: shares of .6 and .4."""
+    pear, apple = (Taken((place,), (math.log(p),), 0.5) for place, p in ((1, 0.3), (0, 0.2)))
+    monkeypatch.setattr(decisions, "draw", lambda *_: [pear, apple])
+    return await grow(system=OneKind(), breadth=(2,), force=1, temperature=1.0)
+
+
+async def test_options_of_one_kind_are_not_forced_and_each_is_compared_with_what_is_left_of_its_share(one_kind):
+    assert [n.forced for n in one_kind.nodes] == [False, False]
+    # rewards of 1 and 0, of mean .6; beside the pear .4 of .7 are worth 0, beside the apple .6 of .8 are worth 1
+    values = tree_values(samples(one_kind, "cover_em"))
+    assert values.tolist() == pytest.approx([1 - (1 - 0.6) / 0.7, 0.6 / 0.8])
+
+
+@pytest.mark.parametrize(("least", "kept"), [(0.3, ["[2]"]), (0.5, [])])
+async def test_a_first_option_of_one_kind_must_be_better_than_its_siblings(one_kind, least, kept):
+    chosen = {sample.node for sample in select(one_kind, "cover_em", SeedsParams(min_advantage=least))}
+    assert [n.text for n in one_kind.nodes if n.id in chosen] == kept  # its advantage is 1 - .6
 
 
 async def test_an_oracle_says_what_is_right_in_the_states_that_the_policy_comes_to(grow):

@@ -121,6 +121,19 @@ async def test_a_forced_text_that_is_no_action_keeps_the_kind_that_it_was_forced
     assert [n.forced_to for n in free.nodes] == [""]
 
 
+async def test_a_kind_that_has_two_forms_is_forced_once():
+    says = [Form(Say, f"{verb} {{word}}", word=Line()) for verb in ("say", "cry")]
+
+    class Speaks(Walk):
+        async def run(self, question, ctx):
+            return Outcome(str(await ctx.act(role("turn", OneOf(Form(Left, "left"), *says)), past="")))
+
+    own = backends(lambda prompt, rng: "left" if prompt.startswith("left") else f"cry {rng.randrange(10**6)}")
+    episode = await Tree(QUESTION, Speaks(), own, exploration=Exploration(breadth=(2,))).grow()
+    # two draws of each of two kinds, of which the first has one text alone
+    assert [(n.forced_to, n.draws) for n in episode.nodes] == [("Left", 2), ("Say", 1), ("Say", 1)]
+
+
 @given(seed=st.integers(0, 10_000), steps=st.integers(1, 5))
 @examples()
 async def test_a_tree_is_sound_whatever_is_drawn(seed, steps):

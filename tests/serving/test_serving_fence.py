@@ -72,7 +72,7 @@ async def shown(system: System, proxy: list[str] | None = None) -> list[list[dic
         llm=llm,
         proxy=ScriptedEngine(lambda prompt, rng: next(said)),
         retriever=ListRetriever(PASSAGES),
-        oracle=proxy is None,
+        oracle_roles=[role.name for role in system.roles] if proxy is None else (),
     )
     (trajectory,) = (await Tree(QUESTION, FencedSystem(system), backends).grow()).trajectories
     assert trajectory.stop.is_answered, trajectory.error

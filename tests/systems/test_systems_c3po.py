@@ -305,9 +305,8 @@ async def test_without_gold_passages_the_policy_decides():
 
 async def test_a_world_of_an_oracle_says_what_it_lacks():
     proxy = ScriptedEngine(lambda prompt, rng: AssertionError("the oracle was to decide"))
-    backends = Backends(
-        llm=ScriptedEngine(lambda p, r: "x"), proxy=proxy, retriever=ListRetriever(PASSAGES), oracle=True
-    )
+    llm, roles = ScriptedEngine(lambda p, r: "x"), {"router", "filter", "decide"}
+    backends = Backends(llm=llm, proxy=proxy, retriever=ListRetriever(PASSAGES), oracle_roles=roles)
     known = replace(QUESTION, question="What is the capital of Bhutan?", supporting_ids=("bhutan",))
     episode = await Tree(known, build("c3po"), backends).grow()
     assert episode.trajectories[0].passages == ["bhutan"]
@@ -325,7 +324,7 @@ async def test_a_role_without_an_oracle_is_named():
             await ctx.act(self.roles[0], question=question.question)
 
     engine = ScriptedEngine(lambda prompt, rng: AssertionError("the oracle was to decide"))
-    backends = Backends(llm=engine, proxy=engine, retriever=ListRetriever(PASSAGES), oracle=True)
+    backends = Backends(llm=engine, proxy=engine, retriever=ListRetriever(PASSAGES), oracle_roles={"router"})
     with pytest.raises(UserError, match="the role 'router' has no oracle"):
         await Tree(replace(QUESTION, supporting_ids=("bhutan",)), Untold(), backends).grow()
 

@@ -179,6 +179,30 @@ def test_alternatives_are_the_kinds_of_action():
     )
 
 
+def test_two_forms_of_one_class_are_one_alternative_that_says_either():
+    forms = actions.router([Alias(name="question", stands_for="Who was Ada?"), Line()])
+    kinds = forms.alternatives()
+    assert [k.cls for k in kinds] == [NoRetrieval, Search, Plan]
+    texts = ("[No Retrieval]", "[Retrieval] question", "[Retrieval] Ada", "[Planning]")
+    allowed = [[k.cls for k in kinds if re.fullmatch(k.constraint().regex, text)] for text in texts]
+    assert allowed == [[NoRetrieval], [Search], [Search], [Plan]]
+    check_round_trip(kinds[1], Search("Ada"))
+    check_round_trip(kinds[1], Search("Who was Ada?"))
+
+
+def test_an_alternative_is_its_own_only_one():
+    (kind,) = actions.router([Line(), Line(5)], "Search").alternatives()
+    (same,) = kind.alternatives()
+    assert same.cls == kind.cls == Search and same.constraint() == kind.constraint()
+
+
+def test_forms_of_different_classes_are_their_own_alternatives_and_have_no_class_together():
+    forms = [Form(NoRetrieval, "[No Retrieval]"), Form(Plan, "[Planning]")]
+    assert OneOf(*forms).alternatives() == forms
+    with pytest.raises(ValueError, match="too many values"):
+        OneOf(*forms).cls  # noqa: B018
+
+
 def test_a_template_must_fit_its_dataclass():
     @dataclass(frozen=True)
     class Empty:

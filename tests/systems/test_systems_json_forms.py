@@ -98,6 +98,13 @@ def test_the_kinds_are_alternatives_and_every_object_is_closed():
         assert not any({"default", "title"} & set(value) for value in closed["properties"].values())
 
 
+def test_two_objects_of_one_class_are_one_alternative_that_says_either():
+    one, other = JsonForm(Keep, kind="keep"), JsonForm(Keep, kind="keep all", without={"ids"}, thought=text_of(9))
+    keep, plan = JsonOneOf(one, PLAN, other).alternatives()
+    assert (keep.cls, plan) == (Keep, PLAN)
+    assert keep.constraint() == JsonOneOf(one, other).constraint()
+
+
 def test_a_form_that_does_not_fit_its_dataclass_is_refused():
     @dataclass(frozen=True)
     class Act:

@@ -152,6 +152,8 @@ def test_every_listed_action_has_a_text_that_reads_back_as_it(pool):
 async def test_a_world_of_an_oracle_gathers_all_gold_and_stops(settings):
     engine = ScriptedEngine(lambda prompt, rng: AssertionError("the oracle was to decide"))
     llm = ScriptedEngine(lambda prompt, rng: "in Perth")
-    backends = Backends(llm=llm, proxy=engine, retriever=ListRetriever([BRIDGE, EDITH]), oracle=True)
+    backends = Backends(
+        llm=llm, proxy=engine, retriever=ListRetriever([BRIDGE, EDITH]), oracle_roles={"query", "judge"}
+    )
     (trajectory,) = (await Tree(QUESTION, build("maps", {"k": 1, **settings}), backends).grow()).trajectories
     assert (trajectory.passages, trajectory.stop) == (["b", "e"], StopReason.ANSWERED)

@@ -287,8 +287,9 @@ async def test_a_world_of_an_oracle_gathers_all_gold_and_stops(settings):
     engine = ScriptedEngine(lambda prompt, rng: AssertionError("the oracle was to decide"))
     llm = ScriptedEngine(lambda prompt, rng: "in Perth")
     retriever = ListRetriever([OTHER, BRIDGE, EDITH])
-    backends = Backends(llm=llm, proxy=engine, retriever=retriever, oracle=True)
     system = build("mrag", {"k": 1, "reason_chars": 0 if "decide" in settings else 20, **settings}).for_oracle()
+    roles = [role.name for role in system.roles]
+    backends = Backends(llm=llm, proxy=engine, retriever=retriever, oracle_roles=roles)
     (trajectory,) = (await Tree(QUESTION, system, backends).grow()).trajectories
     assert {"b", "e"} <= set(trajectory.passages) and (trajectory.stop, trajectory.error) == (StopReason.ANSWERED, None)
     if settings.get("agents") != "single":  # which keeps what it finds

@@ -82,7 +82,7 @@ async def test_the_oracle_asks_for_what_is_missing_and_workers_say_what_leads_on
     ]
     proxy = ScriptedEngine(lambda prompt, rng: AssertionError("the oracle was to decide"))
     llm = ScriptedEngine(lambda prompt, rng: "Perth")
-    backends = Backends(llm=llm, proxy=proxy, retriever=ListRetriever(passages), oracle=True)
+    backends = Backends(llm=llm, proxy=proxy, retriever=ListRetriever(passages), oracle_roles={"planner", "worker"})
     asked = "Where was the architect of the Osse Viaduct born?"
     question = Question("q", asked, ("Perth",), supporting_ids=("osse", "who"))
     episode = await Tree(question, build("mujica", {"k": 1, "queries": "span"}), backends).grow()
@@ -158,7 +158,7 @@ async def test_without_gold_triples_a_graph_s_roles_act_as_the_policy_says():
 async def told(question: Question, passages: list[Passage], settings: dict[str, object]) -> list[str]:
     """What the oracle says of a question, all of which the sampler could come to say, first turn first."""
     nobody = ScriptedEngine(lambda prompt, rng: AssertionError("the oracle was to decide"))
-    backends = Backends(llm=nobody, proxy=nobody, retriever=ListRetriever(passages), oracle=True)
+    backends = Backends(llm=nobody, proxy=nobody, retriever=ListRetriever(passages), oracle_roles={"planner", "worker"})
     episode = await Tree(question, build("mujica", settings), backends).grow()
     assert all(re.fullmatch(node.grammar["regex"], node.text) for node in episode.nodes)
     (trajectory,) = episode.trajectories

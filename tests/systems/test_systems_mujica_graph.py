@@ -88,7 +88,7 @@ async def test_a_question_is_answered_along_its_triples(graph):
 
 async def test_the_oracle_follows_the_triples(graph):
     nobody = ScriptedEngine(lambda prompt, rng: AssertionError("the oracle was to decide"))
-    backends = Backends(llm=nobody, proxy=nobody, retriever=graph, oracle=True)
+    backends = Backends(llm=nobody, proxy=nobody, retriever=graph, oracle_roles={"planner", "worker"})
     question = replace(QUESTION, supporting_ids=("a passage of text",))
     system = Mujica(environment="graph", candidates="gold", queries="span", answers="planner", k=2)
     episode = await Tree(question, system, backends).grow()
@@ -105,7 +105,9 @@ async def test_the_oracle_follows_the_triples(graph):
 
 async def test_the_oracle_at_marks_takes_the_entity_and_then_its_triple(graph):
     nobody = ScriptedEngine(lambda prompt, rng: AssertionError("the oracle was to decide"))
-    backends = Backends(llm=ScriptedEngine(lambda p, r: "Tokyo"), proxy=nobody, retriever=graph, oracle=True)
+    backends = Backends(
+        llm=ScriptedEngine(lambda p, r: "Tokyo"), proxy=nobody, retriever=graph, oracle_roles={"planner", "worker"}
+    )
     question = replace(QUESTION, supporting_ids=("Nihonium\tnamed after\tJapan", "Japan\tcapital\tTokyo"))
     system = Mujica(environment="graph", candidates="gold", queries="span", decide="marks", k=2)
     episode = await Tree(question, system, backends).grow()
@@ -117,7 +119,7 @@ async def test_the_oracle_at_marks_takes_the_entity_and_then_its_triple(graph):
 
 async def test_at_marks_the_planner_answers_without_the_llm(graph):
     nobody = ScriptedEngine(lambda prompt, rng: AssertionError("neither model was to be asked"))
-    backends = Backends(llm=nobody, proxy=nobody, retriever=graph, oracle=True)
+    backends = Backends(llm=nobody, proxy=nobody, retriever=graph, oracle_roles={"planner", "worker"})
     question = replace(QUESTION, supporting_ids=("Nihonium\tnamed after\tJapan", "Japan\tcapital\tTokyo"))
     system = Mujica(environment="graph", candidates="gold", queries="span", decide="marks", answers="planner", k=2)
     episode = await Tree(question, system, backends).grow()

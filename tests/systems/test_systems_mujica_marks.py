@@ -189,7 +189,7 @@ async def test_an_oracle_s_run_asks_no_more_than_a_round_may():
     llm = ScriptedEngine(lambda prompt, rng: "Perth")
     proxy = ScriptedEngine(lambda prompt, rng: AssertionError("the oracle was to decide"))
     passages = [BRIDGE, EDITH, *(Passage(f"x{i}", f"Noise {i}", "nothing") for i in range(3))]
-    backends = Backends(llm=llm, proxy=proxy, retriever=ListRetriever(passages), oracle=True)
+    backends = Backends(llm=llm, proxy=proxy, retriever=ListRetriever(passages), oracle_roles={"planner", "worker"})
     question = Question("q", "Where was the designer of the Tarn Bridge born?", ("Perth",), supporting_ids=("b", "e"))
     episode = await Tree(question, system(k=1), backends).grow()
     (trajectory,) = episode.trajectories

@@ -10,6 +10,7 @@ from toy import KNOWN, AtMarks, Killed, ToyRuntime, training_run
 from dragoman.core.errors import Fault, RetrieverFault, UserError
 from dragoman.engines.local import Vocabulary
 from dragoman.registry.policy import find_policy
+from dragoman.rollout import record
 from dragoman.rollout.exploration import GREEDY, Exploration
 from dragoman.rollout.samples import Sample, samples
 from dragoman.rollout.scheduler import roll_out
@@ -55,6 +56,34 @@ def test_the_loss_of_a_selection_is_the_mean_over_its_options():
     logprobs = torch.log(torch.tensor([[0.9, 0.8, 0.5, 1.0]]))
     loss = imitation.imitation_loss(logprobs, torch.tensor([3]), torch.tensor([0]))
     assert float(loss) == pytest.approx(-(math.log(0.9) + math.log(0.8) + math.log(0.5)) / 3)
+
+
+BIAS = (2.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("role", "forced", "label", "bias", "loss"),
+    [
+        # the first option alone, of two that the policy finds equal, z = 0
+        pytest.param("choose", False, (), BIAS[:2], 0.12693, id="a drawn choice: log(1 + exp(-2))"),
+        pytest.param("choose", True, (), BIAS[:2], 0.69315, id="a forced choice: log 2"),
+        pytest.param("choose", True, ((0,),), BIAS[:2], 0.69315, id="a label of a choice: log 2"),
+        # of three, each in or out by itself
+        pytest.param("pick", False, (), BIAS, 0.50441, id="a drawn selection: (log(1 + exp(-2)) + 2 log 2) / 3"),
+        pytest.param("pick", False, ((0,),), BIAS, 0.69315, id="a label of a selection: log 2"),
+    ],
+)
+async def test_a_draw_is_learnt_with_its_bias_and_what_the_bias_had_no_part_in_without(
+    tiny_model, states, tmp_path, role, forced, label, bias, loss
+):
+    student = imitation.Student(tiny_model, SETTINGS.model_copy(update={"epochs": 1}), 0, tmp_path / "checkpoint.pt")
+    yes, no = student.actor.yes_and_no
+    with torch.no_grad():
+        student.actor.lm.lm_head.weight[yes] = student.actor.lm.lm_head.weight[no]
+    state = next(s for s in states if s.role == role)
+    marks = replace(state.marks, taken=(0,), right=label, bias=bias)
+    student.learn([replace(state, forced=forced, marks=marks)], 0, lr=0.01)
+    assert [row["loss"] for row in student.losses] == [pytest.approx(loss, abs=1e-5)]
 
 
 async def test_trainer_and_engine_agree_on_what_an_action_at_marks_is_worth(runtime, tiny_model, tmp_path):
@@ -120,10 +149,10 @@ async def test_killed_at_any_time_it_comes_to_the_same_policy(
     resumed = await train(runtime, tiny_model, states, tmp_path / "killed")
     assert resumed == unbroken
     assert (tmp_path / "killed" / "loss.csv").read_text() == (tmp_path / "unbroken" / "loss.csv").read_text()
-    left = [tmp_path / "killed" / name for name in ("base", "candidates", imitation.CHECKPOINT)]
-    for folder in left[:2]:  # as a kill leaves it that comes after the metrics were written
+    left = [tmp_path / "killed" / name for name in ("base", "candidates", imitation.STATES, imitation.CHECKPOINT)]
+    for folder in left[:3]:  # as a kill leaves it that comes after the metrics were written
         folder.mkdir()
-    left[2].touch()
+    left[3].touch()
     assert await train(runtime, tiny_model, states, tmp_path / "killed") == unbroken
     assert not any(path.exists() for path in left)
 
@@ -147,6 +176,61 @@ async def test_a_round_whose_visits_an_outage_has_hit_is_left_to_a_later_try(
     assert torch.load(tmp_path / "hit" / imitation.CHECKPOINT, weights_only=True)["done"] == [1, 0]
     away = False
     assert await train(runtime, tiny_model, states, tmp_path / "hit") == unbroken
+
+
+async def test_a_fault_that_is_over_after_a_kill_changes_nothing_of_the_round(
+    runtime, tiny_model, states, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(imitation, "CHECKPOINT_EVERY", 2)
+    monkeypatch.setattr(record, "MOST_FAULTY", 0.5)
+    away, asked, learnt = True, [], []
+
+    class Away(AtMarks):
+        async def run(self, question, ctx):
+            asked.append(question.id)
+            if away and question == KNOWN[5]:
+                raise RetrieverFault("the index is away")
+            return await super().run(question, ctx)
+
+    original = imitation.Student._step
+
+    def step(self, batch, optimizer):
+        if self.done == (1, 2) and dies:  # after a checkpoint in the middle of the second round
+            raise Killed
+        learnt.append(sorted(sample.episode + sample.node for sample in batch))
+        return original(self, batch, optimizer)
+
+    monkeypatch.setattr(imitation.Student, "_step", step)
+    runtime.system, dies, settings = Away(), False, SETTINGS.model_copy(update={"epochs": 1, "visits": 6})
+    unbroken = await train(runtime, tiny_model, states, tmp_path / "unbroken", settings)
+    assert [row["states"] for row in unbroken["rounds"]] == [12, 5 * 2 + 4]  # of five visits, and a third of the seeds
+    whole, learnt[:], dies = [*learnt], [], True
+    with pytest.raises(Killed):
+        await train(runtime, tiny_model, states, tmp_path / "killed", settings)
+    away, dies, asked[:] = False, False, []
+    assert await train(runtime, tiny_model, states, tmp_path / "killed", settings) == unbroken
+    assert learnt == whole
+    assert set(asked) <= {question.id for question in KNOWN[:2]}  # the dev questions: no state is visited again
+
+
+async def test_a_run_with_other_settings_learns_nothing_of_what_another_has_kept(
+    runtime, tiny_model, states, tmp_path, monkeypatch
+):
+    original, seen = imitation.Student.learn, []
+
+    def learn(self, states, number, *, lr):
+        seen.append((number, len(states)))
+        if number == 1 and len(seen) == 2:
+            raise Killed
+        original(self, states, number, lr=lr)
+
+    monkeypatch.setattr(imitation.Student, "learn", learn)
+    settings = SETTINGS.model_copy(update={"epochs": 1})
+    with pytest.raises(Killed):
+        await train(runtime, tiny_model, states, tmp_path / "sft", settings)
+    assert [path.name for path in (tmp_path / "sft" / imitation.STATES).iterdir()] == ["01.parquet"]
+    await train(runtime, tiny_model, states, tmp_path / "sft", settings.model_copy(update={"visits": 2}))
+    assert seen == [(0, 12), (1, 8 + 4), (0, 12), (1, 4 + 4)]  # two states a visit, a third of the seeds
 
 
 async def test_a_shallower_proxy_has_the_first_layers_alone(runtime, tiny_model, states, tmp_path):

@@ -4,17 +4,19 @@ import json
 import random
 import weakref
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 import toy
 from tiny import VOCABULARY
-from toy import QUESTIONS, SETTINGS, TWO_ARMS, late_reward
+from toy import QUESTIONS, SETTINGS, TWO_ARMS, TwoArms, late_reward
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
+from dragoman.registry.policy import find_policy
+from dragoman.registry.trained_with import trained_with
 from dragoman.training import algorithms
 from dragoman.training.batch import AllowedTokens, collate, micro_batches, rows, unpack
 from dragoman.training.learner import Learner
@@ -166,6 +168,19 @@ async def test_a_policy_is_named_after_its_content_and_tells_where_it_comes_from
     assert manifest["sha256"].startswith(manifest["version"])
     assert {"stage", "system", "base", "parent", "data", "code", "parameters", "metrics"} <= set(manifest)
     assert not list((tmp_path / "rl").glob("*.pt"))
+
+
+async def test_a_policy_of_rl_tells_the_bias_it_learnt_with_and_not_that_of_its_warm_up(tiny_model, runtime, tmp_path):
+    @dataclass(frozen=True)
+    class Leaning(TwoArms):
+        turned_after_training = frozenset({"bias"})
+        bias: float = 0.0
+
+    runtime.system = Leaning(2.0)
+    start = find_policy(str(tiny_model))
+    start = replace(start, manifest={**start.manifest, "stage": "sft", "trained_with": trained_with(Leaning())})
+    await make_run(tiny_model, runtime, tmp_path / "rl", iterations=1, warm_up=start).train()
+    assert find_policy(str(tmp_path / "rl")).manifest["trained_with"]["turned"] == {"bias": 2.0}
 
 
 async def test_a_collapsed_run_stops_and_keeps_the_best(tiny_model, runtime, tmp_path):

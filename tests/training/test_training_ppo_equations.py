@@ -3,6 +3,8 @@
 import dataclasses
 import math
 import random
+import re
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +14,7 @@ from dragoman.rollout import choosing
 from dragoman.rollout.choosing import draw
 from dragoman.rollout.record import Node
 from dragoman.rollout.samples import Sample, sample_of
+from dragoman.systems.grammar import Form, Line, OneOf
 from dragoman.training.algorithm import MicroBatch
 from dragoman.training.algorithms.ppo import (
     Experience,
@@ -26,6 +29,20 @@ from dragoman.training.algorithms.ppo import (
 )
 from dragoman.training.settings import RlParams
 from dragoman.training.survey import Survey, engine_correction, sibling_shares
+
+
+@dataclass(frozen=True)
+class Stay: ...
+
+
+@dataclass(frozen=True)
+class Find:
+    query: str
+
+
+@dataclass(frozen=True)
+class Plan: ...
+
 
 # Two actions: the first of three tokens, the second of two.
 MASK = torch.tensor([[True, True, True], [True, True, False]])
@@ -230,6 +247,22 @@ def test_a_forced_kind_weighs_what_the_policy_gives_it_whatever_its_text():
     old = torch.tensor([[0.6 * 0.25], [0.6 * 0.5], [0.4]]).log()
     seen = surveyed(old, torch.ones(3, 1, dtype=torch.bool))
     assert [x.probability for x in seen.informed(batch)] == pytest.approx([0.6 / 4, 0.6 * 3 / 4, 0.4], abs=1e-3)
+
+
+def test_a_forced_kind_with_two_forms_weighs_what_the_policy_gives_to_both():
+    """Each text is drawn once, under the grammar of its kind: a search has .3 of .6 there, each other text is all of its kind."""
+    policy = {"none": 0.3, "find a": 0.3, "copy a": 0.3, "plan": 0.1}
+    found, copied = Form(Find, "find {query}", query=Line()), Form(Find, "copy {query}", query=Line())
+    batch, old = [], []
+    for kind in OneOf(Form(Stay, "none"), found, copied, Form(Plan, "plan")).alternatives():
+        drawn_of = {text: p for text, p in policy.items() if re.fullmatch(kind.constraint().regex, text)}
+        for p in drawn_of.values():
+            logprobs = (math.log(p / sum(drawn_of.values())),)
+            batch.append(drawn("r", kind=kind.cls.__name__, forced=True, logprobs=logprobs))
+            old.append([math.log(p)])
+    informed = surveyed(torch.tensor(old), torch.ones(4, 1, dtype=torch.bool)).informed(batch)
+    # a search is .3 / .5 = .6 of the policy, which its two draws share; as two kinds of .3 they would have half of that
+    assert sibling_shares(informed).tolist() == pytest.approx([0.3, 0.3, 0.3, 0.1], abs=1e-3)
 
 
 def test_a_forced_text_that_was_cut_off_shares_the_weight_of_its_kind():

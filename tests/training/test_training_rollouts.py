@@ -1,14 +1,16 @@
 """What greedy episodes on the dev questions are worth, by hand."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from toy import QUESTIONS, make_run
 
 from dragoman.core.errors import Fault
 from dragoman.rollout.record import Trajectory
 from dragoman.systems.base import StopReason
-from dragoman.training.rollouts import summary
+from dragoman.training.rollouts import Rollouts, summary
 
 
 def episode(
@@ -65,3 +67,21 @@ def test_a_question_that_was_not_answered_for_want_of_a_model_or_of_room_has_no_
 
 def test_without_gold_there_is_neither():
     assert "dev_recall" not in summary([episode(["y"], [])], "r")
+
+
+async def test_runs_of_neighbouring_seeds_draw_by_other_numbers(tiny_model, runtime, tmp_path, monkeypatch):
+    drawn = []
+
+    async def record(*_: Any, seed: int, **__: Any) -> list[Any]:
+        drawn.append(seed)
+        return []
+
+    monkeypatch.setattr(Rollouts, "run", record)
+    for seed in (0, 1):
+        loop = make_run("mygo", tiny_model, runtime, tmp_path / str(seed))
+        loop.run = replace(loop.run, seed=seed)
+        for loop.iteration in (0, 1):
+            await loop.roll_out(QUESTIONS)
+            await loop.draw(QUESTIONS, 0)
+            await loop.draw(QUESTIONS, 1)
+    assert len(set(drawn)) == len(drawn) == 12

@@ -14,7 +14,7 @@ from dragoman.core.hashing import sha256_of
 from dragoman.core.journal import digest
 from dragoman.pipeline.inputs import InputOptions, open_dev, open_inputs
 from dragoman.pipeline.project import Project
-from dragoman.registry.trained_with import differences
+from dragoman.registry.trained_with import differences, warn_if_turned
 from dragoman.runtime import find_system
 from dragoman.synthesis.difficulty import curriculum
 from dragoman.systems.checks import check_roles
@@ -47,7 +47,9 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     name = params.train.system
     check_roles("rl.roles", params.rl.roles, name, project.system(name).roles)
     warm_up = project.policy(options.policy)
-    if not params.allow_mismatch and (others := differences(find_system(name, params, warm_up)[0], warm_up.manifest)):
+    system, _ = find_system(name, params, warm_up)
+    warn_if_turned(f"rl: {options.policy}", system, warm_up.manifest)
+    if not params.allow_mismatch and (others := differences(system, warm_up.manifest)):
         log.warning("rl: %s was trained with other settings of %s: %s", options.policy, name, "; ".join(others))
     settings = params.rl
     settings = settings.single() if options.single else settings

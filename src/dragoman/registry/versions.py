@@ -34,6 +34,7 @@ from dragoman.core.errors import UserError
 from dragoman.core.hashing import sha256_of_state
 from dragoman.engines.fetch import MANIFEST, weights_sha256
 from dragoman.registry.policy import POINTER, POLICIES, PolicySet, find_policy, publish, set_sha256
+from dragoman.registry.trained_with import must_agree
 from dragoman.registry.version import Version, from_tags, to_tags
 
 log = logging.getLogger(__name__)
@@ -289,7 +290,8 @@ class Registry:
         if content == before or self._version_of(content) or (known := self._version_of(before)) is None:
             return content
         with suppress(UserError):  # its files are gone: nobody knows what it was trained with
-            if self.open(known).manifest.get("trained_with") == policy.manifest["trained_with"]:
+            then = self.open(known).manifest.get("trained_with", {})
+            if must_agree(then) == must_agree(policy.manifest["trained_with"]):
                 return before
         return content
 
@@ -342,7 +344,7 @@ def content_sha256(policy: PolicySet, *, settings: bool = True) -> str:
     """SHA-256 of what an engine reads of a policy, and of how it is to be used.
 
     That is every file of each role's folder but the manifest, with its name: weights, tokenizer, chat template, configuration.
-    Of the manifest, it is the instructions that come with them, and the settings and prompts that they were trained with.
+    Of the manifest, it is the instructions that come with them, and the settings and prompts that must agree with those of training.
 
     Args:
         settings: False leaves out what they were trained with, as the hash of the first versions did.
@@ -354,7 +356,8 @@ def content_sha256(policy: PolicySet, *, settings: bool = True) -> str:
     for role, text in sorted(policy.instructions.items()):
         digest.update(f"{role} reads {text}\n".encode())
     if settings and "trained_with" in policy.manifest:
-        digest.update(f"trained with {json.dumps(policy.manifest['trained_with'], sort_keys=True)}\n".encode())
+        said = must_agree(policy.manifest["trained_with"])
+        digest.update(f"trained with {json.dumps(said, sort_keys=True)}\n".encode())
     return digest.hexdigest()
 
 

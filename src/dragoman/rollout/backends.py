@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from dragoman.core.types import Question
@@ -26,10 +26,8 @@ class Backends:
     retriever: Retriever
     engines: Mapping[str, Engine] = field(default_factory=dict)
     """Engines of single roles and asks, by their names."""
-    oracle: bool = False
-    """Every role takes oracle actions, out of the gold passages of the question. The proxy is asked nothing."""
-    oracle_roles: frozenset[str] = frozenset()
-    """Only these roles take oracle actions, which tells what the others lose."""
+    oracle_roles: Collection[str] = ()
+    """These roles take oracle actions, out of the gold passages of the question. Where some do, it tells what the others lose."""
     open_judge: Callable[[], Engine] | None = None
     """Gives the judge of rewards, where that is not the frozen LLM. It is opened when a reward asks it, and not before."""
 
@@ -44,7 +42,7 @@ class Backends:
 
     def is_oracle(self, role: str) -> bool:
         """Whether a role takes oracle actions."""
-        return self.oracle or role in self.oracle_roles
+        return role in self.oracle_roles
 
     def engine_of(self, name: str, default: Engine) -> Engine:
         """The engine of a role or an ask."""

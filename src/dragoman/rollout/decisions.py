@@ -121,8 +121,9 @@ class Decisions:
         x = self.exploration
         plays = self._oracle_plays(decision)
         kinds = [] if options.many else [*kinds_of(options)]
-        forced = not options.many and decision.depth <= x.force
-        forced = forced and (decision.depth == 1 or decision.nodes_left >= len(set(kinds)))
+        several = len(set(kinds))
+        forced = several > 1 and decision.depth <= x.force
+        forced = forced and (decision.depth == 1 or decision.nodes_left >= several)
 
         async def compute() -> dict[str, Any]:
             right = await self._right(decision, options) if plays or x.label else []

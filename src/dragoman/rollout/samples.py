@@ -30,7 +30,8 @@ class Marks:
     taken: tuple[int, ...]
     right: tuple[tuple[int, ...], ...] = ()
     bias: tuple[float, ...] = ()
-    """What the system has added to the logit of each option; empty where it adds nothing, and where a policy imitates."""
+    """What the system has added to the logit of each option; empty where it adds nothing, and where an oracle's label or a forced
+    choice is imitated."""
 
 
 @dataclass(frozen=True, slots=True)

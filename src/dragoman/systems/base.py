@@ -255,8 +255,8 @@ class System:
     averages: ClassVar[bool] = False
     """Whether it lets the LLM go on with several prompts at once, which no engine can but transformers."""
 
-    turned_after_training: ClassVar[frozenset[str]] = frozenset({"bias"})
-    """Settings that may differ from those that a policy was trained with."""
+    turned_after_training: ClassVar[frozenset[str]] = frozenset()
+    """Settings that may differ from those that a policy was trained with. After RL that is warned of."""
 
     views: ClassVar[int] = 1
     """Raised when roles are shown the same states otherwise, by no setting or prompt: policies of before are refused then."""

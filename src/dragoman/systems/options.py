@@ -30,46 +30,15 @@ Bias = Mapping[str, Mapping[str, float]]
 """What is added to logits: by the name of a role, and the type of its action, as records show it."""
 
 
-class Options(Protocol):
-    """The options of a state. An action takes some of them, named by their places from 0."""
-
-    @property
-    def prompt(self) -> str:
-        """What stands before the options. It ends with a new line."""
-        ...
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """One line for each option."""
-        ...
-
-    @property
-    def many(self) -> bool:
-        """Whether an action takes any number of options, each in or out by itself. Else it takes one."""
-        ...
-
-    @property
-    def bias(self) -> tuple[float, ...]:
-        """What is added to the logit of each option, whatever the policy says of it; empty adds nothing."""
-        ...
-
-    def action(self, taken: Sequence[int]) -> Action: ...
-    def taken(self, action: Action) -> tuple[int, ...]:
-        """The places of the options that make an action.
-
-        Raises:
-            KeyError: it is not among the options.
-        """
-        ...
-
-
 @dataclass(frozen=True)
 class Choice:
     """One of several actions, each with the line that it is called by."""
 
     prompt: str
+    """What stands before the options. It ends with a new line."""
     actions: tuple[tuple[str, Action], ...]
     bias: tuple[float, ...] = ()
+    """What is added to the logit of each option, whatever the policy says of it; empty adds nothing."""
     many = False
 
     def __post_init__(self) -> None:
@@ -80,16 +49,23 @@ class Choice:
         return tuple(text for text, _ in self.actions)
 
     def action(self, taken: Sequence[int]) -> Action:
+        """That of the option that is taken, by its place from 0."""
         (place,) = taken
         return self.actions[place][1]
 
     def taken(self, action: Action) -> tuple[int, ...]:
+        """The place of the option that an action is.
+
+        Raises:
+            KeyError: it is not among the options.
+        """
         return ({known: place for place, (_, known) in enumerate(self.actions)}[action],)
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Any number of things out of a list, each with a line. `make` turns their places into the action, `places` back."""
+    """Any number of things out of a list, each with a line and in or out by itself. `make` turns their places into the action,
+    `places` back. Fields and methods are as in `Choice`."""
 
     prompt: str
     texts: tuple[str, ...]
@@ -111,7 +87,8 @@ class Selection:
         return tuple(sorted(places))
 
 
-Listed = Choice | Selection
+Options = Choice | Selection
+"""What there is to choose from in a state."""
 
 
 class Settings(Protocol):
@@ -123,7 +100,7 @@ class Settings(Protocol):
     def bias(self) -> Bias | None: ...
 
 
-def at_marks(settings: Settings, role: str, listed: Callable[..., Listed]) -> Callable[..., Listed] | None:
+def at_marks(settings: Settings, role: str, listed: Callable[..., Options]) -> Callable[..., Options] | None:
     """What a role has to choose from under `decide: marks`, with its bias; None where it writes.
 
     Args:
@@ -134,7 +111,7 @@ def at_marks(settings: Settings, role: str, listed: Callable[..., Listed]) -> Ca
     return partial(_leaning, (settings.bias or {}).get(role, {}), partial(listed, settings))
 
 
-def _leaning(added: Mapping[str, float], listed: Callable[..., Listed], **state: Any) -> Listed:
+def _leaning(added: Mapping[str, float], listed: Callable[..., Options], **state: Any) -> Options:
     options = listed(**state)
     bias = tuple(added.get(kind, 0.0) for kind in kinds_of(options)) if added else ()
     return replace(options, bias=bias) if any(bias) else options  # records of decisions without any say nothing of it

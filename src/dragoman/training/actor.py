@@ -23,7 +23,8 @@ class ActionLogprobs(NamedTuple):
     entropy: Tensor
     """[a, m] of the distribution that was sampled from, in nats."""
     features: Tensor
-    """[a, m, hidden] the last hidden state that each token was predicted from: the state s_{t,m} of a critic."""
+    """[a, m, hidden] the last hidden state that each token was predicted from: the state s_{t,m} of a critic. At marks that of each
+    option of a selection, and of the last option of a choice."""
 
 
 def lora_config(adapter: AdapterParams, lm: Any) -> Any:
@@ -122,7 +123,10 @@ class Actor(Trainable):
         m = mask.shape[1]
         logprobs = torch.where(many, each[:, :m], one) * mask
         entropy = torch.where(many, entropy_each[:, :m], entropy_one) * mask
-        return ActionLogprobs(logprobs, entropy, features[:, :m])
+        # A choice is valued where all of its options have been read, which is at the last one's mark.
+        last = (options.sum(-1) - 1).clamp(min=0)
+        read = features.gather(1, last[:, None, None].expand(-1, 1, features.shape[-1]))
+        return ActionLogprobs(logprobs, entropy, torch.where(many[..., None], features[:, :m], read))
 
     def _written(self, batch: Batch, temperature: float) -> ActionLogprobs:
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bf16):

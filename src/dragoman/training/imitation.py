@@ -34,7 +34,7 @@ from dragoman.core.types import Question
 from dragoman.engines.precision import resolved
 from dragoman.rollout.exploration import GREEDY
 from dragoman.rollout.record import check_outage
-from dragoman.rollout.samples import Sample
+from dragoman.rollout.samples import Sample, read_samples, write_samples
 from dragoman.training.actor import Actor
 from dragoman.training.batch import AllowedTokens, lay_out
 from dragoman.training.export import export, truncated
@@ -52,6 +52,8 @@ log = logging.getLogger(__name__)
 CHECKPOINT = "checkpoint.pt"
 CHECKPOINT_EVERY = 100
 """Optimizer steps."""
+STATES = "states"
+"""The folder of what each round but the first learns from, in its order."""
 VISIT = GREEDY.model_copy(update={"label": True, "answers": False})
 
 
@@ -96,14 +98,18 @@ async def train(
         for number in range(settings.rounds + 1 if visited else 1):
             folder = warm_up.candidate(number)
             if number:
-                before = warm_up.policy.whole(warm_up.candidate(number - 1))
-                episodes = await rollouts.run(before, visited, out=out / "visited" / f"{number:02d}", exploration=VISIT)
-                check_outage(episodes)  # a later try goes on here
-                labels = of_roles(labelled(episodes, student.allowed.vocabulary), settings.roles)
-                new = [s for s in labels if s.tokens <= settings.max_tokens]
-                states = [*new, *_pick(seeds, round(settings.replay * len(seeds)), seed + number)]
-                await runtime.release(system, before)
-                give_back()
+                kept = out / STATES / f"{number:02d}.parquet"
+                if not kept.is_file():
+                    before = warm_up.policy.whole(warm_up.candidate(number - 1))
+                    seen = out / "visited" / f"{number:02d}"
+                    episodes = await rollouts.run(before, visited, out=seen, exploration=VISIT)
+                    check_outage(episodes)  # a later try goes on here
+                    labels = of_roles(labelled(episodes, student.allowed.vocabulary), settings.roles)
+                    new = [s for s in labels if s.tokens <= settings.max_tokens]
+                    write_samples(kept, [*new, *_pick(seeds, round(settings.replay * len(seeds)), seed + number)])
+                    await runtime.release(system, before)
+                    give_back()
+                states = read_samples(kept)  # a later try would ask faulty visits again, and learn in another order
             students.call("learn", states, number, lr=settings.lr * (settings.next_lr if number else 1.0))
             if not folder.is_dir():
                 student.save(base, folder)
@@ -122,7 +128,7 @@ async def train(
 
 def _clean(out: Path) -> None:
     """Remove what only a run that goes on would need."""
-    for name in ("base", "candidates"):
+    for name in ("base", "candidates", STATES):
         shutil.rmtree(out / name, ignore_errors=True)
     (out / CHECKPOINT).unlink(missing_ok=True)
 
@@ -221,11 +227,7 @@ class Student:
 
     def _step(self, batch: Sequence[Sample], optimizer: torch.optim.Optimizer) -> float:
         """One optimizer step on some states."""
-        right = [
-            (state, replace(sample, marks=replace(sample.marks, taken=places, bias=())) if sample.marks else sample)
-            for state, sample in enumerate(batch)
-            for places in (sample.marks.right or (sample.marks.taken,) if sample.marks else ((),))
-        ]
+        right = [(state, action) for state, sample in enumerate(batch) for action in _right_actions(sample)]
         actions = [action for _, action in right]
         optimizer.zero_grad(set_to_none=True)
         total = 0.0
@@ -274,6 +276,17 @@ class Student:
         }
         with files.replacing(self.checkpoint) as temporary:
             torch.save(state, temporary)
+
+
+def _right_actions(sample: Sample) -> list[Sample]:
+    """What is imitated in a state: an oracle's labels, else the action that was taken."""
+    marks = sample.marks
+    if marks is None:
+        return [sample]
+    # A draw is of the logits with their bias: learnt without it, the bias would count twice at use. It had no part in a
+    # label, nor in a forced choice: every kind was tried, and the options of one kind share their bias.
+    bias = () if marks.right or sample.forced else marks.bias
+    return [replace(sample, marks=replace(marks, taken=places, bias=bias)) for places in marks.right or (marks.taken,)]
 
 
 def _pick(items: Sequence[Any], count: int, seed: int) -> list[Any]:

@@ -23,6 +23,7 @@ from dragoman.core.types import Question
 from dragoman.registry.policy import METRICS, PolicySet, lineage, resume
 from dragoman.registry.trained_with import trained_with
 from dragoman.rewards import Reward
+from dragoman.rollout.calls import seed_of
 from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.figures import llm_calls
 from dragoman.rollout.record import Episode, check_outage
@@ -167,17 +168,15 @@ class Loop:
             questions,
             out=out or self.rollout_folder(self.iteration),
             exploration=exploration or self.settings.exploration,
-            seed=self.run.seed + self.iteration if seed is None else seed,
+            seed=seed_of(self.run.seed, self.iteration) if seed is None else seed,
         )
 
-    async def draw(
-        self, questions: Sequence[Question], number: int, *, of: int, by: PolicySet | None = None
-    ) -> list[Episode]:
-        """A single trajectory of each question, as draw `number`, from 0, `of` so many in an iteration at most."""
+    async def draw(self, questions: Sequence[Question], number: int, *, by: PolicySet | None = None) -> list[Episode]:
+        """A single trajectory of each question, as draw `number` of an iteration, from 0."""
         return await self.roll_out(
             questions,
             exploration=self.settings.single().exploration,
-            seed=self.run.seed + self.iteration * of + number,
+            seed=seed_of(self.run.seed, self.iteration, number),
             out=self.rollout_folder(self.iteration, number),
             by=by,
         )

@@ -26,6 +26,7 @@ from dragoman.systems.options import check_bias
 @dataclass(frozen=True)
 class C3PO(Settings, System):
     views = 3  # names have their initials, and a long question is searched for with its end
+    turned_after_training = frozenset({"bias"})
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -50,7 +50,8 @@ class Grammar(Protocol):
 class Kind(Grammar, Protocol):
     """The grammar of one kind of action."""
 
-    cls: type
+    @property
+    def cls(self) -> type: ...
 
 
 def can_say(slot: Slot, value: Any) -> bool:

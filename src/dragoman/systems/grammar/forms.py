@@ -67,11 +67,24 @@ class OneOf:
     def __init__(self, *forms: Kind) -> None:
         self.forms = forms
 
+    @property
+    def cls(self) -> type:
+        """The class of its actions.
+
+        Raises:
+            ValueError: they have several.
+        """
+        (cls,) = {form.cls for form in self.forms}
+        return cls
+
     def constraint(self) -> Constraint:
         return Constraint(regex="(?:" + "|".join(form.constraint().regex or "" for form in self.forms) + ")")
 
     def alternatives(self) -> Sequence[Grammar]:
-        return self.forms
+        kinds: dict[type, list[Kind]] = {}
+        for form in self.forms:
+            kinds.setdefault(form.cls, []).append(form)
+        return [forms[0] if len(forms) == 1 else type(self)(*forms) for forms in kinds.values()]
 
     def parse(self, text: str) -> Action:
         for form in self.forms:

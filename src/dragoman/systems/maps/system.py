@@ -23,6 +23,7 @@ from dragoman.systems.options import check_bias
 @dataclass(frozen=True)
 class MAPS(Settings, System):
     views = 2  # names have their initials, and no 's
+    turned_after_training = frozenset({"bias"})
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -37,6 +37,7 @@ from dragoman.systems.prompts import Prompt, number
 @dataclass(frozen=True)
 class MRAG(Settings, System):
     views = 2  # at marks the coordinator is shown which searches and documents were new
+    turned_after_training = frozenset({"bias"})
 
     def __post_init__(self) -> None:
         super().__post_init__()

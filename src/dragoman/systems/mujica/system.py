@@ -33,6 +33,7 @@ from dragoman.systems.prompts import Prompt, one_line
 @dataclass(frozen=True)
 class Mujica(Settings, System):
     views = 2  # names have their initials, and a long question is searched for with its end
+    turned_after_training = frozenset({"bias"})
 
     def __post_init__(self) -> None:
         super().__post_init__()

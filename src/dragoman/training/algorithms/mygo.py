@@ -42,7 +42,7 @@ async def collect(loop: Loop, questions: Sequence[Question]) -> Collected:
     for attempt in range(s.mygo.attempts):
         # 1. and 3.
         by = loop.run.start if s.mygo.offline else None
-        episodes = await loop.draw(waiting, attempt, of=s.mygo.attempts, by=by)
+        episodes = await loop.draw(waiting, attempt, by=by)
         earned = [worth(episode, loop.run.reward, s.price) for episode in episodes]
         if attempt == 0:
             # 2.

@@ -56,7 +56,7 @@ async def _draw(loop: Loop, questions: Sequence[Question]) -> list[Episode]:
     """Single trajectories: one draw of all questions after the other."""
     episodes = list[Episode]()
     for draw in range(loop.settings.selftrain.trajectories):
-        episodes += await loop.draw(questions, draw, of=loop.settings.selftrain.trajectories)
+        episodes += await loop.draw(questions, draw)
     return episodes
 
 

@@ -41,7 +41,7 @@ async def collect(loop: Loop, questions: Sequence[Question]) -> Collected:
     # 1.
     s, episodes = loop.settings, list[Episode]()
     for draw in range(s.grpo.group):
-        episodes += await loop.draw(questions, draw, of=s.grpo.group)
+        episodes += await loop.draw(questions, draw)
     found = loop.samples(episodes)
     fitting = loop.fitting(found)
     # 2.
