@@ -26,4 +26,3 @@ def test_a_choice_is_valued_where_its_last_option_is_read_and_a_selection_at_eac
         features = actor(batch).features
     torch.testing.assert_close(features[0, 0], states[0, choice[-1]])
     torch.testing.assert_close(features[1], states[1, selection])
-
