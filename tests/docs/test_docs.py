@@ -262,6 +262,31 @@ def test_the_retriever_of_ones_own_speaks_as_the_client_does(monkeypatch):
     assert [[hit.id for hit in hits] for hits in found.results] == [["a6"], ["b6"]]
 
 
+def test_a_question_asked_from_python_as_the_page_shows_is_answered(monkeypatch, capsys):
+    from contextlib import asynccontextmanager
+    from types import SimpleNamespace
+
+    from fakes import ListRetriever, ScriptedEngine
+
+    from dragoman import config, runtime
+    from dragoman.core.types import Passage
+    from dragoman.rollout.backends import Backends
+    from dragoman.systems import build
+
+    llm = ScriptedEngine(lambda prompt, rng: "Bhutan")
+    found = ListRetriever([Passage("country-bt", "Bhutan", "Its capital is Thimphu.")])
+
+    @asynccontextmanager
+    async def without_models(params, index):
+        yield SimpleNamespace(open=lambda name: (build("standard"), Backends(llm, llm, found)))
+
+    monkeypatch.setattr(config, "load_params", lambda: None)
+    monkeypatch.setattr(runtime, "open_runtime", without_models)
+    _, program = re.findall(r"^```python\n(.*?)^```", PAGES["serving.md"], re.M | re.S)
+    exec(compile(program, "from_python", "exec", dont_inherit=True), {})
+    assert capsys.readouterr().out == "Bhutan ['country-bt'] answered\n"
+
+
 def test_settings_that_the_pages_name_exist():
     from dragoman.config import Params
     from dragoman.systems import build
