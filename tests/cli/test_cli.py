@@ -19,6 +19,7 @@ import pytest
 from command import run
 
 from dragoman.cli.command import PrintableFormatter
+from dragoman.cli.training import _visible
 from dragoman.core import files
 from dragoman.pipeline import pair, warm_up
 from dragoman.pipeline.doctor import fault_table
@@ -198,6 +199,10 @@ def test_a_promotion_is_shown_with_its_reasons_and_a_refusal_has_an_exit_code_of
     assert said["promoted", 0][0] == 0 and "| a table |" in said["promoted", 0][1]
     assert said["promoted", 2][0] == 3 and "refused: too slow; no better" in said["promoted", 2][2]
     assert said["unchanged", 0] == (0, "v1 is the champion\n", "")
+
+
+def test_seeds_print_the_shares_that_are_known_of_what_the_proxy_sees():
+    assert _visible({"words": 16, "answer": 0.584, "bridge": None}) == "the answer in 58% of those that hold it"
 
 
 @pytest.mark.parametrize(

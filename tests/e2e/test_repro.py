@@ -70,6 +70,11 @@ def test_the_report_compares_the_systems_of_all_stages(reproduced):
     assert not any(system["failed"] for system in metrics["systems"].values())
 
 
+def test_seeds_say_what_the_proxy_sees_of_gold_passages(reproduced):
+    shown = json.loads((reproduced / "results/seeds/metrics.json").read_text())["visible"]
+    assert shown["proxy_words"]["words"] > 0 and 0 < shown["proxy_words"]["answer"] <= 1
+
+
 def test_the_untrained_proxy_acts_validly_and_the_trainer_finds_the_probabilities_of_the_engine(reproduced):
     stops = json.loads((reproduced / "results/report/metrics.json").read_text())["atlas"]["systems"]["c3po"]["stops"]
     assert set(stops) <= {"answered", "depth_limit", "document_limit", "empty_answer"}

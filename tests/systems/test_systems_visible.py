@@ -1,5 +1,7 @@
 """What some words of gold passages show, by hand."""
 
+from types import SimpleNamespace
+
 from dragoman.core.types import Passage, Question
 from dragoman.systems import build, visible
 
@@ -65,3 +67,8 @@ def test_a_share_of_what_no_gold_passage_holds_is_unknown():
     assert visible.visible_to(build("maps", {"proxy_words": 9}), [ASKED], {"man": MAN}) == {
         "proxy_words": {"words": 9, "answer": 1.0, "bridge": None}
     }
+
+
+def test_of_a_system_whose_view_is_something_else_nothing_is_said():
+    theirs = SimpleNamespace(view="from above", proxy_words=9)
+    assert visible.visible_to(theirs, [ASKED], GOLD) == {}

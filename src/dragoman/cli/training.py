@@ -40,9 +40,9 @@ async def rollout(project: Project, options: rollout_stage.Options) -> None:
 
 @command(SYSTEM, Alias("--limit", "seeds.questions", "Only the first so many questions.", int), SEED, track=True)
 async def seeds(project: Project, options: seeds_stage.Options) -> None:
-    """Collect states with the actions to imitate there: an oracle's where gold passages are known, else the best of sampled trees.
+    """Collect states with the actions to imitate there: those of an oracle that knows gold passages, or the best of sampled trees.
 
-    The trees are those of the untrained proxy, or of a teacher.
+    The oracle acts where `seeds.exploration.oracle` is set. Else the trees are those of the untrained proxy, or of a teacher.
 
     Example: dragoman seeds
     Example: dragoman seeds --questions train.jsonl --corpus corpus.jsonl --limit 50 --out results/my-seeds

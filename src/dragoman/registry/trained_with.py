@@ -60,7 +60,8 @@ def check_trained_with(name: str, system: System, manifest: Mapping[str, Any]) -
 def warn_if_turned(name: str, system: System, manifest: Mapping[str, Any]) -> None:
     """Log, in one line, the settings of `turned_after_training` that have other values than those that a policy learnt with.
 
-    A warm-up learns without them, and may be run with any. RL learns what is best beside them. A number that is not named, such
+    A warm-up learns what is likely, whatever they add (`training.imitation`), and may be run with any. RL learns what is best beside
+    them. A number that is not named, such
     as a bias, is 0. Nothing is said of a policy that does not record them.
 
     Args:

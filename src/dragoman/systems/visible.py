@@ -72,7 +72,9 @@ def visible_to(
 
     A share is None where no gold passage holds such a thing. A setting of which nothing can be said is left out.
     """
-    view = VIEWS[getattr(system, "view", "first")]
+    view = VIEWS.get(getattr(system, "view", "first"))
+    if view is None:  # of somebody else's system, it may mean anything
+        return {}
     held = {"answer": answers(questions, passages), "bridge": bridges(questions, passages)}
     found = dict[str, dict[str, Any]]()
     for setting in SETTINGS:
