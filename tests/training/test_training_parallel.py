@@ -48,8 +48,8 @@ def assert_equal(one, other):
     for seen, again in zip(one[0], other[0], strict=True):
         assert seen.keys() == again.keys()
         for name, value in seen.items():
-            # Means of small log-ratios are what processors round most differently: on Zen 5 2e-5 apart, of 5e-3.
-            assert value == pytest.approx(again[name], rel=2e-3, abs=5e-5), name
+            # A KL is a mean of small log-ratios that nearly cancel: on Zen 5 rounding sets it 2e-5 apart, of 5e-3.
+            assert value == pytest.approx(again[name], rel=2e-3, abs=5e-5 if name == "kl" else 1e-5), name
     for part in ("actor", "critic"):
         for name, weights in (one[1][part] or {}).items():
             torch.testing.assert_close(weights, other[1][part][name], rtol=1e-3, atol=1e-5)
