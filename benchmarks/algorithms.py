@@ -5,7 +5,7 @@
 - trajectories and minutes up to the first dev score that all have reached (Mujica-MyGO, table 7);
 - the best dev score that each had at the fewest trajectories, and in the fewest minutes, that any of them took.
 
-Rows are algorithms, and MyGO's variants: offline (its appendix E), and with a fixed threshold (its section 3.3). It runs commands
+Rows are algorithms, and MyGO's variants: offline (its appendix E), and with a threshold that does not rise. It runs commands
 that anyone could type, and prints them. Each goes on where it was when it has been cut short.
 
 MyGO learns without shaping: without it for all, they are compared by the same reward.

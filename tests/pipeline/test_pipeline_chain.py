@@ -92,6 +92,18 @@ def test_no_two_trained_steps_begin_with_the_same_questions():
     assert own("query", steps={"query": {"seed": 7}}).seed == 7
 
 
+def test_answers_are_trained_on_pools_of_all_sizes_and_queries_on_those_of_one_search():
+    """MAPS, section 3.2: one to four snapshots of a question; section 3.3: one query after the question's own search."""
+    maps = {step: own(step).systems["maps"] for step in ("answer-1", "answer-2", "query")}
+    assert [settings["rounds"] for settings in maps.values()] == ["drawn", "drawn", "fixed"]
+    assert [settings["max_rounds"] for settings in maps.values()] == [3, 3, 1]
+
+
+@pytest.mark.parametrize("profile", ["cpu", "gpu", "paper"])
+def test_a_chain_draws_as_many_answers_to_a_pool_as_the_paper(profile):
+    assert own("label", profile).label.draws == 16
+
+
 @pytest.mark.parametrize("profile", ["cpu", "gpu", "smoke"])
 def test_the_second_stage_of_the_answer_agent_reads_more(profile):
     first, second = (own(step, profile).systems["maps"] for step in ("answer-1", "answer-2"))

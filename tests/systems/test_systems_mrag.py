@@ -49,12 +49,14 @@ def query(text: str) -> str:
     return json.dumps({"query": text})
 
 
-async def run(proxy: list[str | Exception], passages: list[Passage] = PASSAGES, llm=None, **settings):
+async def run(
+    proxy: list[str | Exception], passages: list[Passage] = PASSAGES, llm=None, engine=ScriptedEngine, **settings
+):
     """Let the agents say the given texts in turn."""
     said = iter(proxy)
     retriever = ListRetriever(passages)
     model = ScriptedEngine(llm or (lambda prompt, rng: "the ngultrum"))
-    backends = Backends(llm=model, proxy=ScriptedEngine(lambda prompt, rng: next(said)), retriever=retriever)
+    backends = Backends(llm=model, proxy=engine(lambda prompt, rng: next(said)), retriever=retriever)
     episode = await Tree(QUESTION, build("mrag", settings), backends).grow()
     (trajectory,) = episode.trajectories
     assert not list(said), "the agents were asked less often than the test says"
@@ -258,6 +260,21 @@ async def test_what_an_agent_says_that_is_cut_off_or_unknown_ends_the_trajectory
     assert (trajectory.stop, trajectory.answer) == (StopReason.INVALID_ACTION, "")
     last = max(episode.nodes, key=lambda node: node.depth)
     assert trajectory.error == f"{last.role}: {said[-1]!r}" and last.text == said[-1]
+
+
+async def test_json_that_the_token_limit_cuts_off_is_a_truncated_action():
+    """A token is a byte here. Of 30, the coordinator's call takes 20, and the planner's steps would take 52."""
+
+    class Limited(ScriptedEngine):
+        async def generate(self, requests):
+            (result,), most = await super().generate(requests), requests[0].max_tokens
+            (whole,) = result.completions
+            end = "length" if len(whole.text) > most else "stop"
+            return [replace(result, completions=(replace(whole, text=whole.text[:most], finish_reason=end),))]
+
+    trajectory, *_ = await run([PLAN, STEPS], engine=Limited, action_tokens=30)
+    assert (len(PLAN), len(STEPS), trajectory.error) == (20, 52, f"planner: {STEPS[:30]!r}")
+    assert (trajectory.stop, trajectory.answer) == (StopReason.TRUNCATED_ACTION, "")
 
 
 async def test_verdicts_on_more_documents_than_there_are_are_refused():

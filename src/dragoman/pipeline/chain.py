@@ -40,7 +40,7 @@ _GRPO: Mapping[str, Any] = {
 _ANSWER: Mapping[str, Any] = {
     **_GRPO,
     "rl.roles": ["answer"],
-    f"{SYSTEM}.rounds": "drawn",  # appendix B: pools of one search, and of more
+    f"{SYSTEM}.rounds": "drawn",  # section 3.2: pools of one search, and of more
 }
 
 

@@ -161,7 +161,7 @@ class MygoParams(Section):
     threshold: float = Field(0.5, gt=0)
     """What a trajectory must earn to pass, in the first iteration; it rises with the mean reward of first attempts."""
     progressive: bool = True
-    """Whether it rises. A fixed one is what the paper compares it with."""
+    """Whether it rises, as in the paper. There it is fixed offline alone (appendix E)."""
     offline: bool = False
     """Draw every trajectory from the warm-up, and never from the policy that learns (appendix E). The threshold is then fixed."""
     patience: int = Field(3, ge=1)
@@ -195,7 +195,8 @@ class SelftrainParams(Section):
     patience: int = Field(3, ge=1)
     """The run stops after so many iterations in a row in which nothing was kept."""
     redraw: bool = True
-    """Each iteration draws anew, from the policy that the one before it left. The paper draws once, before it learns."""
+    """Each iteration draws anew, from the policy that the one before it left, and learning goes on from there. The paper draws once,
+    before it learns."""
 
 
 class RlParams(Section):

@@ -1,4 +1,4 @@
-"""Self-training: imitate one's own best trajectories (mRAG, section 3.2 and appendix D.2; Singh et al. 2024).
+"""Self-training: imitate one's own best trajectories (mRAG, section 3.2 and appendix D.2).
 
 1. Draw several trajectories of each question.
 2. Keep those of each question that earned the most, and a few of them where several earned the same.
@@ -6,6 +6,9 @@
 
 A kept trajectory counts 1 and any other 0, so what is left of the policy gradient is maximum likelihood, as in `mygo`. There a
 threshold says what passes, for all questions alike. Here each question has its own: its best.
+
+With `redraw`, each iteration draws from the last policy and learning goes on from it. In ReST-EM (Singh et al. 2024), which the
+paper follows, each round draws from the last policy, too, but trains the base model anew.
 
 The paper chooses the checkpoint on its test set. Here the dev questions do, as with every algorithm.
 """
