@@ -8,6 +8,7 @@ from dragoman.corpus.atlas.facts import ALIAS, LINKS, settled_by_hand
 from dragoman.corpus.atlas.passages import choose, render
 from dragoman.corpus.atlas.questions import SHARES, make, number, split_clusters
 from dragoman.corpus.atlas.verify import TripleIndex, verify
+from dragoman.systems.mujica.topics import topic_entities
 
 CHAINS = ("single_hop", "compositional", "inference")
 
@@ -47,6 +48,11 @@ def test_counts_and_types(atlas_questions):
 def test_nothing_is_asked_twice(atlas_questions):
     asked = everything(atlas_questions)
     assert len({q.id for q in asked}) == len({q.question for q in asked}) == 900
+
+
+def test_a_chain_starts_in_the_graph_from_entities_that_are_no_answers(atlas_questions):
+    chains = [question for question in everything(atlas_questions) if question.type in CHAINS]
+    assert [q.id for q in chains if {*topic_entities(q)} & {*q.answers}] == []
 
 
 def test_answers_follow_from_the_triples(atlas_folder, atlas_questions):

@@ -196,6 +196,11 @@ def test_topic_entities_are_named_in_the_question_or_begin_its_path(question, tr
     assert topic_entities(Question("q", question, triples=tuple(triples))) == topics
 
 
+def test_a_topic_that_the_question_calls_by_another_name_is_the_end_that_is_no_answer():
+    asked = Question("q", "Whose is the Maltese pound?", ("Malta",), triples=(("Malta", "currency", "Malta pound"),))
+    assert topic_entities(asked) == ("Malta pound",)
+
+
 def test_the_topic_of_a_data_set_comes_first():
     assert topic_entities(Question("q", QUESTION.question, triples=PATH, topics=("Chad",))) == ("Chad",)
 
