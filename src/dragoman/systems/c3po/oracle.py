@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from dragoman.core.types import Passage
 from dragoman.systems.base import Gold
 from dragoman.systems.c3po import queries
 from dragoman.systems.c3po.actions import Answer, Keep, NoRetrieval, Plan, Search
 from dragoman.systems.c3po.settings import Settings
+from dragoman.systems.evidence import evidence
 from dragoman.systems.grammar import can_say
 
 
@@ -37,9 +39,15 @@ async def route(settings: Settings, gold: Gold, question: str) -> list[NoRetriev
     return [Plan()]
 
 
-async def select(gold: Gold, question: str, objective: str, passages: Sequence[Passage]) -> list[Keep]:
-    """The gold passages and no other."""
-    return [Keep(tuple(i for i, passage in enumerate(passages, start=1) if gold.has(passage)))]
+async def select(
+    settings: Settings, gold: Gold, question: str, objective: str, passages: Sequence[Passage]
+) -> list[Keep]:
+    """The gold passages and no other; or, where sentences are kept, the evidence in them."""
+    needed = [passage for passage in passages if gold.has(passage)]
+    if settings.keep == "sentences":
+        groups = [list(of_one) for _, of_one in groupby(needed, key=lambda piece: piece.id)]
+        needed = [piece for group in groups for piece in await evidence(gold, question, group, settings.k)]
+    return [Keep(tuple(i for i, passage in enumerate(passages, start=1) if passage in needed))]
 
 
 async def decide(

@@ -51,7 +51,7 @@ def information_filter(settings: Settings) -> Role:
         },
         max_tokens=max(tokens, TITLE_TOKENS * settings.k) if by_title else tokens,
         shots=settings.shots,
-        oracle=oracle.select,
+        oracle=partial(oracle.select, settings),
         options=at_marks(settings, "filter", marks.select),
     )
 

@@ -15,6 +15,7 @@ QueryMode = Literal["free", "span", "phrase", "names"]
 SelectMode = Literal["numbers", "titles"]
 DecideMode = Literal["text", "marks"]
 ViewMode = Literal["first", "focused"]
+KeepMode = Literal["passages", "sentences"]
 PromptMode = Literal["full", "brief"]
 
 
@@ -41,6 +42,8 @@ class Settings:
     view: ViewMode = "first"
     """At marks: which words of a passage are read, its first ones, or `focused` those of the sentences that share most words with
     the question. The latter where what leads on stands late: `python -m benchmarks.views` counts it."""
+    keep: KeepMode = "passages"
+    """At marks: what the filter selects among, and the LLM is shown. Of `sentences`, those of a passage that were kept."""
     decide: DecideMode = "text"
     """Whether the agents write their actions, as in the paper, or score what they may do, listed: see `marks.py`."""
     prompts: PromptMode = "full"
@@ -84,6 +87,8 @@ class Settings:
             raise UserError("decide: marks writes nothing, so no thoughts; set one of the two to another value")
         if self.decide == "text" and self.view != "first":
             raise UserError("view: focused is of lists at marks: set decide: marks, or view: first")
+        if self.decide == "text" and self.keep != "passages":
+            raise UserError("keep: sentences is of lists at marks: set decide: marks, or keep: passages")
         if self.prompts == "brief" and self.thoughts:
             raise UserError("prompts: brief asks for no thoughts; set prompts: full, or thoughts: false")
 

@@ -20,6 +20,7 @@ from dragoman.systems.c3po import marks, roles
 from dragoman.systems.c3po.actions import Answer, KeepAll, NoRetrieval, Plan, Search
 from dragoman.systems.c3po.queries import objective
 from dragoman.systems.c3po.settings import Settings
+from dragoman.systems.evidence import joined, pieces
 from dragoman.systems.options import check_bias
 
 
@@ -85,8 +86,9 @@ class C3PO(Settings, System):
         if not found:
             return []
         # eq. 12: S1 -> S2 = {q, retrieved documents}; a2, of S2
-        selected = await ctx.act(self.filter, question=question.question, objective=aim, passages=found)
-        return found if isinstance(selected, KeepAll) else [found[i - 1] for i in selected.ids]
+        listed = pieces(found) if self.keep == "sentences" else found
+        selected = await ctx.act(self.filter, question=question.question, objective=aim, passages=listed)
+        return joined(found, listed if isinstance(selected, KeepAll) else [listed[i - 1] for i in selected.ids])
 
     @property
     def roles(self) -> tuple[Role, ...]:

@@ -1,0 +1,59 @@
+"""Passages by their sentences: where what is kept may be less than a whole passage.
+
+A small LLM loses by each sentence that does not matter, so a filter that keeps sentences shows it what answers the question alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dragoman.core.text import content_words, has, names, sentences, stem
+from dragoman.core.types import Passage
+from dragoman.systems.base import Gold
+from dragoman.systems.options import MOST
+
+
+def pieces(passages: Sequence[Passage]) -> list[Passage]:
+    """Each sentence as a passage of the same id, the first of a passage with its title.
+
+    So that they can be listed, a passage has at most `MOST` pieces over the number of passages. The last one has what is left of it.
+    """
+    most = max(1, MOST // max(1, len(passages)))
+    found = list[Passage]()
+    for passage in passages:
+        read = sentences(passage.text)
+        texts = read if len(read) <= most else [*read[: most - 1], " ".join(read[most - 1 :])]
+        found += [replace(passage, title="" if place else passage.title, text=text) for place, text in enumerate(texts)]
+    return found
+
+
+def joined(passages: Sequence[Passage], taken: Sequence[Passage]) -> list[Passage]:
+    """The passages of which a piece was taken, in their order, each cut to its pieces."""
+    texts: dict[str, list[str]] = {}
+    for piece in taken:
+        texts.setdefault(piece.id, []).append(piece.text)
+    return [replace(passage, text=" ".join(texts[passage.id])) for passage in passages if passage.id in texts]
+
+
+async def evidence(gold: Gold, question: str, pieces: Sequence[Passage], k: int) -> list[Passage]:
+    """Those pieces of one gold passage that a question needs, from the first of these that there are:
+
+    - the ones that tell an answer, or an end of a gold triple, which neither the question nor the title has;
+    - the ones with the name whose search, of `k` passages, finds another gold passage first;
+    - the one that shares most words with the question.
+    """
+    title = pieces[0].title
+    ends = {end for subject, _, obj in gold.triples for end in (subject, obj)}
+    facts = [fact for fact in {*gold.answers, *ends} if not has(question, fact) and not has(title, fact)]
+    if telling := [piece for piece in pieces if any(has(piece.text, fact) for fact in facts)]:
+        return telling
+    called = [
+        name for piece in pieces for name in names(piece.text) if not has(question, name) and not has(title, name)
+    ]
+    others = gold.missing(pieces)
+    first = await gold.finding_first(list(dict.fromkeys(called)), k, others) if others else []
+    if leading := [piece for piece in pieces if any(has(piece.text, name) for name in first)]:
+        return leading
+    asked = set(map(stem, content_words(question)))
+    return [max(pieces, key=lambda piece: len(asked & set(map(stem, content_words(piece.text)))))]
