@@ -1,9 +1,13 @@
 """C3PO deciding at marks: what is listed, what the oracle takes, and that every listed action has a text."""
 
 import pytest
+from fakes import ListRetriever, ScriptedEngine
 
 from dragoman.core.errors import UserError
-from dragoman.core.types import Passage
+from dragoman.core.types import Passage, Question
+from dragoman.rollout.backends import Backends
+from dragoman.rollout.exploration import Exploration
+from dragoman.rollout.tree import Tree
 from dragoman.systems.base import Gold
 from dragoman.systems.c3po.actions import Answer, Keep, NoRetrieval, Plan, Search
 from dragoman.systems.c3po.marks import KINDS
@@ -67,9 +71,25 @@ def test_a_focused_view_shows_the_sentences_about_the_question_in_their_order():
     assert texts.texts == ("Tarn Bridge: Edith Marlowe designed it.",)
 
 
-def test_a_focused_view_of_what_is_written_is_refused():
-    with pytest.raises(UserError, match="view: focused is of lists at marks"):
-        C3PO(view="focused")
+@pytest.mark.parametrize("setting", [{"view": "focused"}, {"keep": "sentences"}], ids=str)
+def test_what_is_of_lists_is_refused_where_actions_are_written(setting):
+    ((name, value),) = setting.items()
+    with pytest.raises(UserError, match=f"{name}: {value} is of lists at marks"):
+        C3PO(**setting)
+
+
+async def test_a_filter_of_sentences_lists_them_and_the_llm_is_shown_those_that_it_keeps():
+    bridge = Passage("b", "Tarn Bridge", "It spans the Tarn. Edith Marlowe drew it. Its arches are of stone.")
+    question = Question("q", "Who drew the Tarn Bridge?", ("Edith Marlowe",), supporting_ids=("b",))
+    llm = ScriptedEngine(lambda prompt, rng: "x")
+    backends = Backends(llm=llm, proxy=ScriptedEngine(lambda prompt, rng: "x"), retriever=ListRetriever([bridge]))
+    oracle = Exploration(breadth=(1,), force=0, temperature=0, oracle=True)
+    episode = await Tree(question, system(keep="sentences"), backends, exploration=oracle).grow()
+    (trajectory,) = episode.trajectories
+    (filtered,) = [node for node in episode.nodes if node.role == "filter"]
+    lines = ["Tarn Bridge: It spans the Tarn.", "Edith Marlowe drew it.", "Its arches are of stone."]
+    assert (filtered.marked.options, filtered.text, trajectory.passages) == (lines, "Action: [2]", ["b"])
+    assert "[1] Tarn Bridge: Edith Marlowe drew it.\n" in llm.requests[0].messages[-1]["content"]
 
 
 def test_passages_that_read_alike_are_told_apart_and_empty_ones_listed():

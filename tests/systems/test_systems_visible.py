@@ -69,6 +69,14 @@ def test_a_share_of_what_no_gold_passage_holds_is_unknown():
     }
 
 
+def test_of_a_system_that_keeps_sentences_nothing_is_said():
+    said = {
+        keep: visible.visible_to(build("c3po", {"keep": keep, "proxy_words": 5, "decide": "marks"}), [ASKED], GOLD)
+        for keep in ("passages", "sentences")
+    }
+    assert said["passages"] and not said["sentences"]
+
+
 def test_of_a_system_whose_view_is_something_else_nothing_is_said():
     theirs = SimpleNamespace(view="from above", proxy_words=9)
     assert visible.visible_to(theirs, [ASKED], GOLD) == {}

@@ -75,6 +75,8 @@ def visible_to(
     view = VIEWS.get(getattr(system, "view", "first"))
     if view is None:  # of somebody else's system, it may mean anything
         return {}
+    if getattr(system, "keep", "passages") != "passages":  # each sentence is cut by itself
+        return {}
     held = {"answer": answers(questions, passages), "bridge": bridges(questions, passages)}
     found = dict[str, dict[str, Any]]()
     for setting in SETTINGS:
