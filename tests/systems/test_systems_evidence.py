@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dragoman.core.types import Passage
 from dragoman.systems.base import Gold
-from dragoman.systems.evidence import evidence, joined, pieces
+from dragoman.systems.evidence import evidence, joined, merged, pieces
 from dragoman.systems.options import MOST
 
 BRIDGE = Passage("b", "Tarn Bridge", "It spans the Tarn. Edith Marlowe drew it in 1871. Its arches are of stone.")
@@ -42,6 +42,16 @@ def test_what_is_taken_of_a_passage_stands_under_its_title_in_the_order_of_the_p
         Passage("b", "Tarn Bridge", "Edith Marlowe drew it in 1871. Its arches are of stone."),
         Passage("e", "Edith Marlowe", "She was born in Perth."),
     ]
+
+
+def test_sentences_that_are_kept_of_a_passage_twice_are_added_to_it_and_none_stands_there_twice():
+    spans, drew, arches, *_ = pieces([BRIDGE])
+    assert merged(
+        [*joined([BRIDGE], [spans, drew]), EDITH, *joined([BRIDGE], [drew]), *joined([BRIDGE], [arches])]
+    ) == {
+        "b": BRIDGE,
+        "e": EDITH,
+    }
 
 
 @given(st.lists(st.text(alphabet="aB .?\n", max_size=60), max_size=4))

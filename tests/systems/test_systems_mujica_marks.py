@@ -198,6 +198,18 @@ async def test_an_oracle_s_run_asks_no_more_than_a_round_may():
     assert all(node.marked is not None for node in episode.nodes)
 
 
+async def test_a_worker_of_sentences_lists_them_and_the_llm_is_shown_those_that_it_keeps():
+    edith = Passage("e", "Edith Marlowe", "She drew bridges. She was born in Perth. She liked tea.")
+    llm, proxy = ScriptedEngine(lambda prompt, rng: "Perth"), ScriptedEngine(lambda prompt, rng: "x")
+    backends = Backends(llm=llm, proxy=proxy, retriever=ListRetriever([edith]), oracle_roles={"planner", "worker"})
+    question = Question("q", "Where was Edith Marlowe born?", ("Perth",), supporting_ids=("e",))
+    episode = await Tree(question, system(keep="sentences"), backends).grow()
+    worker = next(node for node in episode.nodes if node.role == "worker")
+    lines = ["Edith Marlowe: She drew bridges.", "She was born in Perth.", "She liked tea."]
+    assert (worker.marked.options, worker.marked.taken, episode.trajectories[0].passages) == (lines, [1], ["e"])
+    assert "[1] Edith Marlowe: She was born in Perth.\n" in llm.requests[0].messages[-1]["content"]
+
+
 async def test_more_subquestions_than_a_round_may_have_are_cut():
     class Context:
         asked = 0
@@ -225,6 +237,7 @@ async def test_more_subquestions_than_a_round_may_have_are_cut():
         ({"thoughts": True}, "thoughts: true has to be written; set thoughts: false"),
         ({"context": "dialogue"}, "context: dialogue has to be written; set context: facts"),
         ({"memory": True}, "memory: true has to be written; set memory: false"),
+        ({"keep": "sentences", "environment": "graph"}, "keep: sentences is of lists of text"),
         ({"decide": "tokens"}, "decide 'tokens': choose from text, marks"),
         ({"max_candidates": 0}, "max_candidates 0: must be at least 1"),
     ],

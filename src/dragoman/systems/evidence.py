@@ -5,8 +5,9 @@ A small LLM loses by each sentence that does not matter, so a filter that keeps 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from dragoman.core.text import content_words, has, names, sentences, stem
 from dragoman.core.types import Passage
@@ -36,13 +37,28 @@ def joined(passages: Sequence[Passage], taken: Sequence[Passage]) -> list[Passag
     return [replace(passage, text=" ".join(texts[passage.id])) for passage in passages if passage.id in texts]
 
 
+def merged(passages: Iterable[Passage]) -> dict[str, Passage]:
+    """Each passage once, by its id, with all that is kept of it."""
+    kept: dict[str, Passage] = {}
+    for passage in passages:
+        before = kept.get(passage.id, passage)
+        new = "" if passage.text in before.text else f" {passage.text}"
+        kept[passage.id] = replace(before, text=before.text + new)
+    return kept
+
+
 async def evidence(gold: Gold, question: str, pieces: Sequence[Passage], k: int) -> list[Passage]:
-    """Those pieces of one gold passage that a question needs, from the first of these that there are:
+    """Those pieces of gold passages that a question needs; of each passage the first of these that there are:
 
     - the ones that tell an answer, or an end of a gold triple, which neither the question nor the title has;
     - the ones with the name whose search, of `k` passages, finds another gold passage first;
     - the one that shares most words with the question.
     """
+    of_gold = groupby(filter(gold.has, pieces), key=lambda piece: piece.id)
+    return [piece for _, of_one in of_gold for piece in await _evidence(gold, question, list(of_one), k)]
+
+
+async def _evidence(gold: Gold, question: str, pieces: Sequence[Passage], k: int) -> list[Passage]:
     title = pieces[0].title
     ends = {end for subject, _, obj in gold.triples for end in (subject, obj)}
     facts = [fact for fact in {*gold.answers, *ends} if not has(question, fact) and not has(title, fact)]

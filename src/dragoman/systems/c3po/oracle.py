@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 
 from dragoman.core.types import Passage
 from dragoman.systems.base import Gold
@@ -43,10 +42,9 @@ async def select(
     settings: Settings, gold: Gold, question: str, objective: str, passages: Sequence[Passage]
 ) -> list[Keep]:
     """The gold passages and no other; or, where sentences are kept, the evidence in them."""
-    needed = [passage for passage in passages if gold.has(passage)]
+    needed = list(filter(gold.has, passages))
     if settings.keep == "sentences":
-        groups = [list(of_one) for _, of_one in groupby(needed, key=lambda piece: piece.id)]
-        needed = [piece for group in groups for piece in await evidence(gold, question, group, settings.k)]
+        needed = await evidence(gold, question, passages, settings.k)
     return [Keep(tuple(i for i, passage in enumerate(passages, start=1) if passage in needed))]
 
 

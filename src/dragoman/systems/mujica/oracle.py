@@ -14,6 +14,7 @@ from dragoman.core.text import has, has_answer, names, words
 from dragoman.core.types import Passage
 from dragoman.corpus.triple_passages import triple_id
 from dragoman.systems.base import Gold
+from dragoman.systems.evidence import evidence
 from dragoman.systems.grammar import Line, can_say
 from dragoman.systems.mujica import queries
 from dragoman.systems.mujica.actions import Answer, Found, Nothing, Searches, Subquestions, ask
@@ -129,7 +130,10 @@ async def look_up(
     gold = _known(settings, gold)
     if not gold.ids:
         return []
-    kept = {i: passage for i, passage in enumerate(passages, start=1) if gold.has(passage)}
+    needed = list(filter(gold.has, passages))
+    if settings.keep == "sentences":
+        needed = await evidence(gold, question, passages, settings.k)
+    kept = {i: passage for i, passage in enumerate(passages, start=1) if passage in needed}
     if settings.decide == "marks":
         return [Found(tuple(kept)) if kept else Nothing()]
     missing = gold.missing(passages)

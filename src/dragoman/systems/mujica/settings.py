@@ -15,6 +15,7 @@ Environment = Literal["text", "graph"]
 Candidates = Literal["search", "gold"]
 DecideMode = Literal["text", "marks"]
 PlannerContext = Literal["facts", "dialogue"]
+KeepMode = Literal["passages", "sentences"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class Settings:
     """And to this many in the proxy's."""
     decide: DecideMode = "text"
     """Whether planner and worker write their actions, as in the paper, or score what they may do, listed: see `marks.py`."""
+    keep: KeepMode = "passages"
+    """At marks, on text: what a worker selects among, and the LLM is shown. Of `sentences`, those of a passage that were kept."""
     bias: Bias | None = field(default=None, hash=False)
     """At marks: added to the logits of an agent's actions, by their type, such as `{worker: {Found: 1}}`; see `kinds` in `marks.py`. It can
     be changed after training."""
@@ -82,6 +85,11 @@ class Settings:
                         f"decide: marks scores what is listed, and {name}: {value} has to be written; "
                         f"set {name}: {needed}, or decide: text".replace("True", "true").replace("False", "false")
                     )
+
+        if self.keep == "sentences" and (self.decide, self.environment) != ("marks", "text"):
+            raise UserError(
+                "keep: sentences is of lists of text: set decide: marks and environment: text, or keep: passages"
+            )
 
     def for_oracle(self) -> Self:
         return replace(self, thoughts=False)

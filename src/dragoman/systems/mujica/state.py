@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 
 from dragoman.core.types import Passage
+from dragoman.systems.evidence import merged
 from dragoman.systems.mujica.slots import Search
 
 
@@ -47,7 +48,7 @@ class State:
         """With the answer to each subquestion, and the passages it rests on."""
         # Passages of several subquestions take turns, so that the limit cuts all of them alike.
         ranks = zip_longest(*(found for _, found in replies.values()))
-        kept = {p.id: p for p in (*self.kept, *chain.from_iterable(ranks)) if p is not None}
+        kept = merged(p for p in (*self.kept, *chain.from_iterable(ranks)) if p is not None)
         facts = {fact.question: fact for fact in self.facts} | {q: Fact(q, said) for q, (said, _) in replies.items()}
         return replace(self, facts=tuple(facts.values()), kept=tuple(kept.values())[:max_documents])
 

@@ -19,6 +19,7 @@ from functools import cached_property, partial
 from dragoman.core.types import Passage, Question
 from dragoman.systems.answer import answer
 from dragoman.systems.base import Context, Outcome, Role, StopReason, System
+from dragoman.systems.evidence import joined, pieces
 from dragoman.systems.grammar import Action
 from dragoman.systems.mujica import dialogue, marks, roles
 from dragoman.systems.mujica.actions import Answer, Nothing, Recalled, Searches, Subquestions
@@ -87,14 +88,15 @@ class Mujica(Settings, System):
         found = await ctx.retrieve(search.query, k=self.k, page=page)
         if not self.split or not (found or self.memory):
             return "", found
+        listed = pieces(found) if self.keep == "sentences" else found
         reply = await ctx.act(
-            self.worker, question=question, subquestion=search.question, entity=search.entity, passages=found
+            self.worker, question=question, subquestion=search.question, entity=search.entity, passages=listed
         )
         if isinstance(reply, Nothing):
             return "", []
         if isinstance(reply, Recalled):
             return reply.sentence, []
-        used = [found[i - 1] for i in reply.ids]
+        used = joined(found, [listed[i - 1] for i in reply.ids])
         return reply.sentence or "; ".join(one_line(passage, self.proxy_words) for passage in used), used
 
     def check(self, question: Question) -> None:
