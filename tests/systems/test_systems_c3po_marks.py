@@ -84,12 +84,14 @@ async def test_a_filter_of_sentences_lists_them_and_the_llm_is_shown_those_that_
     llm = ScriptedEngine(lambda prompt, rng: "x")
     backends = Backends(llm=llm, proxy=ScriptedEngine(lambda prompt, rng: "x"), retriever=ListRetriever([bridge]))
     oracle = Exploration(breadth=(1,), force=0, temperature=0, oracle=True)
-    episode = await Tree(question, system(keep="sentences"), backends, exploration=oracle).grow()
-    (trajectory,) = episode.trajectories
+    tree = Tree(question, system(keep="sentences"), backends, exploration=oracle)
+    episode = await tree.grow()
+    (trajectory,), (kept,) = episode.trajectories, tree.kept.values()
     (filtered,) = [node for node in episode.nodes if node.role == "filter"]
     lines = ["Tarn Bridge: It spans the Tarn.", "Edith Marlowe drew it.", "Its arches are of stone."]
     assert (filtered.marked.options, filtered.text, trajectory.passages) == (lines, "Action: [2]", ["b"])
     assert "[1] Tarn Bridge: Edith Marlowe drew it.\n" in llm.requests[0].messages[-1]["content"]
+    assert kept == (Passage("b", "Tarn Bridge", "Edith Marlowe drew it."),)  # and so it is served
 
 
 def test_passages_that_read_alike_are_told_apart_and_empty_ones_listed():

@@ -46,12 +46,9 @@ def test_what_is_taken_of_a_passage_stands_under_its_title_in_the_order_of_the_p
 
 def test_sentences_that_are_kept_of_a_passage_twice_are_added_to_it_and_none_stands_there_twice():
     spans, drew, arches, *_ = pieces([BRIDGE])
-    assert merged(
-        [*joined([BRIDGE], [spans, drew]), EDITH, *joined([BRIDGE], [drew]), *joined([BRIDGE], [arches])]
-    ) == {
-        "b": BRIDGE,
-        "e": EDITH,
-    }
+    twice = [*joined([BRIDGE], [spans, drew]), EDITH]
+    again = [*joined([BRIDGE], [drew, arches]), *joined([BRIDGE], [spans, arches])]
+    assert merged([*twice, *again]) == {"b": BRIDGE, "e": EDITH}
 
 
 @given(st.lists(st.text(alphabet="aB .?\n", max_size=60), max_size=4))
@@ -76,6 +73,12 @@ def knowing(answers=("Perth",), triples=(), found=()):
         (knowing(found=["Marlowe"]), BRIDGE, ["Edith Marlowe drew it in 1871."]),
         (knowing(triples=[("Tarn Bridge", "arches", "stone")]), BRIDGE, ["Its arches are of stone."]),
         (knowing(answers=("yes",)), replace(EDITH, text="She drew much. She was born then."), ["She was born then."]),
+        (knowing(answers=("no",)), replace(EDITH, text="She had no house. She was born then."), ["She was born then."]),
+        (
+            knowing(answers=("The Swans",)),
+            replace(EDITH, text="She was born then. Swans drew her."),
+            ["Swans drew her."],
+        ),
         (knowing(answers=("Tarn Bridge",)), BRIDGE, ["It spans the Tarn."]),
     ],
     ids=[
@@ -83,6 +86,8 @@ def knowing(answers=("Perth",), triples=(), found=()):
         "leads on",
         "tells an end of a triple",
         "shares most words",
+        "has a no that answers nothing",
+        "tells it without its article",
         "names nothing but its title",
     ],
 )

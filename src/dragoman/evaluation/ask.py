@@ -32,10 +32,10 @@ async def ask_one(
     system, backends = runtime.open(name)
     tree = Tree(Question("asked", question), system, backends, observe=observe)
     episode = await tree.grow(system_name=name)
-    (trajectory,) = episode.trajectories
+    (trajectory,), (kept,) = episode.trajectories, tree.kept.values()
     return Answered(
         answer=trajectory.answer or "",
-        passages=tuple(tree.passages[i] for i in trajectory.passages),
+        passages=kept,
         stop=trajectory.stop,
         error=trajectory.error,
         decisions=len(trajectory.nodes),

@@ -62,8 +62,8 @@ class Tree:
         self.decisions = Decisions(question, exploration, seed, self.calls)
         self.trajectories: dict[str, Trajectory] = {}
         """By the choices that name their run."""
-        self._kept: dict[str, tuple[Passage, ...]] = {}
-        """The passages that a trajectory ended with, by the same."""
+        self.kept: dict[str, tuple[Passage, ...]] = {}
+        """The passages that a trajectory ended with, as the LLM was given them, by the same."""
         self._runs: asyncio.TaskGroup
 
     @property
@@ -127,7 +127,7 @@ class Tree:
         if outcome.stop is StopReason.EMPTY_ANSWER and ctx.unasked:
             outcome = replace(outcome, stop=StopReason.NOT_ASKED)
         run = digest(sorted(choices.items())) if choices else ""
-        self._kept[run] = outcome.passages
+        self.kept[run] = outcome.passages
         self.trajectories[run] = Trajectory(
             nodes=[step for step in ctx.steps if step in self.decisions.nodes],
             steps=ctx.steps,
@@ -141,5 +141,5 @@ class Tree:
         trajectory = self.trajectories[run]
         unasked = trajectory.stop is StopReason.NOT_ASKED and self.reward is not None and not self.reward.needs_answers
         if self.reward is not None and (unasked or trajectory.answer is not None):
-            scored = await self.reward.scored(self.question, trajectory, self._kept[run])
+            scored = await self.reward.scored(self.question, trajectory, self.kept[run])
             trajectory.rewards, trajectory.reward_fault = scored.values, scored.fault

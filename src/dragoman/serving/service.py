@@ -319,8 +319,8 @@ class Service:
         tree = Tree(Question(request.trace_id, plain(question, marks)), system, backends, observe=observe)
         config = {"policy": opened.version, "llm": b.llm.fingerprint, "retriever": b.retriever.fingerprint}
         episode = await tree.grow(key=request.trace_id, system_name=name, config=config)
-        (end,) = episode.trajectories
-        return _Grown(episode, end, tuple(tree.passages[id] for id in end.passages), llm.failed)
+        (end,), (kept,) = episode.trajectories, tree.kept.values()
+        return _Grown(episode, end, kept, llm.failed)
 
     def _keep(self, request: ServedRequest, episode: Episode, key: str) -> None:
         self.keep(episode.model_copy(update={"key": key, "asked_by": request.owner}))

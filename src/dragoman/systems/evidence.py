@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby
 
-from dragoman.core.text import content_words, has, names, sentences, stem
+from dragoman.core.text import content_words, has, has_answer, names, sentences, stem
 from dragoman.core.types import Passage
 from dragoman.systems.base import Gold
 from dragoman.systems.options import MOST
@@ -23,7 +23,7 @@ def pieces(passages: Sequence[Passage]) -> list[Passage]:
     most = max(1, MOST // max(1, len(passages)))
     found = list[Passage]()
     for passage in passages:
-        read = sentences(passage.text)
+        read = sentences(passage.text.strip())
         texts = read if len(read) <= most else [*read[: most - 1], " ".join(read[most - 1 :])]
         found += [replace(passage, title="" if place else passage.title, text=text) for place, text in enumerate(texts)]
     return found
@@ -38,12 +38,13 @@ def joined(passages: Sequence[Passage], taken: Sequence[Passage]) -> list[Passag
 
 
 def merged(passages: Iterable[Passage]) -> dict[str, Passage]:
-    """Each passage once, by its id, with all that is kept of it."""
+    """Each passage once, by its id, with all sentences that are kept of it; further ones come last."""
     kept: dict[str, Passage] = {}
     for passage in passages:
-        before = kept.get(passage.id, passage)
-        new = "" if passage.text in before.text else f" {passage.text}"
-        kept[passage.id] = replace(before, text=before.text + new)
+        before = kept.setdefault(passage.id, passage)
+        if before.text != passage.text:
+            texts = dict.fromkeys([*sentences(before.text), *sentences(passage.text)])
+            kept[passage.id] = replace(before, text=" ".join(texts))
     return kept
 
 
@@ -61,8 +62,9 @@ async def evidence(gold: Gold, question: str, pieces: Sequence[Passage], k: int)
 async def _evidence(gold: Gold, question: str, pieces: Sequence[Passage], k: int) -> list[Passage]:
     title = pieces[0].title
     ends = {end for subject, _, obj in gold.triples for end in (subject, obj)}
-    facts = [fact for fact in {*gold.answers, *ends} if not has(question, fact) and not has(title, fact)]
-    if telling := [piece for piece in pieces if any(has(piece.text, fact) for fact in facts)]:
+    told = {*gold.answers, *chain(*gold.parts), *ends} - {"yes", "no"}
+    facts = [fact for fact in told if not has_answer(question, fact) and not has_answer(title, fact)]
+    if telling := [piece for piece in pieces if any(has_answer(piece.text, fact) for fact in facts)]:
         return telling
     called = [
         name for piece in pieces for name in names(piece.text) if not has(question, name) and not has(title, name)

@@ -88,7 +88,8 @@ class C3PO(Settings, System):
         # eq. 12: S1 -> S2 = {q, retrieved documents}; a2, of S2
         listed = pieces(found) if self.keep == "sentences" else found
         selected = await ctx.act(self.filter, question=question.question, objective=aim, passages=listed)
-        return joined(found, listed if isinstance(selected, KeepAll) else [listed[i - 1] for i in selected.ids])
+        taken = listed if isinstance(selected, KeepAll) else [listed[i - 1] for i in selected.ids]
+        return joined(found, taken) if self.keep == "sentences" else taken
 
     @property
     def roles(self) -> tuple[Role, ...]:

@@ -96,7 +96,8 @@ class Mujica(Settings, System):
             return "", []
         if isinstance(reply, Recalled):
             return reply.sentence, []
-        used = joined(found, [listed[i - 1] for i in reply.ids])
+        taken = [listed[i - 1] for i in reply.ids]
+        used = joined(found, taken) if self.keep == "sentences" else taken
         return reply.sentence or "; ".join(one_line(passage, self.proxy_words) for passage in used), used
 
     def check(self, question: Question) -> None:
