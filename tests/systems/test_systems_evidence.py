@@ -92,4 +92,4 @@ def knowing(answers=("Perth",), triples=(), found=()):
     ],
 )
 async def test_evidence_of_a_gold_passage(gold, passage, needed):
-    assert texts(await evidence(gold, QUESTION, pieces([passage]), k=5)) == needed
+    assert texts(await evidence("sentences", gold, QUESTION, pieces([passage]), k=5)) == needed

@@ -41,8 +41,6 @@ class Calls:
         self.question, self.backends, self.seed, self.observe = question, backends, seed, observe
         self.retriever: Retriever = backends.retriever_of(question)
         self.made: dict[str, Call] = {}
-        self.passages: dict[str, Passage] = {}
-        """All that were found, by id."""
         self.replayed: dict[str, tuple[float, float]] = {}
         """When calls of an interrupted run started, and how long they took, for those that were not made again."""
         self._recorded, self._remember = recorded, remember
@@ -99,7 +97,6 @@ class Calls:
         async def call() -> tuple[Call, list[Passage]]:
             value = await self.value(id, compute)
             found = [Passage(*fields) for fields in value["passages"]]
-            self.passages |= {p.id: p for p in found}
             asked = {"query": query, "k": k, "page": page}
             made = self._keep(value, id=id, kind="search", name="search", input=asked, output=[p.id for p in found])
             return made, found

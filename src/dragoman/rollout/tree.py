@@ -66,11 +66,6 @@ class Tree:
         """The passages that a trajectory ended with, as the LLM was given them, by the same."""
         self._runs: asyncio.TaskGroup
 
-    @property
-    def passages(self) -> dict[str, Passage]:
-        """All that were found, by id."""
-        return self.calls.passages
-
     async def grow(self, *, key: str = "", system_name: str = "", config: dict[str, Any] | None = None) -> Episode:
         """Run the system until no fork is left to follow.
 

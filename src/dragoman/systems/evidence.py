@@ -8,11 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain, groupby
+from typing import Literal
 
 from dragoman.core.text import content_words, has, has_answer, names, sentences, stem
 from dragoman.core.types import Passage
 from dragoman.systems.base import Gold
 from dragoman.systems.options import MOST
+
+KeepMode = Literal["passages", "sentences"]
+"""What is listed to be kept."""
 
 
 def pieces(passages: Sequence[Passage]) -> list[Passage]:
@@ -48,15 +52,18 @@ def merged(passages: Iterable[Passage]) -> dict[str, Passage]:
     return kept
 
 
-async def evidence(gold: Gold, question: str, pieces: Sequence[Passage], k: int) -> list[Passage]:
-    """Those pieces of gold passages that a question needs; of each passage the first of these that there are:
+async def evidence(keep: KeepMode, gold: Gold, question: str, listed: Sequence[Passage], k: int) -> list[Passage]:
+    """What is to be kept of what is listed: all gold passages or, of sentences, the first of these that a gold passage has:
 
     - the ones that tell an answer, or an end of a gold triple, which neither the question nor the title has;
     - the ones with the name whose search, of `k` passages, finds another gold passage first;
     - the one that shares most words with the question.
     """
-    of_gold = groupby(filter(gold.has, pieces), key=lambda piece: piece.id)
-    return [piece for _, of_one in of_gold for piece in await _evidence(gold, question, list(of_one), k)]
+    of_gold = list(filter(gold.has, listed))
+    if keep == "passages":
+        return of_gold
+    groups = groupby(of_gold, key=lambda piece: piece.id)
+    return [piece for _, of_one in groups for piece in await _evidence(gold, question, list(of_one), k)]
 
 
 async def _evidence(gold: Gold, question: str, pieces: Sequence[Passage], k: int) -> list[Passage]:

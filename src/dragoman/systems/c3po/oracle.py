@@ -42,9 +42,7 @@ async def select(
     settings: Settings, gold: Gold, question: str, objective: str, passages: Sequence[Passage]
 ) -> list[Keep]:
     """The gold passages and no other; or, where sentences are kept, the evidence in them."""
-    needed = list(filter(gold.has, passages))
-    if settings.keep == "sentences":
-        needed = await evidence(gold, question, passages, settings.k)
+    needed = await evidence(settings.keep, gold, question, passages, settings.k)
     return [Keep(tuple(i for i, passage in enumerate(passages, start=1) if passage in needed))]
 
 

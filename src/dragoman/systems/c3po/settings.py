@@ -8,6 +8,7 @@ from typing import Literal, Self
 
 from dragoman.core.errors import UserError
 from dragoman.systems.checks import check_at_least_one, check_choices
+from dragoman.systems.evidence import KeepMode
 from dragoman.systems.options import Bias
 
 Strategy = Literal["", "NoRetrieval", "Search", "Plan"]
@@ -15,7 +16,6 @@ QueryMode = Literal["free", "span", "phrase", "names"]
 SelectMode = Literal["numbers", "titles"]
 DecideMode = Literal["text", "marks"]
 ViewMode = Literal["first", "focused"]
-KeepMode = Literal["passages", "sentences"]
 PromptMode = Literal["full", "brief"]
 
 

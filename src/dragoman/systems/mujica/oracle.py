@@ -130,9 +130,7 @@ async def look_up(
     gold = _known(settings, gold)
     if not gold.ids:
         return []
-    needed = list(filter(gold.has, passages))
-    if settings.keep == "sentences":
-        needed = await evidence(gold, question, passages, settings.k)
+    needed = await evidence(settings.keep, gold, question, passages, settings.k)
     kept = {i: passage for i, passage in enumerate(passages, start=1) if passage in needed}
     if settings.decide == "marks":
         return [Found(tuple(kept)) if kept else Nothing()]

@@ -7,6 +7,7 @@ from typing import Literal, Self
 
 from dragoman.core.errors import UserError
 from dragoman.systems.checks import check_at_least_one, check_choices
+from dragoman.systems.evidence import KeepMode
 from dragoman.systems.options import Bias
 
 QueryMode = Literal["free", "span"]
@@ -15,7 +16,6 @@ Environment = Literal["text", "graph"]
 Candidates = Literal["search", "gold"]
 DecideMode = Literal["text", "marks"]
 PlannerContext = Literal["facts", "dialogue"]
-KeepMode = Literal["passages", "sentences"]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,6 @@ class Settings:
                         f"decide: marks scores what is listed, and {name}: {value} has to be written; "
                         f"set {name}: {needed}, or decide: text".replace("True", "true").replace("False", "false")
                     )
-
         if self.keep == "sentences" and (self.decide, self.environment) != ("marks", "text"):
             raise UserError(
                 "keep: sentences is of lists of text: set decide: marks and environment: text, or keep: passages"
