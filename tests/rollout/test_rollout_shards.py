@@ -161,7 +161,7 @@ def test_a_shard_that_is_none(text):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--shard", "1/2", "--merge", "2"), "either --shard"),
+        (("--shard", "1/2", "--merge", "2"), "one of --shard"),
         (("--merge", "0"), "greater than or equal to 1"),
         (("--shard", "1/2", "--corpus", "corpus.jsonl"), "give --index too"),
     ],

@@ -8,6 +8,7 @@ from typing import Any
 import typer
 
 from dragoman.cli.command import ALLOW_MISMATCH, LLM, SEED, command, say_error
+from dragoman.cli.processes import divided
 from dragoman.core import exits
 from dragoman.evaluation.predictions import PREDICTIONS, read_predictions
 from dragoman.evaluation.report import markdown
@@ -27,8 +28,10 @@ async def evaluate(project: Project, options: evaluate_stage.Options) -> None:
     Example: dragoman evaluate --systems direct,standard,c3po --limit 50 --out results/try
     Example: dragoman evaluate --corpus corpus.jsonl --questions dev.jsonl --systems standard,c3po --out results/mine
     Example: dragoman evaluate --until-clear standard,c3po@rl --out results/clear
+    Example: dragoman evaluate --processes 2
     Example: dragoman evaluate --shard 1/2; dragoman evaluate --shard 2/2; dragoman evaluate --merge 2
     """
+    options = await divided(options, options.folder(project))
     show(await evaluate_stage.run(project, options), options.place(options.folder(project)))
 
 
@@ -42,7 +45,9 @@ async def bench(project: Project, options: bench_stage.Options) -> None:
     Example: dragoman bench --suite papers --datasets hotpotqa,2wiki --limit 100
     Example: dragoman bench --shard 1/2; dragoman bench --shard 2/2; dragoman bench --merge 2
     """
-    cells, out = (await bench_stage.run(project, options))["cells"], options.folder(project)
+    out = options.folder(project)
+    options = await divided(options, out)
+    cells = (await bench_stage.run(project, options))["cells"]
     if options.shard:  # what has failed is said of the whole
         print(
             "".join(f"{cell.system} on {cell.dataset}: {cell.status}\n" for cell in cells), options.place(out), sep=""

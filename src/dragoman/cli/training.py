@@ -8,6 +8,7 @@ from typing import Any
 
 from dragoman.cli.command import ALLOW_MISMATCH, SEED, SYSTEM, Alias, command
 from dragoman.cli.evaluation import show
+from dragoman.cli.processes import divided
 from dragoman.pipeline import chain as chain_stage
 from dragoman.pipeline import debate as debate_stage
 from dragoman.pipeline import gepa as gepa_stage
@@ -33,6 +34,7 @@ async def rollout(project: Project, options: rollout_stage.Options) -> None:
     Example: dragoman rollout --system c3po@sft --samples 4 --questions dev.jsonl --out results/samples
     Example: dragoman rollout --tree --shard 1/2; dragoman rollout --tree --shard 2/2; dragoman rollout --tree --merge 2
     """
+    options = await divided(options, options.folder(project))
     metrics, reward = await rollout_stage.run(project, options), project.params.train.reward
     trees = ", trees/" if options.tree and not options.shard else ""
     _show_rollout(metrics, options.place(options.folder(project)), reward, trees)
@@ -48,7 +50,9 @@ async def seeds(project: Project, options: seeds_stage.Options) -> None:
     Example: dragoman seeds --questions train.jsonl --corpus corpus.jsonl --limit 50 --out results/my-seeds
     Example: dragoman seeds --shard 1/2; dragoman seeds --shard 2/2; dragoman seeds --merge 2
     """
-    metrics, out, reward = await seeds_stage.run(project, options), options.folder(project), project.params.train.reward
+    out, reward = options.folder(project), project.params.train.reward
+    options = await divided(options, out)
+    metrics = await seeds_stage.run(project, options)
     if options.shard:  # what is worth imitating is chosen from all of them
         _show_rollout(metrics, options.place(out), reward)
     else:

@@ -52,15 +52,18 @@ class ShardOptions:
 
     shard: Annotated[str | None, Doc("I/N: only the I-th of N parts, on any machine.")] = None
     merge: Annotated[int | None, Ge(1), Doc("Put so many finished shards together; runs no model.")] = None
+    processes: Annotated[
+        int, Ge(1), Doc("Do so many shards at once on this machine, each with models and processors of its own.")
+    ] = 1
 
     def part(self) -> Shard | None:
         """The shard, if it is to be one.
 
         Raises:
-            UserError: there is no such shard, or it is to be merged at once.
+            UserError: there is no such shard, or it is to be merged at once, or divided.
         """
-        if self.shard is not None and self.merge is not None:
-            raise UserError("give either --shard I/N or --merge N")
+        if sum((self.shard is not None, self.merge is not None, self.processes > 1)) > 1:
+            raise UserError("give one of --shard I/N, --merge N and --processes N")
         return Shard.parse(self.shard) if self.shard is not None else None
 
     def place(self, out: Path) -> Path:
@@ -79,7 +82,7 @@ class ShardInputOptions(ShardOptions, InputOptions):
         Raises:
             UserError: so too where each shard would index the corpus.
         """
-        if (self.shard or self.merge) and self.corpus and not self.index:
+        if (self.shard or self.merge or self.processes > 1) and self.corpus and not self.index:
             raise UserError("--corpus: each shard would index it; give --index too")
         return super().part()
 

@@ -1,0 +1,148 @@
+"""A command in several processes: what each computes on, that all of them come to what one comes to, and how they end."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from command import dragoman, run
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted_server import Server, completion
+
+from dragoman.cli.processes import environment, share
+from dragoman.core import files
+from dragoman.evaluation.predictions import read_predictions
+from dragoman.rollout.shards import Shard
+
+EVALUATE = ["evaluate", "--questions", "questions.jsonl", "--index", "index", "--systems", "standard", "--no-track"]
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch) -> Path:
+    """A project with twelve indexed passages and eight questions; it wants a server as its LLM."""
+    monkeypatch.chdir(tmp_path)
+    Path("conf").mkdir()
+    Path("conf/cpu.yaml").write_text("evaluate: {bootstrap: 100, concurrency: 1}")
+    Path("params.yaml").write_text("llm: {retries: 0, structured: none}\nsystems: {standard: {k: 2}}")
+    towns = range(12)
+    files.write(
+        "corpus.jsonl", ({"id": f"p{i}", "title": f"Town {i}", "text": f"Town {i} lies on river {i}."} for i in towns)
+    )
+    files.write(
+        "questions.jsonl",
+        [
+            {"id": f"q{i}", "question": f"On which river lies town {i}?", "answers": [f"river {i}"]}
+            for i in range(2, 10)
+        ],
+    )
+    return tmp_path
+
+
+@pytest.fixture
+def indexed(project, capsys) -> Path:
+    dragoman(capsys, "index", "--corpus", "corpus.jsonl", "--out", "index")
+    return project
+
+
+@given(st.integers(1, 300), st.data())
+def test_the_processors_are_shared_out_evenly_and_each_has_one_shard(count, data):
+    of = data.draw(st.integers(1, count))
+    cores = list(range(10, 10 + count))
+    shares = [share(cores, shard) for shard in Shard.all(of)]
+    assert [core for own in shares for core in own] == cores
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_a_shard_computes_with_as_many_threads_as_it_has_processors():
+    told = environment([4, 5, 6], Shard(2, 2), gpus=1)
+    assert told == {"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "3"}
+
+
+@pytest.mark.parametrize(("visible", "own"), [("", ["0", "1", "0"]), ("3,5", ["3", "5", "3"])])
+def test_of_several_gpus_each_shard_sees_one(monkeypatch, visible, own):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    told = [environment([0], shard, gpus=2)["CUDA_VISIBLE_DEVICES"] for shard in Shard.all(3)]
+    assert told == own
+
+
+def test_more_processes_than_processors_are_refused(project, capsys, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {7})
+    code, _, err = run(capsys, *EVALUATE, "--out", "out", "--processes", "2")
+    assert code == 2 and "--processes 2: each wants a processor, and there are 1" in err and not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--shard", "1/2"], "give one of --shard I/N, --merge N and --processes N"),
+        (["--merge", "2"], "give one of --shard I/N, --merge N and --processes N"),
+        (["--processes", "0"], "greater than or equal to 1"),
+    ],
+)
+def test_processes_and_shards_do_not_go_together(project, capsys, more, says):
+    code, _, err = run(capsys, *EVALUATE, "--processes", "2", *more)
+    assert code == 2 and says in err
+
+
+def of_server(url: str) -> list[str]:
+    return ["--llm-url", url, "--llm-model", "m"]
+
+
+@pytest.mark.process
+def test_two_processes_leave_what_one_leaves(indexed, capsys):
+    server = Server(completion)
+    one = dragoman(capsys, *EVALUATE, *of_server(server.url), "--out", "one")
+    asked = server.seen
+    two = dragoman(capsys, *EVALUATE, *of_server(server.url), "--out", "two", "--processes", "2")
+    server.close()
+    assert asked == 8 and server.seen == 16
+    columns = [line.split("|")[1:7] for line in one.splitlines() if line.startswith("| standard")]
+    assert columns == [line.split("|")[1:7] for line in two.splitlines() if line.startswith("| standard")] != []
+    answers = [[(p["id"], p["answer"]) for p in read_predictions(Path(out))] for out in ("one", "two")]
+    assert answers[0] == answers[1] and len(answers[0]) == 8
+
+
+@pytest.mark.process
+def test_what_a_process_refuses_is_said_with_exit_code_2(indexed, capsys):
+    server = Server(completion)
+    code, _, err = run(capsys, *EVALUATE, *of_server(server.url), "--out", "out", "--limit", "1", "--processes", "2")
+    server.close()
+    assert code == 2
+    assert err.splitlines()[-1] == "error: shard 2/2: 2 shards of 1 questions: take fewer shards, or more questions"
+
+
+@pytest.mark.process
+def test_ctrl_c_ends_every_process_and_the_same_command_goes_on(indexed, capsys):
+    go_on = threading.Event()
+
+    def after_two(request, number):
+        if number >= 2:
+            go_on.wait(60)
+        completion(request, number)
+
+    server = Server(after_two)
+    arguments = [*EVALUATE, *of_server(server.url), "--out", "out", "--processes", "2"]
+    started = subprocess.Popen(
+        [sys.executable, "-c", "from dragoman.cli import main; main()", *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # pytest's may be ignored, and is inherited
+    )
+    while server.seen < 4:  # two are answered, and each process waits for one more
+        assert started.poll() is None
+        time.sleep(0.02)
+    shards = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
+    started.send_signal(signal.SIGINT)
+    _, err = started.communicate(timeout=60)
+    assert started.returncode == 130 and "run the same command to go on" in err and "Traceback" not in err
+    assert len(shards) == 2 and not any(Path(f"/proc/{process}").exists() for process in shards)
+    go_on.set()
+    before = server.seen
+    out = dragoman(capsys, *arguments)
+    server.close()
+    assert "n = 8" in out and server.seen == before + 6
