@@ -44,6 +44,9 @@ from dragoman.training.settings import LabelParams
 ANSWERS = "answers.jsonl"
 """How many answers to each snapshot are right, so that a run that was stopped draws none again."""
 
+DRAWS = "label.draws (of a chain chain.steps.label.label.draws)"
+"""Where the number of answers to a pool is set."""
+
 log = logging.getLogger(__name__)
 
 
@@ -79,7 +82,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     if not labelled:
         raise UserError(
             f"label: on none of {len(snapshots)} snapshots of {path} with gold answers do {settings.draws} answers agree; take "
-            "more snapshots, or lower label.draws or label.temperature"
+            f"more snapshots, or lower label.temperature or {DRAWS}"
         )
     samples = labelled
     if settings.samples is not None and len(labelled) > settings.samples:
@@ -88,8 +91,9 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     if len(kinds) == 1:
         log.warning(
             "label: every label says %s, so a judge that learns from them says nothing else; train the answer agent further, "
-            "lower label.draws, or take label.score: cover_em",
+            "lower %s, or take label.score: cover_em",
             *kinds,
+            DRAWS,
         )
     write_samples(out / SAMPLES, samples)
     metrics = {
