@@ -12,7 +12,7 @@ import pytest
 from command import dragoman, run
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_server import Server, completion
+from scripted_server import Server, completion, reply
 
 from dragoman.cli.processes import environment, share
 from dragoman.core import files
@@ -20,6 +20,8 @@ from dragoman.evaluation.predictions import read_predictions
 from dragoman.rollout.shards import Shard
 
 EVALUATE = ["evaluate", "--questions", "questions.jsonl", "--index", "index", "--systems", "standard", "--no-track"]
+
+two_processors = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="each process wants a processor")
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ def test_a_shard_computes_with_as_many_threads_as_it_has_processors():
     assert told == {"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "3"}
 
 
-@pytest.mark.parametrize(("visible", "own"), [("", ["0", "1", "0"]), ("3,5", ["3", "5", "3"])])
+@pytest.mark.parametrize(("visible", "own"), [("", ["0", "1", "0"]), ("3,5,-1,6", ["3", "5", "3"])])
 def test_of_several_gpus_each_shard_sees_one(monkeypatch, visible, own):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     told = [environment([0], shard, gpus=2)["CUDA_VISIBLE_DEVICES"] for shard in Shard.all(3)]
@@ -82,6 +84,10 @@ def test_more_processes_than_processors_are_refused(project, capsys, monkeypatch
         (["--shard", "1/2"], "give one of --shard I/N, --merge N and --processes N"),
         (["--merge", "2"], "give one of --shard I/N, --merge N and --processes N"),
         (["--processes", "0"], "greater than or equal to 1"),
+        (
+            ["--until-clear", "standard,direct", "--systems", "standard,direct"],
+            "leave out --shard, --merge and --processes",
+        ),
     ],
 )
 def test_processes_and_shards_do_not_go_together(project, capsys, more, says):
@@ -93,6 +99,7 @@ def of_server(url: str) -> list[str]:
     return ["--llm-url", url, "--llm-model", "m"]
 
 
+@two_processors
 @pytest.mark.process
 def test_two_processes_leave_what_one_leaves(indexed, capsys):
     server = Server(completion)
@@ -107,6 +114,7 @@ def test_two_processes_leave_what_one_leaves(indexed, capsys):
     assert answers[0] == answers[1] and len(answers[0]) == 8
 
 
+@two_processors
 @pytest.mark.process
 def test_what_a_process_refuses_is_said_with_exit_code_2(indexed, capsys):
     server = Server(completion)
@@ -116,6 +124,17 @@ def test_what_a_process_refuses_is_said_with_exit_code_2(indexed, capsys):
     assert err.splitlines()[-1] == "error: shard 2/2: 2 shards of 1 questions: take fewer shards, or more questions"
 
 
+@two_processors
+@pytest.mark.process
+def test_questions_that_fail_in_each_process_are_merged_and_told_once_of_the_whole(indexed, capsys):
+    server = Server(lambda request, number: reply(request, 400, "{}"))
+    code, out, err = run(capsys, *EVALUATE, *of_server(server.url), "--out", "out", "--processes", "2")
+    server.close()
+    assert code == 1 and "n = 8" in out and "standard: every question failed" in err.splitlines()[-1]
+    assert "shard" not in err.splitlines()[-1] and len(list(read_predictions(Path("out")))) == 8
+
+
+@two_processors
 @pytest.mark.process
 def test_ctrl_c_ends_every_process_and_the_same_command_goes_on(indexed, capsys):
     go_on = threading.Event()

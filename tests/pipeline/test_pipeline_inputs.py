@@ -14,16 +14,13 @@ from fakes import ListRetriever
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
-from dragoman.corpus import load_corpus
 from dragoman.pipeline import evaluate, rollout, seeds, sft
 from dragoman.pipeline.evaluate import _check_oracles
-from dragoman.pipeline.index import build
 from dragoman.pipeline.inputs import InputOptions, Inputs, check_gold_in_index, open_dev, open_inputs
 from dragoman.pipeline.project import Project
 from dragoman.pipeline.questions import QuestionSet, load_mixed
 from dragoman.retrieval.base import Hit
 from dragoman.retrieval.cache import CachedRetriever
-from dragoman.retrieval.settings import IndexParams
 
 
 @pytest.fixture
@@ -64,17 +61,6 @@ def test_a_corpus_whose_questions_are_not_named_is_refused_and_not_asked_the_dat
 
 def test_another_index_of_the_data_set_goes_with_its_dev_questions(mine):
     assert [q.id for q in dev_of(InputOptions(index="another"), None).asked.questions] == ["atlas-dev"]
-
-
-@pytest.mark.parametrize(("method", "gold"), [("graph", "Chad\tcapital\tN'Djamena"), ("bm25", "p1")])
-def test_gold_passages_are_triples_where_the_index_that_is_named_is_a_graph(mine, method, gold):
-    files.write_text(Path("triples.tsv"), "Chad\tcapital\tN'Djamena\n")
-    build(load_corpus(Path("triples.tsv")), Path("index"), IndexParams(method=method))
-    row = {"id": "q", "question": "What?", "answers": ["that"], "supporting_ids": ["p1"]}
-    files.write(Path("of-text.jsonl"), [row | {"triples": [["Chad", "capital", "N'Djamena"]]}])
-    options = InputOptions(questions=Path("of-text.jsonl"), index="index")
-    (question,) = open_inputs(Project(), options, "dev", Path("out"), sources=("gold",)).asked.questions
-    assert question.supporting_ids == (gold,)
 
 
 def test_states_are_visited_only_in_questions_that_belong_to_what_is_searched(mine):

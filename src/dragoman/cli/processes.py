@@ -1,7 +1,6 @@
 """`--processes N`: the shards of a command side by side on this machine, each on processors of its own, then merged.
 
-One process makes a small model little faster with each further processor, since they wait for each other at every operation.
-Several processes, each with its own models, do not wait.
+The processors that compute one small model wait for each other at every operation. Those of processes with models of their own do not.
 """
 
 from __future__ import annotations
@@ -49,8 +48,10 @@ async def divided(options: Opt, out: Path) -> Opt:
     shards = Shard.all(of)
     (out / "shards").mkdir(parents=True, exist_ok=True)
     with ExitStack() as logs:
-        started = [await _start(shard, cores, _log(shard, out), logs) for shard in shards]
+        started: list[asyncio.subprocess.Process] = []
         try:
+            for shard in shards:
+                started.append(await _start(shard, cores, _log(shard, out), logs))
             codes = await asyncio.gather(*(process.wait() for process in started))
         finally:  # Ctrl-C reaches this process alone
             for process in started:
@@ -59,7 +60,10 @@ async def divided(options: Opt, out: Path) -> Opt:
             await asyncio.gather(*(process.wait() for process in started))
     if failed := [(shard, code) for shard, code in zip(shards, codes, strict=True) if code]:
         shard, code = failed[-1]  # the first shard has none of the logs: what it says is on the screen
-        said = _last_error(_log(shard, out)) or f"it has ended with exit code {code}"
+        said = (
+            _last_error(_log(shard, out))
+            or f"it has ended with exit code {code}; {_log(shard, out)} says more of any but the first"
+        )
         raise (UserError if code == exits.BAD_INPUT else Fault)(f"shard {shard}: {said}")
     return replace(options, processes=1, merge=of)
 
@@ -72,8 +76,8 @@ def share(cores: Sequence[int], shard: Shard) -> list[int]:
 
 def environment(cores: Sequence[int], shard: Shard, gpus: int) -> Mapping[str, str]:
     """What a shard's process is told: how many threads to compute with, and of several GPUs which one is its own."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    names = visible if len(visible) == gpus else [str(number) for number in range(gpus)]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = visible.split(",")[:gpus] if visible else [str(number) for number in range(gpus)]
     own = {"CUDA_VISIBLE_DEVICES": names[(shard.number - 1) % gpus]} if gpus > 1 else {}
     return {"OMP_NUM_THREADS": str(len(cores)), "MKL_NUM_THREADS": str(len(cores)), **own}
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
-from dragoman.core.types import Passage, Question, Triple
+from dragoman.core.types import Passage, Triple
 
 SEPARATOR = "\t"
 """Between the parts of a triple, in a file of triples and in the id of its passage; and in a query about an entity."""
@@ -38,10 +37,3 @@ def ends(passage: Passage) -> tuple[str, ...]:
 def about(entity: str, words: str) -> str:
     """The query for the triples of an entity in a graph, those first that `words` fit."""
     return f"{' '.join(entity.split())}{SEPARATOR}{words}"
-
-
-def about_triples(question: Question) -> Question:
-    """In a graph the gold passages are the triples behind the answer, whatever text the question was made for."""
-    if not question.triples:
-        return question
-    return replace(question, supporting_ids=tuple(triple_id(triple) for triple in question.triples))

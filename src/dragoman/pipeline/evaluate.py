@@ -19,6 +19,7 @@ from dragoman.evaluation.shards import finish, merged
 from dragoman.pipeline.inputs import INDEXED, ShardInputOptions, check_gold_in_index, open_inputs
 from dragoman.pipeline.project import Project
 from dragoman.pipeline.questions import QuestionSet
+from dragoman.rollout.shards import Shard
 from dragoman.systems.system_name import SystemName
 
 
@@ -53,6 +54,18 @@ class Options(ShardInputOptions):
     def folder(self, project: Project) -> Path:
         return self.out or project.results("evaluate") / self.name(project)
 
+    def part(self) -> Shard | None:
+        """See `ShardOptions.part`.
+
+        Raises:
+            UserError: so too where all questions are looked at together.
+        """
+        if self.until_clear and (self.shard or self.merge or self.processes > 1):
+            raise UserError(
+                "--until-clear looks at all questions at once: leave out --shard, --merge and --processes, or --until-clear"
+            )
+        return super().part()
+
 
 async def run(project: Project, options: Options) -> dict[str, Any]:
     """Evaluate systems; see `evaluation.evaluate`. A file of questions is asked whole, unless there is a limit.
@@ -73,8 +86,6 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     if options.until_clear and (len({*options.until_clear}) != 2 or not {*options.until_clear} <= {*systems}):
         raise UserError(f"--until-clear {','.join(options.until_clear)}: name two of the systems: {', '.join(systems)}")
     part = options.part()
-    if options.until_clear and (part or options.merge):
-        raise UserError("--until-clear looks at all questions at once: leave out --shard and --merge, or --until-clear")
     limit = options.limit or (None if options.questions else settings.limit)
     if not options.out and options.questions and out.name.endswith(INDEXED):
         raise UserError(

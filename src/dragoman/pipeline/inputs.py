@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -15,12 +15,11 @@ from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
 from dragoman.corpus import load_corpus
 from dragoman.corpus.chunking import gold_id, with_wholes
-from dragoman.corpus.triple_passages import about_triples, triple_id
+from dragoman.corpus.triple_passages import triple_id
 from dragoman.pipeline.index import build
 from dragoman.pipeline.project import Project
 from dragoman.pipeline.questions import QuestionSet, load_mixed
 from dragoman.retrieval.base import Retriever, missing
-from dragoman.retrieval.manifest import MANIFEST, Manifest
 from dragoman.rollout.shards import Shard
 
 log = logging.getLogger(__name__)
@@ -129,25 +128,17 @@ def open_inputs(
         else project.questions(split, sources, dataset=options.dataset, limit=limit)
     )
     if options.corpus is None and options.index is not None:
-        return Inputs(_as_indexed(asked, options.index), options.index, None)
+        return Inputs(asked, options.index, None)
     corpus = options.corpus or project.made(project.corpus(options.dataset), options.dataset)
     passages = load_corpus(corpus)
     if options.corpus or options.questions:  # those of a dataset were checked when it was made
         check_gold(asked, passages, corpus)
     if options.index is not None:
-        return Inputs(_as_indexed(asked, options.index), options.index, passages)
+        return Inputs(asked, options.index, passages)
     index = out.with_name(f"{out.name}{INDEXED}") if options.corpus else project.index(options.dataset)
     if options.corpus:
         build(passages, index, project.params.index)
     return Inputs(asked, str(index), passages)
-
-
-def _as_indexed(asked: QuestionSet, index: str) -> QuestionSet:
-    """Questions whose gold passages are those of an index that was named: of a graph's folder, triples."""
-    folder = Path(index)
-    if not (folder / MANIFEST).is_file() or Manifest.read(folder).method != "graph":
-        return asked
-    return replace(asked, questions=[about_triples(question) for question in asked.questions])
 
 
 def open_dev(
