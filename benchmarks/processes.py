@@ -1,6 +1,8 @@
 """Two processes against one, on the same processors: the seconds of the same evaluation, models loaded anew each time.
 
-python -m benchmarks.processes --system c3po@sft --limit 100 --repeats 3
+    python -m benchmarks.processes --system c3po@sft --limit 100 --repeats 3
+
+It needs as many processors as processes.
 """
 
 from __future__ import annotations

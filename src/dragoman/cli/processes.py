@@ -60,10 +60,7 @@ async def divided(options: Opt, out: Path) -> Opt:
             await asyncio.gather(*(process.wait() for process in started))
     if failed := [(shard, code) for shard, code in zip(shards, codes, strict=True) if code]:
         shard, code = failed[-1]  # the first shard has none of the logs: what it says is on the screen
-        said = (
-            _last_error(_log(shard, out))
-            or f"it has ended with exit code {code}; {_log(shard, out)} says more of any but the first"
-        )
+        said = _last_error(_log(shard, out)) or f"it has ended with exit code {code}"
         raise (UserError if code == exits.BAD_INPUT else Fault)(f"shard {shard}: {said}")
     return replace(options, processes=1, merge=of)
 
