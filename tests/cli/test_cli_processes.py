@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -134,34 +135,91 @@ def test_questions_that_fail_in_each_process_are_merged_and_told_once_of_the_who
     assert "shard" not in err.splitlines()[-1] and len(list(read_predictions(Path("out")))) == 8
 
 
-@two_processors
-@pytest.mark.process
-def test_ctrl_c_ends_every_process_and_the_same_command_goes_on(indexed, capsys):
-    go_on = threading.Event()
+class TestEnds:
+    """How the command and its shards end, while each shard waits for an answer of the LLM's server."""
 
-    def after_two(request, number):
-        if number >= 2:
-            go_on.wait(60)
-        completion(request, number)
+    arguments = (*EVALUATE, "--out", "out", "--processes", "2")
 
-    server = Server(after_two)
-    arguments = [*EVALUATE, *of_server(server.url), "--out", "out", "--processes", "2"]
-    started = subprocess.Popen(
-        [sys.executable, "-c", "from dragoman.cli import main; main()", *arguments],
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # pytest's may be ignored, and is inherited
-    )
-    while server.seen < 4:  # two are answered, and each process waits for one more
-        assert started.poll() is None
+    @pytest.fixture
+    def server(self):
+        """It answers two requests, and the others when it is told to go on."""
+        go_on = threading.Event()
+
+        def after_two(request, number):
+            if number >= 2:
+                go_on.wait(60)
+            completion(request, number)
+
+        server = Server(after_two)
+        server.go_on = go_on.set
+        yield server
+        go_on.set()
+        server.close()
+
+    def started(self, server: Server) -> tuple[subprocess.Popen[str], list[int]]:
+        """The command and its shards, both of which wait."""
+        command = subprocess.Popen(
+            [sys.executable, "-c", "from dragoman.cli import main; main()", *self.arguments, *of_server(server.url)],
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(
+                signal.SIGINT, signal.SIG_DFL
+            ),  # pytest's may be ignored, and is inherited
+        )
+        while server.seen < 4:
+            assert command.poll() is None
+            time.sleep(0.02)
+        shards = Path(f"/proc/{command.pid}/task/{command.pid}/children").read_text().split()
+        return command, [int(shard) for shard in shards]
+
+    def rest(self, server: Server, capsys) -> int:
+        """How many requests the same command still makes, until it is through."""
+        server.go_on()
+        before = server.seen
+        assert "n = 8" in dragoman(capsys, *self.arguments, *of_server(server.url))
+        return server.seen - before
+
+    @two_processors
+    @pytest.mark.process
+    def test_ctrl_c_ends_every_process_and_the_same_command_goes_on(self, indexed, server, capsys):
+        command, shards = self.started(server)
+        command.send_signal(signal.SIGINT)
+        _, err = command.communicate(timeout=60)
+        assert command.returncode == 130 and "run the same command to go on" in err and "Traceback" not in err
+        assert len(shards) == 2 and not any(map(is_running, shards))
+        assert self.rest(server, capsys) == 6
+
+    @two_processors
+    @pytest.mark.process
+    def test_a_command_that_is_killed_takes_its_processes_along_and_the_same_command_goes_on(
+        self, indexed, server, capsys
+    ):
+        command, shards = self.started(server)
+        command.kill()
+        command.communicate(timeout=60)
+        until(lambda: not any(map(is_running, shards)))
+        assert len(shards) == 2 and self.rest(server, capsys) == 6
+
+    @two_processors
+    @pytest.mark.process
+    def test_a_process_that_is_killed_is_told_while_the_other_goes_on(self, indexed, server, capsys):
+        command, (_, second) = self.started(server)
+        os.kill(second, signal.SIGKILL)
+        told = next(line for line in command.stderr if "killed" in line)
+        assert "shard 2/2 was killed by signal 9; the others go on" in told and command.poll() is None
+        server.go_on()
+        _, err = command.communicate(timeout=60)
+        assert command.returncode == 1
+        assert err.splitlines()[-1] == "error: shard 2/2: it was killed by signal 9"
+        assert 0 < self.rest(server, capsys) <= 4  # of eight, half are the other's
+
+
+def is_running(process: int) -> bool:
+    return Path(f"/proc/{process}").exists()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
         time.sleep(0.02)
-    shards = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
-    started.send_signal(signal.SIGINT)
-    _, err = started.communicate(timeout=60)
-    assert started.returncode == 130 and "run the same command to go on" in err and "Traceback" not in err
-    assert len(shards) == 2 and not any(Path(f"/proc/{process}").exists() for process in shards)
-    go_on.set()
-    before = server.seen
-    out = dragoman(capsys, *arguments)
-    server.close()
-    assert "n = 8" in out and server.seen == before + 6

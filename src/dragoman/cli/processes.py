@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
 import os
 import signal
 import sys
@@ -22,6 +23,8 @@ from dragoman.pipeline.inputs import ShardOptions
 from dragoman.rollout.shards import Shard
 
 Opt = TypeVar("Opt", bound=ShardOptions)
+
+log = logging.getLogger(__name__)
 
 _SIGNAL_AT_PARENTS_DEATH = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
 
@@ -52,7 +55,7 @@ async def divided(options: Opt, out: Path) -> Opt:
         try:
             for shard in shards:
                 started.append(await _start(shard, cores, _log(shard, out), logs))
-            codes = await asyncio.gather(*(process.wait() for process in started))
+            codes = await asyncio.gather(*map(_ended, shards, started))
         finally:  # Ctrl-C reaches this process alone
             for process in started:
                 if process.returncode is None:
@@ -60,7 +63,8 @@ async def divided(options: Opt, out: Path) -> Opt:
             await asyncio.gather(*(process.wait() for process in started))
     if failed := [(shard, code) for shard, code in zip(shards, codes, strict=True) if code]:
         shard, code = failed[-1]  # the first shard has none of the logs: what it says is on the screen
-        said = _last_error(_log(shard, out)) or f"it has ended with exit code {code}"
+        end = f"it was killed by signal {-code}" if code < 0 else f"it has ended with exit code {code}"
+        said = _last_error(_log(shard, out)) or end
         raise (UserError if code == exits.BAD_INPUT else Fault)(f"shard {shard}: {said}")
     return replace(options, processes=1, merge=of)
 
@@ -77,6 +81,16 @@ def environment(cores: Sequence[int], shard: Shard, gpus: int) -> Mapping[str, s
     names = visible.split(",")[:gpus] if visible else [str(number) for number in range(gpus)]
     own = {"CUDA_VISIBLE_DEVICES": names[(shard.number - 1) % gpus]} if gpus > 1 else {}
     return {"OMP_NUM_THREADS": str(len(cores)), "MKL_NUM_THREADS": str(len(cores)), **own}
+
+
+async def _ended(shard: Shard, process: asyncio.subprocess.Process) -> int:
+    """The exit code of a shard, which is told as soon as it is one that the others do not share."""
+    code = await process.wait()
+    if code < 0:  # such as by the kernel, for want of memory, hours before the others end
+        log.warning(
+            "shard %s was killed by signal %d; the others go on, and then the same command does its rest", shard, -code
+        )
+    return code
 
 
 async def _start(shard: Shard, cores: Sequence[int], log: Path, logs: ExitStack) -> asyncio.subprocess.Process:
