@@ -6,11 +6,12 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from dragoman.core.errors import UserError
 from dragoman.engines.base import Request
 from dragoman.engines.transformers import TransformersEngine
+from dragoman.registry.policy import copy_tokenizer
 from dragoman.training.actor import Actor
 from dragoman.training.export import export, truncated
 from dragoman.training.settings import AdapterParams
@@ -83,3 +84,24 @@ def test_a_base_whose_config_has_a_value_of_another_type_is_the_users(base, tmp_
     path.write_text(json.dumps(json.loads(path.read_text()) | {"num_hidden_layers": "two"}))
     with pytest.raises(UserError, match=r"base: its config\.json has a value that cannot be \(.*'num_hidden_layers'"):
         truncated(base, None, tmp_path / "fewer")
+
+
+@pytest.mark.parametrize("lists_its_layers", [True, False])
+def test_a_model_whose_config_has_a_value_of_each_layer_is_truncated(tmp_path, tiny_model, lists_its_layers):
+    """Qwen2's `layer_types`, which a published config may leave out."""
+    config = Qwen2Config(
+        vocab_size=64, hidden_size=16, intermediate_size=16, num_hidden_layers=3, num_attention_heads=2,
+        num_key_value_heads=1, pad_token_id=0,
+    )  # fmt: skip
+    whole = Qwen2ForCausalLM(config)
+    whole.save_pretrained(tmp_path / "base")
+    copy_tokenizer(tiny_model, tmp_path / "base")
+    path = tmp_path / "base" / "config.json"
+    said = json.loads(path.read_text())
+    assert len(said["layer_types"]) == 3
+    if not lists_its_layers:
+        path.write_text(json.dumps({name: value for name, value in said.items() if name != "layer_types"}))
+    fewer = AutoModelForCausalLM.from_pretrained(truncated(tmp_path / "base", 2, tmp_path / "fewer"))
+    assert len(fewer.model.layers) == 2 and len(fewer.config.layer_types) == 2
+    for name, weight in fewer.named_parameters():
+        assert torch.equal(weight, whole.get_parameter(name))

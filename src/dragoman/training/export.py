@@ -51,7 +51,8 @@ def truncated(base: Path, layers: int | None, out: Path) -> Path:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     with loading(str(base), "its config cannot be loaded", FETCH):
-        there = int(AutoConfig.from_pretrained(base).get_text_config().num_hidden_layers)
+        config = AutoConfig.from_pretrained(base)
+        there = int(config.get_text_config().num_hidden_layers)
     if layers is None or layers == there:
         return base
     if layers > there:
@@ -59,8 +60,18 @@ def truncated(base: Path, layers: int | None, out: Path) -> Path:
     if not out.is_dir():
         scratch = out.with_name(f".{out.name}")
         shutil.rmtree(scratch, ignore_errors=True)
-        model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, num_hidden_layers=layers)
+        _cut(config.get_text_config(), layers)
+        model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, config=config)
         model.save_pretrained(scratch)
         copy_tokenizer(base, scratch)
         files.rename_folder(scratch, out)
     return out
+
+
+def _cut(config: Any, layers: int) -> None:
+    """Have a config of fewer layers: some also list a value for each, such as `layer_types` of Qwen's and Gemma's."""
+    there = config.num_hidden_layers
+    config.num_hidden_layers = layers
+    for name, value in config.to_dict().items():
+        if isinstance(value, list) and len(value) == there:
+            setattr(config, name, value[:layers])
