@@ -1,11 +1,12 @@
 """What was trained reaches the engine: nothing is rounded away on the way to the model folder."""
 
 import json
+import logging
 import shutil
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from dragoman.core.errors import UserError
@@ -105,3 +106,15 @@ def test_a_model_whose_config_has_a_value_of_each_layer_is_truncated(tmp_path, t
     assert len(fewer.model.layers) == 2 and len(fewer.config.layer_types) == 2
     for name, weight in fewer.named_parameters():
         assert torch.equal(weight, whole.get_parameter(name))
+
+
+def test_layers_that_are_left_out_are_not_reported_and_a_weight_that_is_missing_is(base, tmp_path, caplog):
+    logging.getLogger("transformers.modeling_utils").addHandler(caplog.handler)
+    truncated(base, 1, tmp_path / "fewer")
+    assert "UNEXPECTED" not in caplog.text
+    weights = load_file(base / "model.safetensors")
+    del weights[LAYER.replace("1", "0")]
+    save_file(weights, base / "model.safetensors", metadata={"format": "pt"})
+    truncated(base, 1, tmp_path / "holed")
+    assert "MISSING" in caplog.text
+    logging.getLogger("transformers.modeling_utils").removeHandler(caplog.handler)

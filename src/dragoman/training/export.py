@@ -7,7 +7,10 @@ precision, once, when it reads the folder.
 
 from __future__ import annotations
 
+import logging
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +64,8 @@ def truncated(base: Path, layers: int | None, out: Path) -> Path:
         scratch = out.with_name(f".{out.name}")
         shutil.rmtree(scratch, ignore_errors=True)
         _cut(config.get_text_config(), layers)
-        model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, config=config)
+        with _layers_left_out():
+            model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, config=config)
         model.save_pretrained(scratch)
         copy_tokenizer(base, scratch)
         files.rename_folder(scratch, out)
@@ -75,3 +79,19 @@ def _cut(config: Any, layers: int) -> None:
     for name, value in config.to_dict().items():
         if isinstance(value, list) and len(value) == there:
             setattr(config, name, value[:layers])
+
+
+@contextmanager
+def _layers_left_out() -> Iterator[None]:
+    """Without transformers' report of weights that were not expected, unless some are missing, too."""
+    reports = logging.getLogger("transformers.modeling_utils")
+
+    def told(record: logging.LogRecord) -> bool:
+        said = record.getMessage()
+        return "UNEXPECTED" not in said or "MISSING" in said or "MISMATCH" in said
+
+    reports.addFilter(told)
+    try:
+        yield
+    finally:
+        reports.removeFilter(told)
