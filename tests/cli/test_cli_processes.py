@@ -19,6 +19,7 @@ from dragoman.cli.processes import environment, share
 from dragoman.core import files
 from dragoman.evaluation.predictions import read_predictions
 from dragoman.rollout.shards import Shard
+from dragoman.rollout.store import read_episodes
 
 EVALUATE = ["evaluate", "--questions", "questions.jsonl", "--index", "index", "--systems", "standard", "--no-track"]
 
@@ -100,6 +101,11 @@ def of_server(url: str) -> list[str]:
     return ["--llm-url", url, "--llm-model", "m"]
 
 
+def set_server(url: str) -> list[str]:
+    """The same for a command without these options."""
+    return ["--set", "llm.engine=openai", "--set", f"llm.urls=[{url}]", "--set", "llm.model=m"]
+
+
 @two_processors
 @pytest.mark.process
 def test_two_processes_leave_what_one_leaves(indexed, capsys):
@@ -113,6 +119,31 @@ def test_two_processes_leave_what_one_leaves(indexed, capsys):
     assert columns == [line.split("|")[1:7] for line in two.splitlines() if line.startswith("| standard")] != []
     answers = [[(p["id"], p["answer"]) for p in read_predictions(Path(out))] for out in ("one", "two")]
     assert answers[0] == answers[1] and len(answers[0]) == 8
+
+
+@two_processors
+@pytest.mark.process
+def test_a_rollout_of_two_processes_has_the_episodes_of_one_in_the_order_of_the_questions(indexed, capsys):
+    server = Server(completion)
+    arguments = [
+        "rollout",
+        "--questions",
+        "questions.jsonl",
+        "--index",
+        "index",
+        "--system",
+        "standard",
+        "--samples",
+        "1",
+    ]
+    for out, processes in (("one", "1"), ("two", "2")):
+        dragoman(capsys, *arguments, *set_server(server.url), "--out", out, "--processes", processes)
+    server.close()
+    one, two = (
+        [(e.question["id"], e.trajectories[0].answer) for e in read_episodes(Path(out, "episodes.jsonl"))]
+        for out in ("one", "two")
+    )
+    assert one == two and [question for question, _ in one] == [f"q{i}" for i in range(2, 10)]
 
 
 @two_processors
