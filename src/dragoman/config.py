@@ -24,7 +24,7 @@ from dragoman.quality.settings import ValidateParams
 from dragoman.runtime import RuntimeParams
 from dragoman.serving.settings import ServeParams
 from dragoman.synthesis.settings import HarvestParams, SynthesizeParams
-from dragoman.systems import baseline_names, build, profile_settings, system_names
+from dragoman.systems import ablation, baseline_names, build, profile_settings, system_names
 from dragoman.training import algorithms
 from dragoman.training.gepa.settings import GepaParams
 from dragoman.training.settings import (
@@ -202,6 +202,10 @@ class Params(RuntimeParams):
                 build(name.partition("@")[0])
             build(self.train.system)
             build(self.promote.baseline)
+            for name in self.ablations:
+                ablation(self.train.system, name)
+            for name in self.transfers:
+                self.transfer.changes(name)
         except UserError as e:
             raise ValueError(str(e)) from None
         return self
@@ -241,6 +245,8 @@ class Params(RuntimeParams):
             if layers:
                 layers = layers._replace(own=layers.own | {"index": values["index"]})
         for key, value in changes.items():
+            if key == "profile":
+                raise UserError(f"{origin}: profile: names a file of conf/, beside a params.yaml; there is none")
             first, *rest = key.split(".")
             if first in systems:
                 first, rest = "systems", [first, *rest]

@@ -74,6 +74,8 @@ def find_system(
     """
     named = SystemName.parse(name)
     system = build(named.system, params.system_settings(named.system)).prepared()
+    if named.policy and not system.roles:
+        raise UserError(f"{name}: {named.system} has no proxy, so there is nothing that {named.policy} could decide")
     if named.is_oracle:
         system = system.for_oracle()
     if unknown := {*named.oracle_roles} - {role.name for role in system.roles}:
@@ -292,7 +294,16 @@ def open_checked(settings: EngineParams) -> Engine:
     """
     if settings.engine != "openai" and not (Path(settings.model) / "config.json").is_file():
         raise UserError(
-            f"{settings.model}: no model there; run `dragoman model --out {settings.model}` first, or name a server: "
-            "engine openai with its urls, or --llm-url for the LLM"
+            f"{settings.model}: no model there; {_how_to_get(settings.model)}, or name a server: engine openai with its "
+            "urls, or --llm-url for the LLM"
         )
     return open_engine(settings)
+
+
+def _how_to_get(model: str) -> str:
+    """What makes a model folder: of `model.source`, or, for any other name than that of the stage, of what is named so."""
+    if model == EngineParams().model:
+        return f"run `dragoman model --out {model}` first"
+    return (
+        f"`dragoman model --source {model} --out FOLDER` makes a folder of a Hugging Face id, to be named in its place"
+    )

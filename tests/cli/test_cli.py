@@ -85,6 +85,18 @@ EVALUATE = ["evaluate", "--corpus", "corpus.jsonl", "--questions", "questions.js
         ([*EVALUATE, "--questions", "empty.jsonl"], "empty.jsonl"),
         ([*EVALUATE, "--questions", "unanswered.jsonl"], "unanswered.jsonl:1"),
         ([*EVALUATE, "--systems", "direct"], "data/model: no model there; run `dragoman model"),
+        (
+            [*EVALUATE, "--systems", "direct", "--set", "llm.model=ORG/NAME"],
+            "ORG/NAME: no model there; `dragoman model --source ORG/NAME --out FOLDER` makes a folder",
+        ),
+        (
+            [*EVALUATE, "--systems", "standard@oracle"],
+            "standard@oracle: standard has no proxy, so there is nothing that",
+        ),
+        (["search", "town", "--set", "profile=nope"], "profile 'nope' has no file conf/nope.yaml"),
+        (["serve-retriever", "--set", "profile=nope"], "profile 'nope' has no file conf/nope.yaml"),
+        (["seeds", "--set", "ablations=[no-sense]"], "unknown ablation 'no-sense' of c3po"),
+        (["seeds", "--set", "transfers=[llm]"], "transfer llm: set transfer.llm in params.yaml"),
         (["ask", "Who?", "--system", "c4po"], "unknown system 'c4po'"),
         (["ask", "  "], "the question is empty"),
         (["search", "town", "--index", "nowhere"], "nowhere"),
@@ -213,6 +225,27 @@ def test_a_file_where_results_go_is_refused_and_kept(project, capsys, command):
     code, _, err = run(capsys, command, "--out", "notes.txt")
     assert code == 2 and "notes.txt" in err and "is a file" in err
     assert Path("notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["evaluate", "--questions", "questions.jsonl", "--index", "index", "--systems", "direct", "--no-track"],
+        ["rollout", "--questions", "questions.jsonl", "--index", "index", "--samples", "1"],
+        ["seeds", "--questions", "questions.jsonl", "--index", "index", "--no-track"],
+        ["rl", "--no-track"],
+        ["sft", "--no-track"],
+        ["bench", "--no-track"],
+    ],
+    ids=lambda command: command[0],
+)
+@pytest.mark.parametrize("kind", ["corpus.jsonl", "manifest.json"])
+def test_results_in_the_folder_of_a_dataset_or_an_index_are_refused(project, capsys, command, kind):
+    Path("data").mkdir()
+    Path("data", kind).write_text("{}")
+    code, _, err = run(capsys, *command, "--out", "data")
+    assert code == 2 and "data: is the folder of a" in err and f"({kind})" in err
+    assert [path.name for path in Path("data").iterdir()] == [kind]
 
 
 def test_a_file_on_the_way_to_where_results_go_is_named(project, capsys):

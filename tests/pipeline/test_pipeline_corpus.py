@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from fakes import ScriptedEngine
 
+from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.corpus import load_questions
 from dragoman.pipeline import corpus, index
@@ -144,12 +145,20 @@ async def test_a_tokenizer_beside_a_config_with_a_value_of_another_type_is_the_u
         await corpus.run(project.changed(cut), corpus.Options())
 
 
-async def test_splits_of_an_earlier_run_do_not_stay(tmp_path, monkeypatch):
+@pytest.mark.parametrize("kept", ["test.jsonl", "triples.tsv"])
+async def test_a_file_that_the_dataset_would_not_have_is_refused_and_kept(tmp_path, monkeypatch, kept):
+    """It may be of an earlier run, of `synthesize`, or written by hand."""
     project = joined(tmp_path, monkeypatch, passages=[[a_passage("a")]], questions=[[a_question("q", "a")]])
     await corpus.run(project, corpus.Options())
-    assert Path("data/both/test.jsonl").is_file()
-    await corpus.run(project.changed({"corpus.both.test": None}), corpus.Options())
-    assert not Path("data/both/test.jsonl").exists()
+    files.write("other.jsonl", [a_passage("b")])
+    before = Path("data/both/corpus.jsonl").read_text()
+    Path("data/both", kept).write_text("by hand")
+    other = project.changed({"corpus.both": {"source": "other.jsonl", "train": None, "dev": None, "test": None}})
+    for split in {"train.jsonl", "dev.jsonl", "test.jsonl"} - {kept}:
+        Path("data/both", split).unlink(missing_ok=True)
+    with pytest.raises(UserError, match=rf"corpus: data/both/{kept} is there, and the dataset would have none"):
+        await corpus.run(other, corpus.Options())
+    assert Path("data/both", kept).read_text() == "by hand" and Path("data/both/corpus.jsonl").read_text() == before
 
 
 async def test_a_source_in_the_folder_that_is_written_is_refused_and_kept(tmp_path, monkeypatch):

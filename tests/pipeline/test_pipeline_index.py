@@ -184,6 +184,24 @@ def test_a_second_command_waits_for_the_first_to_build_the_index_and_uses_it(tmp
     assert len(builds) == 1 and [path.name for path in folder.parent.iterdir()] == ["mine-index"]
 
 
+@pytest.mark.parametrize(
+    ("corpus", "folder"), [("data/towns/corpus.jsonl", "data/index/towns"), ("towns.jsonl", "data/index/towns")]
+)
+def test_an_index_is_named_after_the_file_of_its_corpus_or_after_its_folder(corpus, folder):
+    assert str(index.Options(corpus=Path(corpus)).folder(Project())) == folder
+
+
+def test_a_corpus_with_the_name_of_a_dataset_does_not_take_the_place_of_its_index(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("conf").mkdir()
+    Path("conf/cpu.yaml").touch()
+    Path("params.yaml").touch()
+    files.write("atlas.jsonl", [{"id": "a", "title": "A", "text": "a town"}])
+    code, _, err = run(capsys, "index", "--corpus", "atlas.jsonl")
+    assert code == 2 and "data/index/atlas is of data/atlas/corpus.jsonl; name another folder with --out" in err
+    assert not Path("data").exists()
+
+
 def test_the_command_leaves_an_index_that_works_and_builds_one_that_is_damaged_again(mine, capsys, caplog):
     Path("conf").mkdir()
     for settings in ("params.yaml", "conf/cpu.yaml"):

@@ -85,6 +85,18 @@ def test_questions_that_nothing_makes_are_not_asked_for(key):
         parse_params(asked, origin="params.yaml")
 
 
+@pytest.mark.parametrize("name", ["test.jsonl", "corpus.jsonl"])
+async def test_a_file_that_no_run_has_written_is_refused_and_kept(tmp_path, name):
+    passages, _ = lands(40)
+    files.write(tmp_path / "lands.jsonl", ({"id": p.id, "title": p.title, "text": p.text} for p in passages))
+    own = tmp_path / "mine"
+    own.mkdir()
+    (own / name).write_text("by hand")
+    with pytest.raises(UserError, match=rf"mine/{name} would be written anew, and is not of an earlier run"):
+        await run(Project(tmp_path, track=False), Options(corpus=tmp_path / "lands.jsonl", out=own))
+    assert [path.name for path in own.iterdir()] == [name] and (own / name).read_text() == "by hand"
+
+
 async def test_a_run_again_gives_the_same_and_costs_nothing(tmp_path):
     first = await ran(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name != "card.html"}

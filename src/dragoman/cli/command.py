@@ -119,9 +119,10 @@ def command(
             changes, origin = _changes(aliases, given)
             file, tracked = given.pop("params"), given.pop("track", True)
             without = anywhere and file == PARAMS and not file.exists()
-            profile = changes.pop("profile", None)
-            project = Project(track=tracked) if without else Project.load(file, profile=profile, track=tracked)
-            project = project.changed(changes, origin=origin)
+            if without:
+                project = Project(track=tracked).changed(changes, origin=origin)
+            else:
+                project = Project.load(file, changes=changes, origin=origin, track=tracked)
             extra = {key: given.pop(key) for key in own}
             run(function(project, *([stage(**_values(stage, given))] if stage else []), **extra))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -96,8 +96,8 @@ def serve_retriever(
 
     known = Keys(Path(keys)) if keys else None
     _check_host(host, port, known, insecure, "--keys")
-    project = Project.load(params) if params != PARAMS or params.exists() else Project()
-    project = project.changed(dict(map(parse_change, changes or [])), origin="--set")
+    given: dict[str, Any] = {"changes": dict(map(parse_change, changes or [])), "origin": "--set"}
+    project = Project.load(params, **given) if params != PARAMS or params.exists() else Project().changed(**given)
     retriever = FollowingRetriever(index or str(project.index()), project.params.index)
     if isinstance(retriever.inner, PerQuestion):
         raise UserError(

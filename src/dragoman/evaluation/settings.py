@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
+from dragoman.core.errors import UserError
 from dragoman.core.settings import Section
 from dragoman.core.stats import smallest_window
 from dragoman.corpus.settings import Source
@@ -37,6 +38,10 @@ class EvaluateParams(Section):
     """Take the LLM's answers from `llm_cache` where they are known. Seconds are then not comparable with any others."""
 
 
+CHANGES = ("retriever", "llm", "data")
+"""What can be another one where a policy is carried over; each is a key of the section `transfer`."""
+
+
 class TransferParams(Section):
     """Stage `transfer`: what is another one where a trained policy is carried out of its domain."""
 
@@ -50,6 +55,22 @@ class TransferParams(Section):
     """Another frozen LLM, with the keys of the section `llm`."""
     data: str = ""
     """Another dataset under `corpus`, with its questions and its index."""
+
+    def changes(self, named: str) -> dict[str, Any]:
+        """What is another one under a name such as `retriever-llm`, with the setting that says what it is.
+
+        Raises:
+            UserError: an unknown change, or one without a setting.
+        """
+        parts = list(dict.fromkeys(named.split("-")))
+        for part in parts:
+            if part not in CHANGES:
+                raise UserError(
+                    f"transfer {named}: unknown change {part!r}; name {', '.join(CHANGES)}, with - between several"
+                )
+            if not getattr(self, part):
+                raise UserError(f"transfer {named}: set transfer.{part} in params.yaml to what is to be another one")
+        return {part: getattr(self, part) for part in parts}
 
 
 class CostParams(Section):

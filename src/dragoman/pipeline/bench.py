@@ -33,7 +33,7 @@ from dragoman.evaluation.predictions import read_predictions, write_predictions
 from dragoman.evaluation.report import interval, write_report
 from dragoman.evaluation.suite import DataParams, Suite, read_suite
 from dragoman.pipeline.inputs import InputOptions, Inputs, ShardOptions, check_gold_in_index, open_inputs
-from dragoman.pipeline.project import Project
+from dragoman.pipeline.project import Project, check_results
 from dragoman.published.catalogue import catalogue, find
 from dragoman.retrieval import Manifest
 from dragoman.rollout.shards import Shard, keep
@@ -86,6 +86,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
             Or a shard that is not finished.
         EngineFault: the LLM's server does not answer.
     """
+    check_results(options.folder(project))
     (suite, absent), whole, part = _checked(project, options), options.folder(project), options.part()
     out = options.place(whole)
     wanted = [(dataset, system) for dataset in suite.datasets for system in suite.systems]

@@ -80,6 +80,12 @@ def _import(settings: CorpusParams, out: Path, tokenizer: Any) -> dict[str, Any]
         raise UserError(
             f"corpus: {inside[0]} lies in {out}, which is written anew; give the dataset another name, or --out"
         )
+    splits = {split: paths for split in SPLITS if (paths := listed(getattr(settings, split)))}
+    for name in (TRIPLES, *(f"{split}.jsonl" for split in SPLITS if split not in splits)):
+        if (out / name).exists():  # written by hand, or about another corpus
+            raise UserError(
+                f"corpus: {out / name} is there, and the dataset would have none; move it away, or name another --out"
+            )
     passages = join_passages((source, load_corpus(source)) for source in corpora)
     graph = all(Path(source).suffix in TRIPLE_SUFFIXES for source in corpora)
     ids = with_wholes(p.id for p in passages)
@@ -88,12 +94,7 @@ def _import(settings: CorpusParams, out: Path, tokenizer: Any) -> dict[str, Any]
         passages = list(chunk(passages, by=cut.by, size=cut.size, overlap=cut.overlap, tokenizer=tokenizer))
     files.write(out / CORPUS, (asdict(p) for p in passages))
     counts = {"passages": len(passages)}
-    (out / TRIPLES).unlink(missing_ok=True)  # of another source, which was here before
-    for split in SPLITS:
-        paths = listed(getattr(settings, split))
-        if not paths:
-            (out / f"{split}.jsonl").unlink(missing_ok=True)
-            continue
+    for split, paths in splits.items():
         questions = _questions(paths, ids, graph)
         files.write(out / f"{split}.jsonl", (q.to_json() for q in questions))
         counts[split] = len(questions)

@@ -64,7 +64,7 @@ def examine(params_file: Path = PARAMS, changes: Mapping[str, Any] | None = None
     findings = [*_guarded("python", _python), *_guarded("packages", _packages), *_guarded("java", _java)]
     project: Project | None = None
     try:
-        project = Project.load(params_file).changed(changes or {}, origin="--set")
+        project = Project.load(params_file, changes=changes, origin="--set")
         findings.append(_ok("params", f"{params_file}, profile {project.params.profile}"))
     except UserError as e:
         findings.append(_bad("FAIL", "params", str(e)))

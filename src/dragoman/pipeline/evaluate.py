@@ -12,12 +12,12 @@ from typing_extensions import Doc
 
 from dragoman.core import files
 from dragoman.core.errors import UserError
-from dragoman.corpus.names import CORPUS
 from dragoman.evaluation.evaluate import REWARD, Evaluation, ask, report
 from dragoman.evaluation.sequential import until_clear
 from dragoman.evaluation.shards import finish, merged
+from dragoman.pipeline.index import named_after
 from dragoman.pipeline.inputs import INDEXED, ShardInputOptions, check_gold_in_index, open_inputs
-from dragoman.pipeline.project import Project
+from dragoman.pipeline.project import Project, check_results
 from dragoman.pipeline.questions import QuestionSet
 from dragoman.rollout.shards import Shard
 from dragoman.systems.system_name import SystemName
@@ -43,8 +43,7 @@ class Options(ShardInputOptions):
         """What the results call the corpus, or the dataset."""
         if self.corpus is None:
             return self.dataset or project.params.train.dataset
-        corpus = self.corpus.resolve()
-        return (corpus.parent.name if corpus.name == CORPUS else corpus.stem) or "corpus"
+        return named_after(self.corpus)
 
     def name(self, project: Project) -> str:
         """What the results call the questions about it."""
@@ -93,6 +92,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         )
     place = options.place(out)
     beside = options.out or project.results("evaluate") / options.searched(project)  # one index, whatever is asked
+    check_results(out)
     with files.only_writer(place):
         inputs = open_inputs(project, options, settings.split, beside, sources=(settings.questions,), limit=limit)
         _check_oracles(systems, inputs.asked)

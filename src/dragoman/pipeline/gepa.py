@@ -11,7 +11,7 @@ from typing_extensions import Doc
 from dragoman.core import files
 from dragoman.core.hashing import sha256_of
 from dragoman.pipeline.inputs import InputOptions, open_dev, open_inputs
-from dragoman.pipeline.project import Project
+from dragoman.pipeline.project import Project, check_results
 from dragoman.registry.policy import find_policy
 from dragoman.runtime import find_system
 from dragoman.training.run import TrainingRun
@@ -36,6 +36,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     from dragoman.training.gepa.rewriting import check, check_budget, rewrite  # GEPA, for this command alone
 
     params, settings, out = project.params, project.params.gepa, options.folder(project)
+    check_results(out)
     name, sources = params.train.system, params.train.questions
     system, _ = find_system(name, params, registry=project.registry)
     check(name, system, settings)

@@ -17,6 +17,7 @@ from dragoman.core.errors import RetrieverFault, UserError
 from dragoman.core.progress import bar
 from dragoman.core.types import Passage
 from dragoman.corpus import load_corpus
+from dragoman.corpus.names import CORPUS
 from dragoman.pipeline.project import Project
 from dragoman.retrieval import Manifest, build_index, check_health, open_retriever
 from dragoman.retrieval.manifest import MANIFEST
@@ -35,20 +36,33 @@ TRIAL = Passage("trial", "Trial", "This is indexed alone, to see which manifest 
 class Options:
     dataset: Annotated[str | None, Doc("Index data/DATASET/corpus.jsonl; train.dataset by default.")] = None
     corpus: Annotated[Path | None, Doc("Any corpus, instead of a dataset.")] = None
-    out: Annotated[Path | None, Doc("The index folder; data/index/DATASET by default.")] = None
+    out: Annotated[
+        Path | None, Doc("The index folder; data/index/NAME by default, by the dataset or the corpus's file.")
+    ] = None
 
     def folder(self, project: Project) -> Path:
-        return self.out or project.index(self.corpus.stem if self.corpus else self.dataset)
+        return self.out or project.index(named_after(self.corpus) if self.corpus else self.dataset)
+
+
+def named_after(corpus: Path) -> str:
+    """What an index and results call a corpus that is no dataset."""
+    corpus = corpus.resolve()
+    return (corpus.parent.name if corpus.name == CORPUS else corpus.stem) or "corpus"
 
 
 async def run(project: Project, options: Options) -> dict[str, Any]:
     """Build the index, unless it is there and finds its passages.
 
     Raises:
-        UserError: the corpus cannot be read, the folder holds something that is not an index, or a server does not know it.
+        UserError: the corpus cannot be read, the folder is a dataset's or holds something that is not an index, or a server
+            does not know it.
     """
-    passages = load_corpus(options.corpus or project.made(project.corpus(options.dataset), options.dataset))
     folder, settings = options.folder(project), project.params.index
+    if options.corpus and not options.out and folder.name in project.params.corpus:
+        own = project.corpus(folder.name)
+        if options.corpus.resolve() != own.resolve():
+            raise UserError(f"--corpus {options.corpus}: {folder} is of {own}; name another folder with --out")
+    passages = load_corpus(options.corpus or project.made(project.corpus(options.dataset), options.dataset))
     built = _built(passages, folder, settings)
     if built is None or not await _finds(passages, folder, settings):
         built = _build(passages, folder, settings)

@@ -17,6 +17,7 @@ from dragoman.corpus.names import CORPUS, TRIPLES
 from dragoman.pipeline.questions import QuestionSet, load_mixed
 from dragoman.registry.policy import PolicySet
 from dragoman.registry.versions import Registry
+from dragoman.retrieval.manifest import MANIFEST
 from dragoman.runtime import Runtime, find_system, open_runtime
 from dragoman.systems.base import System
 
@@ -33,13 +34,27 @@ class Project:
     """Whether stages record their runs in MLflow."""
 
     @classmethod
-    def load(cls, file: Path = PARAMS, *, profile: str | None = None, track: bool = True) -> Project:
-        """The project in the current folder, with the settings of `file`, and of another profile than it names.
+    def load(
+        cls,
+        file: Path = PARAMS,
+        *,
+        changes: Mapping[str, Any] | None = None,
+        origin: str = "settings",
+        track: bool = True,
+    ) -> Project:
+        """The project in the current folder, with the settings of `file`.
+
+        Args:
+            changes: other values for some dotted keys. Another `profile` brings its numbers along.
+            origin: what an error about them is to name.
 
         Raises:
-            UserError: the file cannot be read, or a key or value in it is refused.
+            UserError: the file cannot be read, or a key or value in it or in the changes is refused.
         """
-        return cls(params=load_params(file, profile=profile), track=track)
+        rest = dict(changes or {})
+        return cls(params=load_params(file, profile=rest.pop("profile", None)), track=track).changed(
+            rest, origin=origin
+        )
 
     def changed(self, changes: Mapping[str, Any], *, origin: str = "settings") -> Project:
         """The same project with other values for some dotted keys; see `Params.changed`."""
@@ -189,3 +204,14 @@ class Project:
         curves = {path.stem: list(csv.DictReader(path.open(encoding="utf-8"))) for path in sorted(out.glob("*.csv"))}
         tracking.start(self.store)
         tracking.log_training(stage, out, metrics, curves, parameters=parameters)
+
+
+def check_results(out: Path) -> None:
+    """
+    Raises:
+        UserError: results would lie among files of another kind in `out`, and go where these are made anew.
+    """
+    kinds = {CORPUS: "a dataset", MANIFEST: "an index, a model or a policy"}
+    for name, kind in kinds.items():
+        if (out / name).is_file():
+            raise UserError(f"{out}: is the folder of {kind} ({name}); name another one for results with --out")

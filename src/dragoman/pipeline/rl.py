@@ -13,7 +13,7 @@ from dragoman.core import files
 from dragoman.core.hashing import sha256_of
 from dragoman.core.journal import digest
 from dragoman.pipeline.inputs import InputOptions, open_dev, open_inputs
-from dragoman.pipeline.project import Project
+from dragoman.pipeline.project import Project, check_results
 from dragoman.registry.trained_with import differences, warn_if_turned
 from dragoman.runtime import find_system
 from dragoman.synthesis.difficulty import curriculum
@@ -44,6 +44,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     from dragoman.training.loop import Loop  # torch takes seconds
 
     params, out = project.params, options.folder(project)
+    check_results(out)
     name = params.train.system
     check_roles("rl.roles", params.rl.roles, name, project.system(name).roles)
     warm_up = project.policy(options.policy)

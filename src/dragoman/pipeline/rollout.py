@@ -15,7 +15,7 @@ from dragoman.core.errors import UserError
 from dragoman.core.progress import bar
 from dragoman.core.types import Question
 from dragoman.pipeline.inputs import Inputs, ShardInputOptions, check_gold_in_index, open_inputs
-from dragoman.pipeline.project import Project
+from dragoman.pipeline.project import Project, check_results
 from dragoman.rewards import Reward
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import Exploration
@@ -52,6 +52,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
             ids than an oracle's gold passages.
     """
     params, out = project.params, options.folder(project)
+    check_results(out)
     name = options.system or params.train.system
     system = project.system(name)
     if options.tree == (options.samples is not None):

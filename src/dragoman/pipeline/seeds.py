@@ -14,7 +14,7 @@ from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.engines.local import Vocabulary
 from dragoman.pipeline.inputs import ShardInputOptions, open_inputs
-from dragoman.pipeline.project import Project
+from dragoman.pipeline.project import Project, check_results
 from dragoman.pipeline.rollout import rolled_out
 from dragoman.rollout.exploration import Exploration
 from dragoman.rollout.figures import figures
@@ -49,6 +49,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
             shard that is not finished, or nothing to imitate.
     """
     params, settings, out = project.params, project.params.seeds, options.folder(project)
+    check_results(out)
     name = params.train.system
     system = project.system(name)
     system = system.with_shots(settings.shots) if settings.shots else system

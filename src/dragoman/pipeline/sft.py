@@ -12,7 +12,7 @@ from typing_extensions import Doc
 from dragoman.core import files
 from dragoman.core.hashing import sha256_of
 from dragoman.pipeline.inputs import InputOptions, check_gold, check_gold_in_index, open_inputs
-from dragoman.pipeline.project import Project
+from dragoman.pipeline.project import Project, check_results
 from dragoman.pipeline.questions import QuestionSet, load_mixed
 from dragoman.registry.policy import find_policy
 from dragoman.rollout.results import SAMPLES
@@ -52,6 +52,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     from dragoman.training import imitation, sft  # torch takes seconds
 
     params, settings, out = project.params, project.params.sft, options.folder(project)
+    check_results(out)
     name = params.train.system
     check_roles("sft.roles", params.sft.roles, name, project.system(name).roles)
     samples = options.samples or project.results("seeds") / SAMPLES

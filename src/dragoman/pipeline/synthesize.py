@@ -33,14 +33,14 @@ from dragoman.retrieval.base import Retriever
 from dragoman.runtime import open_checked, open_retriever_checked
 from dragoman.synthesis import difficulty, filters
 from dragoman.synthesis.brief import Writer
-from dragoman.synthesis.card import card, write_card
+from dragoman.synthesis.card import CARD, card, write_card
 from dragoman.synthesis.facts import Fact, facts_of, left_out, unambiguous
 from dragoman.synthesis.filters import Filter
 from dragoman.synthesis.grounded import GroundedWriter
 from dragoman.synthesis.plan import Plan, load_plan
 from dragoman.synthesis.reader import Reader
 from dragoman.synthesis.settings import SynthesizeParams
-from dragoman.synthesis.synthesize import Filled, synthesize
+from dragoman.synthesis.synthesize import JOURNAL, Filled, synthesize
 from dragoman.synthesis.written import EngineWriter, MixedWriter
 
 log = logging.getLogger(__name__)
@@ -77,6 +77,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     settings, out = project.params.synthesize, options.folder(project)
     if options.out is None and options.corpus is not None:
         raise UserError(f"--corpus: say with --out where its questions go; {out} is the pipeline's")
+    _check_made_here(out)
     trained = project.params.train.dataset
     if options.out is None and options.dataset not in (None, trained):
         raise UserError(
@@ -108,6 +109,18 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
             seed=project.params.seed,
             track=project.tracking,
             gold={same_question(q.question) for path in gold if path.is_file() for q in load_questions(path)},
+        )
+
+
+def _check_made_here(out: Path) -> None:
+    """
+    Raises:
+        UserError: there are questions or a corpus in `out` that no run of this stage has written.
+    """
+    there = [name for name in (*(f"{split}.jsonl" for split in SPLITS), CORPUS) if (out / name).exists()]
+    if there and not any((out / name).exists() for name in (JOURNAL, CARD)):
+        raise UserError(
+            f"synthesize: {out / there[0]} would be written anew, and is not of an earlier run; name another --out"
         )
 
 

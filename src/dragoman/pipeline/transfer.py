@@ -20,9 +20,6 @@ from dragoman.pipeline import evaluate
 from dragoman.pipeline.project import Project
 from dragoman.retrieval import methods
 
-CHANGES = ("retriever", "llm", "data")
-"""What can be another one; each is a key of the section `transfer`."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
@@ -67,19 +64,11 @@ def _changes(project: Project, named: str) -> dict[str, Any]:
     Raises:
         UserError: see `run`.
     """
-    parts = list(dict.fromkeys(named.split("-")))
-    for part in parts:
-        if part not in CHANGES:
-            raise UserError(
-                f"transfer {named}: unknown change {part!r}; name {', '.join(CHANGES)}, with - between several"
-            )
-        if not getattr(project.params.transfer, part):
-            raise UserError(f"transfer {named}: set transfer.{part} in params.yaml to what is to be another one")
-    data = project.params.transfer.data
-    if "data" in parts and (data not in project.params.corpus or data == project.params.train.dataset):
+    changes, data = project.params.transfer.changes(named), project.params.transfer.data
+    if "data" in changes and (data not in project.params.corpus or data == project.params.train.dataset):
         there = ", ".join(name for name in project.params.corpus if name != project.params.train.dataset) or "no other"
         raise UserError(f"transfer.data: {data!r} is no other dataset under corpus; there are: {there}")
-    return {part: getattr(project.params.transfer, part) for part in parts}
+    return changes
 
 
 def _under(project: Project, changed: Mapping[str, Any]) -> Project:

@@ -13,7 +13,8 @@ from dragoman.synthesis.difficulty import LABELS
 from dragoman.synthesis.plan import Plan
 from dragoman.synthesis.synthesize import Filled
 
-PAGE = Path(__file__).with_name("card.html")
+CARD = "card.html"
+PAGE = Path(__file__).with_name(CARD)
 EXAMPLES = 12
 Z = 1.96  # of a 95% interval
 
@@ -92,7 +93,7 @@ def write_card(values: dict[str, Any], out: Path) -> None:
 
     # everything is escaped: questions and passages are data
     page = Environment(autoescape=True, undefined=StrictUndefined).from_string(PAGE.read_text(encoding="utf-8"))
-    files.write_text(out / "card.html", page.render(values))
+    files.write_text(out / CARD, page.render(values))
     figures = {"backend": values["settings"]["backend"]}
     figures |= {
         name: values[name] for name in ("kept", "open", "candidates", "acceptance", "writers", "rejected", "ambiguous")
