@@ -18,9 +18,10 @@ import pytest
 from command import run
 from scripted_server import Handler, Server, completion, reply
 
-from dragoman.cli.command import PrintableFormatter
+from dragoman.cli.command import PrintableFormatter, parse_change
 from dragoman.cli.training import _visible
 from dragoman.core import files
+from dragoman.core.settings import read_yaml
 from dragoman.pipeline import pair, warm_up
 from dragoman.pipeline.doctor import fault_table
 from dragoman.pipeline.project import Project
@@ -529,3 +530,15 @@ def test_the_doctor_reports_a_server_that_is_not_there(project, capsys, name):
     code, out, _ = run(capsys, "doctor")
     assert code == 1 and f"FAIL server: {name}: http://127.0.0.1:9/v1/models: ConnectError" in out
     assert "WARN index" in out and "ok   java" in out
+
+
+@pytest.mark.parametrize(
+    "value", ["010", "0x10", "12:30", "no", "on", "[a, no]", "1e-4", "2026-11-01", "{a: 1}", "null", "~", "", "'010'"]
+)
+def test_a_change_has_the_value_that_the_same_text_has_in_the_settings_file(tmp_path, value):
+    (tmp_path / "params.yaml").write_text(f"key: {value}\n")
+    assert parse_change(f"key={value}") == ("key", read_yaml(tmp_path / "params.yaml")["key"])
+
+
+def test_a_url_within_brackets_needs_no_quotes_in_a_change():
+    assert parse_change("llm.urls=[http://localhost:8000/v1]") == ("llm.urls", ["http://localhost:8000/v1"])

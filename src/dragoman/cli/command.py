@@ -19,6 +19,8 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 import typer
 import yaml
 from annotated_types import Ge
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 from typing_extensions import Doc
 
 from dragoman.core.errors import UserError
@@ -176,7 +178,7 @@ def say_error(error: object) -> None:
 
 
 def parse_change(text: str) -> tuple[str, Any]:
-    """`a.b=value` as a key and a value, which is read as YAML; a URL within brackets needs no quotes, as in `params.yaml` it does.
+    """`a.b=value` as a key and a value, which is read as in `params.yaml`; but a URL within brackets needs no quotes.
 
     Raises:
         UserError: it is not that.
@@ -184,7 +186,10 @@ def parse_change(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     try:
         if equals and key:
-            return key, yaml.safe_load(value)
+            try:
+                return key, YAML(typ="safe").load(value)
+            except YAMLError:
+                return key, yaml.safe_load(value)
     except yaml.YAMLError:
         raise UserError(f"--set {text}: the value is not valid YAML") from None
     raise UserError(f"--set {text}: expected KEY=VALUE, for example rl.iterations=2")
