@@ -107,6 +107,13 @@ EVALUATE = ["evaluate", "--corpus", "corpus.jsonl", "--questions", "questions.js
         ),
         (["sparql", "ASK { ?s ?p ?o }"], "data/atlas/triples.tsv: no such file"),
         (["sparql", "SELECT", "--graph", "triples.tsv"], "SPARQL: Expected"),
+        (["sparql", "SELECT", "--graph", "conf"], "conf: a folder; name a file in it"),
+        (["search", "town", "--params", "conf"], "conf: a folder; name a file in it"),
+        (["search", "town", "--index", "a" * 300], "...: the name of a file or folder is too long; give a shorter one"),
+        (["rollout", "--tree", "--views", "-5"], "'--views': Input should be greater than or equal to 0"),
+        (["synthesize", "--dataset", "nope", "--out", "new"], "params.yaml has no dataset 'nope'; it has atlas"),
+        (["seeds", "--system", "standard"], "standard has no proxy to train; choose from c3po, maps, mrag, mujica"),
+        (["warm-up", "standard"], "standard has no proxy to train; choose from c3po, maps, mrag, mujica"),
         (["warm-up", "c4po"], "unknown system 'c4po'"),
         (
             ["pair", "mujica", "magic"],
@@ -529,7 +536,7 @@ def test_the_doctor_reports_a_server_that_is_not_there(project, capsys, name):
         params.write(f'\n{name}: {{engine: openai, urls: ["http://127.0.0.1:9/v1"], connect_timeout_s: 0.5}}\n')
     code, out, _ = run(capsys, "doctor")
     assert code == 1 and f"FAIL server: {name}: http://127.0.0.1:9/v1/models: ConnectError" in out
-    assert "WARN index" in out and "ok   java" in out
+    assert "WARN index" in out and "ok   java: " in out and "JavaRuntime(" not in out
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,9 @@ def main() -> None:
         say_error(f"{e.filename}: a file lies where a folder is needed; name another place")
         sys.exit(exits.BAD_INPUT)
     except OSError as e:
+        if e.errno == errno.ENAMETOOLONG:
+            say_error(f"{str(e.filename)[:60]}...: the name of a file or folder is too long; give a shorter one")
+            sys.exit(exits.BAD_INPUT)
         if e.errno not in UNWRITABLE:
             raise
         say_error(f"{e.filename or 'a file'}: {e.strerror}; what is finished is kept")

@@ -177,7 +177,7 @@ async def search(
     k: Annotated[int, typer.Option("-k", help="Passages a page.")] = 5,
     page: Annotated[int, typer.Option(help="Which page, from 0.")] = 0,
 ) -> None:
-    """Search an index; that of the built-in corpus by default.
+    """Search an index; that of train.dataset by default.
 
     Example: dragoman search "capital of Bhutan" -k 3
     Example: dragoman search "capital of Bhutan" --index searxng+http://localhost:8080
@@ -198,7 +198,10 @@ async def search(
 @app.command()
 def sparql(
     query: str,
-    graph: Annotated[Path | None, typer.Option(help="Triples: TSV, N-Triples (.nt) or Turtle (.ttl).")] = None,
+    graph: Annotated[
+        Path | None,
+        typer.Option(help="Triples: TSV, N-Triples (.nt) or Turtle (.ttl); those of the built-in corpus by default."),
+    ] = None,
 ) -> None:
     """Put a SPARQL query to a knowledge graph, to see what is in it. `:` is the prefix of the names of a TSV file.
 

@@ -73,7 +73,7 @@ async def ask(
 
 @app.command("serve-retriever")
 def serve_retriever(
-    index: Annotated[str | None, typer.Option(help="An index folder; the built-in corpus's by default.")] = None,
+    index: Annotated[str | None, typer.Option(help="An index folder; that of train.dataset by default.")] = None,
     host: Host = "127.0.0.1",
     port: Port = 8100,
     keys: Annotated[str | None, typer.Option(help="A file of keys, as serve.keys; whoever searches needs one.")] = None,

@@ -68,11 +68,15 @@ def numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, Row | str]]:
 
 def _parsed(raw: bytes) -> Row | str:
     try:
-        row = json.loads(raw.decode("utf-8"))
+        row = json.loads(raw.decode("utf-8").rstrip())
     except UnicodeDecodeError as e:
         return f"not valid UTF-8 ({e.reason} at byte {e.start})"
     except json.JSONDecodeError as e:
         return f"not valid JSON ({e.msg} at column {e.colno})"
+    except ValueError:  # Python's own limit, whose text names a function of Python's
+        return "not valid JSON (a number has too many digits)"
+    except RecursionError:
+        return "not valid JSON (it is nested too deeply)"
     return checked(row, escaped=b"\\u" in raw)
 
 

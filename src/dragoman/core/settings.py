@@ -86,7 +86,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """
     if not path.is_file():
         hint = "; run from the project's folder, or name the file with --params" if path.name == "params.yaml" else ""
-        raise UserError(f"{path}: no such file{hint}")
+        raise UserError(f"{path}: {'a folder; name a file in it' if path.is_dir() else f'no such file{hint}'}")
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as e:

@@ -44,7 +44,7 @@ def read_triples(path: Path) -> list[Triple]:
             tabs between. Up to five faults are named at once.
     """
     if not path.is_file():
-        raise UserError(f"{path}: no such file")
+        raise UserError(f"{path}: {'a folder; name a file in it' if path.is_dir() else 'no such file'}")
     triples = named(read_rdf(path)) if path.suffix in RDF_FORMATS else _read_tsv(path)
     if not triples:
         raise UserError(f"{path}: holds no triple")
@@ -77,7 +77,7 @@ def read_rdf(path: Path) -> Graph:
         UserError: no such file, or it is not in the format that its name says.
     """
     if not path.is_file():
-        raise UserError(f"{path}: no such file")
+        raise UserError(f"{path}: {'a folder; name a file in it' if path.is_dir() else 'no such file'}")
     format = RDF_FORMATS[path.suffix]
     try:
         graph = Graph(FILE_ORDER).parse(data=path.read_bytes(), format=format, publicID=NAMESPACE)

@@ -133,7 +133,8 @@ def _packages() -> Iterator[Finding]:
 def _java() -> Iterator[Finding]:
     from dragoman.retrieval.java import find_java
 
-    yield _ok("java", str(find_java()))
+    java = find_java()
+    yield _ok("java", f"{java.version}, of {java.source}: {java.home}")
 
 
 def _disk() -> Iterator[Finding]:

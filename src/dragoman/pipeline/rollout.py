@@ -37,7 +37,7 @@ class Options(ShardInputOptions):
         int | None, Ge(1), Doc("Instead of trees: so many single trajectories each, by as many seeds from `--seed` on.")
     ] = None
     limit: Annotated[int | None, Ge(1), Doc("Only the first so many questions.")] = None
-    views: Annotated[int, Doc("Write so many trees as HTML.")] = 10
+    views: Annotated[int, Ge(0), Doc("Write so many trees as HTML.")] = 10
     out: Annotated[Path | None, Doc("Where the episodes go; results/rollout by default.")] = None
 
     def folder(self, project: Project) -> Path:

@@ -83,7 +83,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         raise UserError(
             f"--dataset {options.dataset}: say with --out where its questions go; those in {out} are about {trained}"
         )
-    source = options.corpus or project.corpus(options.dataset)
+    source = options.corpus or project.made(project.corpus(options.dataset), options.dataset)
     passages = load_corpus(source)
     if options.chunk is not None or is_texts(source):
         passages = list(chunk(passages, by="words", size=WORDS if options.chunk is None else options.chunk))
