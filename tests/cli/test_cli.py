@@ -108,6 +108,11 @@ EVALUATE = ["evaluate", "--corpus", "corpus.jsonl", "--questions", "questions.js
         (["sparql", "ASK { ?s ?p ?o }"], "data/atlas/triples.tsv: no such file"),
         (["sparql", "SELECT", "--graph", "triples.tsv"], "SPARQL: Expected"),
         (["sparql", "SELECT", "--graph", "conf"], "conf: a folder; name a file in it"),
+        (
+            ["search", "town", "--set", "llm.revision=2026-11-01"],
+            "llm.revision: expected a text; a number or a date is one",
+        ),
+        (["search", "town", "--set", "llm.revision=1"], "quotes, as in \"'1'\""),
         (["search", "town", "--params", "conf"], "conf: a folder; name a file in it"),
         (["search", "town", "--index", "a" * 300], "...: the name of a file or folder is too long; give a shorter one"),
         (["rollout", "--tree", "--views", "-5"], "'--views': Input should be greater than or equal to 0"),

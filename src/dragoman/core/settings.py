@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
+from datetime import date
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -35,6 +36,8 @@ def parse_section(section: type[S], values: dict[str, Any], *, origin: str) -> S
             what = error["msg"].removeprefix("Value error, ")
             if error["type"] == "tuple_type":
                 what = "expected a list in brackets, such as [a] or [a, b]"
+            if error["type"] == "string_type" and isinstance(error["input"], int | float | date):
+                what = f"expected a text; a number or a date is one within quotes, as in \"'{error['input']}'\""
             if error["type"] == "extra_forbidden":
                 what = f"unknown key{near(key, keys(section))}"
             faults.append(f"{key}: {what}" if key else what)
