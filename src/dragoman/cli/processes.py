@@ -84,9 +84,9 @@ def environment(cores: Sequence[int], shard: Shard, gpus: int) -> Mapping[str, s
 
 
 async def _ended(shard: Shard, process: asyncio.subprocess.Process) -> int:
-    """The exit code of a shard, which is told as soon as it is one that the others do not share."""
+    """The exit code of a shard. Where it was killed, that is told at once."""
     code = await process.wait()
-    if code < 0:  # such as by the kernel, for want of memory, hours before the others end
+    if code < 0:  # such as for want of memory, hours before the others end
         log.warning(
             "shard %s was killed by signal %d; the others go on, and then the same command does its rest", shard, -code
         )
