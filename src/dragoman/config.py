@@ -200,9 +200,7 @@ class Params(RuntimeParams):
                     build(name, settings)
             for name in (*self.evaluated, *self.serve.models, *self.pairs.systems):
                 build(name.partition("@")[0])
-            if not build(self.train.system).roles:
-                others = ", ".join(name for name in system_names() if build(name).roles)
-                raise ValueError(f"train.system: {self.train.system} has no proxy to train; choose from {others}")
+            build(self.train.system)
             build(self.promote.baseline)
             for name in self.ablations:
                 ablation(self.train.system, name)

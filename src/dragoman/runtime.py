@@ -74,9 +74,9 @@ def find_system(
     """
     named = SystemName.parse(name)
     system = build(named.system, params.system_settings(named.system)).prepared()
-    if named.policy and not system.roles:
-        raise UserError(f"{name}: {named.system} has no proxy, so there is nothing that {named.policy} could decide")
     if named.is_oracle:
+        if not system.roles:
+            raise UserError(f"{name}: {named.system} has no proxy, so there is nothing that an oracle could decide")
         system = system.for_oracle()
     if unknown := {*named.oracle_roles} - {role.name for role in system.roles}:
         raise UserError(

@@ -19,6 +19,7 @@ from dragoman.registry.policy import PolicySet
 from dragoman.registry.versions import Registry
 from dragoman.retrieval.manifest import MANIFEST
 from dragoman.runtime import Runtime, find_system, open_runtime
+from dragoman.systems import build, system_names
 from dragoman.systems.base import System
 
 PARAMS = Path("params.yaml")
@@ -132,6 +133,18 @@ class Project:
             UserError: a `system@policy` whose system or policy does not exist.
         """
         return find_system(name, self.params, registry=self.registry)[0]
+
+    def trained_system(self) -> System:
+        """The system that is to be trained.
+
+        Raises:
+            UserError: see `system`; or it has no proxy.
+        """
+        name = self.params.train.system
+        if not (system := self.system(name)).roles:
+            others = ", ".join(other for other in system_names() if build(other).roles)
+            raise UserError(f"train.system: {name} has no proxy to train; choose from {others}")
+        return system
 
     def question_file(self, source: str, split: str, dataset: str | None = None) -> Path:
         """The questions of a split: `gold` are the dataset's own, `synthetic` those of stage `synthesize`.

@@ -46,7 +46,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     params, out = project.params, options.folder(project)
     check_results(out)
     name = params.train.system
-    check_roles("rl.roles", params.rl.roles, name, project.system(name).roles)
+    check_roles("rl.roles", params.rl.roles, name, project.trained_system().roles)
     warm_up = project.policy(options.policy)
     system, _ = find_system(name, params, warm_up)
     warn_if_turned(f"rl: {options.policy}", system, warm_up.manifest)

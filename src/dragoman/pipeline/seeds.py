@@ -51,7 +51,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     params, settings, out = project.params, project.params.seeds, options.folder(project)
     check_results(out)
     name = params.train.system
-    system = project.system(name)
+    system = project.trained_system()
     system = system.with_shots(settings.shots) if settings.shots else system
     part, sources = options.part(), params.train.questions
     inputs = open_inputs(project, options, "train", out, sources=sources, limit=settings.questions)

@@ -54,7 +54,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     params, settings, out = project.params, project.params.sft, options.folder(project)
     check_results(out)
     name = params.train.system
-    check_roles("sft.roles", params.sft.roles, name, project.system(name).roles)
+    check_roles("sft.roles", params.sft.roles, name, project.trained_system().roles)
     samples = options.samples or project.results("seeds") / SAMPLES
     batch = read_samples(samples)
     sources = params.train.questions
