@@ -102,6 +102,17 @@ def cut_torn_line(path: Path) -> None:
             file.truncate(end)
 
 
+def check_file(path: Path, hint: str = "") -> None:
+    """
+    Raises:
+        UserError: there is no such file; `hint` ends the sentence. Or a folder lies there.
+    """
+    if path.is_dir():
+        raise UserError(f"{path}: a folder; name a file in it")
+    if not path.is_file():
+        raise UserError(f"{path}: no such file{hint}")
+
+
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
     """Keep other processes from writing to a folder. The lock lies beside it, since some who write there empty it first.

@@ -16,6 +16,7 @@ from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from dragoman.core.errors import UserError
+from dragoman.core.files import check_file
 
 
 class Section(BaseModel):
@@ -87,9 +88,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
     Raises:
         UserError: no such file, or not YAML in UTF-8: a key that stands twice, or a URL within brackets without quotes, too.
     """
-    if not path.is_file():
-        hint = "; run from the project's folder, or name the file with --params" if path.name == "params.yaml" else ""
-        raise UserError(f"{path}: {'a folder; name a file in it' if path.is_dir() else f'no such file{hint}'}")
+    check_file(
+        path, "; run from the project's folder, or name the file with --params" if path.name == "params.yaml" else ""
+    )
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as e:

@@ -21,6 +21,7 @@ from rdflib.plugins.sparql.parserutils import CompValue
 from rdflib.term import Node
 
 from dragoman.core.errors import UserError
+from dragoman.core.files import check_file
 from dragoman.core.rows import Faults
 from dragoman.core.types import Triple
 
@@ -43,8 +44,7 @@ def read_triples(path: Path) -> list[Triple]:
         UserError: no such file, no triple in it, RDF that cannot be read, bad UTF-8, or a line that is not three texts with
             tabs between. Up to five faults are named at once.
     """
-    if not path.is_file():
-        raise UserError(f"{path}: {'a folder; name a file in it' if path.is_dir() else 'no such file'}")
+    check_file(path)
     triples = named(read_rdf(path)) if path.suffix in RDF_FORMATS else _read_tsv(path)
     if not triples:
         raise UserError(f"{path}: holds no triple")
@@ -76,8 +76,7 @@ def read_rdf(path: Path) -> Graph:
     Raises:
         UserError: no such file, or it is not in the format that its name says.
     """
-    if not path.is_file():
-        raise UserError(f"{path}: {'a folder; name a file in it' if path.is_dir() else 'no such file'}")
+    check_file(path)
     format = RDF_FORMATS[path.suffix]
     try:
         graph = Graph(FILE_ORDER).parse(data=path.read_bytes(), format=format, publicID=NAMESPACE)
