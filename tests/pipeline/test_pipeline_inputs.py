@@ -14,11 +14,13 @@ from fakes import ListRetriever
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Question
+from dragoman.corpus.triple_passages import triple_passages
 from dragoman.pipeline import evaluate, rollout, seeds, sft
 from dragoman.pipeline.evaluate import _check_oracles
 from dragoman.pipeline.inputs import InputOptions, Inputs, check_gold_in_index, open_dev, open_inputs
 from dragoman.pipeline.project import Project
 from dragoman.pipeline.questions import QuestionSet, load_mixed
+from dragoman.retrieval import IndexParams, build_index
 from dragoman.retrieval.base import Hit
 from dragoman.retrieval.cache import CachedRetriever
 
@@ -61,6 +63,37 @@ def test_a_corpus_whose_questions_are_not_named_is_refused_and_not_asked_the_dat
 
 def test_another_index_of_the_data_set_goes_with_its_dev_questions(mine):
     assert [q.id for q in dev_of(InputOptions(index="another"), None).asked.questions] == ["atlas-dev"]
+
+
+def test_an_index_of_triples_is_asked_for_the_triples_behind_an_answer(mine):
+    triple = ["Brisa", "capital", "Port Salt"]
+    asked = {"question": "What?", "answers": ["Port Salt"], "supporting_ids": ["p"]}
+    files.write(Path("of-facts.jsonl"), [asked | {"id": "known", "triples": [triple]}, asked | {"id": "unknown"}])
+    for name, passage in (("graph", *triple_passages([(*triple,)])), ("text", Passage("p", "P", "a passage"))):
+        build_index([passage], Path(name), IndexParams(method="graph"))
+
+    def gold(**options) -> dict[str, tuple[str, ...]]:
+        options = InputOptions(questions=Path("of-facts.jsonl"), **options)
+        found = open_inputs(Project(), options, "test", Path("out"), sources=("gold",))
+        return {question.id: question.supporting_ids for question in found.asked.questions}
+
+    by_triples = {"known": ("Brisa\tcapital\tPort Salt",), "unknown": ("p",)}
+    assert gold(index="graph") == gold(index="graph", corpus=Path("corpus.jsonl")) == by_triples
+    assert gold(index="text") == gold(index="http://server") == {"known": ("p",), "unknown": ("p",)}
+
+
+def test_questions_about_text_can_be_asked_of_a_file_of_triples(mine, monkeypatch):
+    monkeypatch.setattr("dragoman.pipeline.inputs.build", lambda *_: None)
+    triple = ["Brisa", "capital", "Port Salt"]
+    Path("triples.tsv").write_text("\t".join(triple))
+    row = {"id": "q", "question": "What?", "answers": ["Port Salt"], "supporting_ids": ["p"]}
+    files.write(Path("of-facts.jsonl"), [row | {"triples": [triple]}])
+    options = InputOptions(corpus=Path("triples.tsv"), questions=Path("of-facts.jsonl"))
+    found = open_inputs(Project(), options, "test", Path("out"), sources=("gold",))
+    assert found.asked.questions[0].supporting_ids == ("\t".join(triple),)
+    files.write(Path("of-facts.jsonl"), [row | {"triples": [["Brisa", "capital", "Elsewhere"]]}])
+    with pytest.raises(UserError, match=r"question q names passage .*Elsewhere.* triples.tsv lacks"):
+        open_inputs(Project(), options, "test", Path("out"), sources=("gold",))
 
 
 def test_states_are_visited_only_in_questions_that_belong_to_what_is_searched(mine):

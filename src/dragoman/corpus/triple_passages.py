@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from dragoman.core.types import Passage, Triple
+from dragoman.core.types import Passage, Question, Triple
 
 SEPARATOR = "\t"
 """Between the parts of a triple, in a file of triples and in the id of its passage; and in a query about an entity."""
@@ -24,6 +25,11 @@ def triple_of(passage: Passage) -> Triple | None:
     """The triple that a passage stands for; None for a passage of text."""
     parts = passage.id.split(SEPARATOR)
     return (parts[0], parts[1], parts[2]) if len(parts) == 3 else None
+
+
+def of_graph(question: Question) -> Question:
+    """The question as a graph is asked it: its gold passages are the triples behind its answer, where these are known."""
+    return replace(question, supporting_ids=tuple(map(triple_id, question.triples))) if question.triples else question
 
 
 def ends(passage: Passage) -> tuple[str, ...]:

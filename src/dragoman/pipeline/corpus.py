@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +18,6 @@ from dragoman.corpus.hub import place_of
 from dragoman.corpus.loaders import TRIPLE_SUFFIXES, join_passages
 from dragoman.corpus.names import CORPUS, SPLITS, TRIPLES
 from dragoman.corpus.settings import CorpusParams, listed
-from dragoman.corpus.triple_passages import triple_id
 from dragoman.engines.fetch import FETCH, loading
 from dragoman.pipeline.project import Project
 from dragoman.pipeline.questions import load_mixed
@@ -104,17 +103,10 @@ def _import(settings: CorpusParams, out: Path, tokenizer: Any) -> dict[str, Any]
 def _questions(paths: Sequence[str], ids: set[str], graph: bool) -> list[Question]:
     """The questions of some files, evenly mixed, whose gold passages are all in the corpus."""
     mixed = load_mixed([(path, Path(path)) for path in paths])
-    questions = [_about_triples(question) for question in mixed.questions] if graph else mixed.questions
+    questions = mixed.of_graph().questions if graph else mixed.questions
     for question in questions:
         if missing := set(question.supporting_ids) - ids:
             raise UserError(
                 f"{mixed.sources[question.id]}: question {question.id} names passage {min(missing)!r}, which the corpus lacks"
             )
     return questions
-
-
-def _about_triples(question: Question) -> Question:
-    """In a graph the gold passages are the triples behind the answer, whatever text the question was made for."""
-    if not question.triples:
-        return question
-    return replace(question, supporting_ids=tuple(triple_id(triple) for triple in question.triples))

@@ -15,11 +15,12 @@ from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
 from dragoman.corpus import load_corpus
 from dragoman.corpus.chunking import gold_id, with_wholes
-from dragoman.corpus.triple_passages import triple_id
+from dragoman.corpus.triple_passages import triple_id, triple_of
 from dragoman.pipeline.index import build
 from dragoman.pipeline.project import Project
 from dragoman.pipeline.questions import QuestionSet, load_mixed
 from dragoman.retrieval.base import Retriever, missing
+from dragoman.retrieval.methods.graph import holds_triples
 from dragoman.rollout.shards import Shard
 
 log = logging.getLogger(__name__)
@@ -128,13 +129,15 @@ def open_inputs(
         else project.questions(split, sources, dataset=options.dataset, limit=limit)
     )
     if options.corpus is None and options.index is not None:
-        return Inputs(asked, options.index, None)
+        return Inputs(known_to(options.index, asked), options.index, None)
     corpus = options.corpus or project.made(project.corpus(options.dataset), options.dataset)
     passages = load_corpus(corpus)
+    if triple_of(passages[0]):
+        asked = asked.of_graph()
     if options.corpus or options.questions:  # those of a dataset were checked when it was made
         check_gold(asked, passages, corpus)
     if options.index is not None:
-        return Inputs(asked, options.index, passages)
+        return Inputs(known_to(options.index, asked), options.index, passages)
     index = out.with_name(f"{out.name}{INDEXED}") if options.corpus else project.index(options.dataset)
     if options.corpus:
         build(passages, index, project.params.index)
@@ -174,6 +177,11 @@ def open_dev(
     if dev and inputs.passages:
         check_gold(found.asked, inputs.passages, options.corpus or project.corpus(options.dataset))
     return found
+
+
+def known_to(index: str, asked: QuestionSet) -> QuestionSet:
+    """The questions by the ids of the index: of one that holds triples, the gold passages are those behind the answers."""
+    return asked.of_graph() if holds_triples(index) else asked
 
 
 def check_gold(asked: QuestionSet, passages: Sequence[Passage], corpus: Path) -> None:

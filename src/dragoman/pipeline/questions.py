@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Question
 from dragoman.corpus.loaders import load_questions
+from dragoman.corpus.triple_passages import of_graph
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,10 @@ class QuestionSet:
     questions: list[Question]
     files: tuple[Path, ...]
     sources: dict[str, str]
+
+    def of_graph(self) -> QuestionSet:
+        """The same, whose gold passages are triples, whatever text a question was made for."""
+        return replace(self, questions=[of_graph(question) for question in self.questions])
 
 
 def load_mixed(files: Sequence[tuple[str, Path]], *, limit: int | None = None) -> QuestionSet:

@@ -11,7 +11,7 @@ from typing_extensions import Doc
 
 from dragoman.core import files
 from dragoman.core.hashing import sha256_of
-from dragoman.pipeline.inputs import InputOptions, check_gold, check_gold_in_index, open_inputs
+from dragoman.pipeline.inputs import InputOptions, check_gold, check_gold_in_index, known_to, open_inputs
 from dragoman.pipeline.project import Project, check_results
 from dragoman.pipeline.questions import QuestionSet, load_mixed
 from dragoman.registry.policy import find_policy
@@ -78,6 +78,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
                 if options.visit and inputs.passages:
                     check_gold(visited, inputs.passages, options.corpus or project.corpus(options.dataset))
                 if options.index:
+                    visited = known_to(options.index, visited)
                     await check_gold_in_index(runtime.retriever, visited, inputs.passages or ())
                 metrics = await imitation.train(training, batch, visited.questions, settings)
             else:

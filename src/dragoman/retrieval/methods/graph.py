@@ -19,9 +19,9 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 
 from dragoman.core.types import Passage
-from dragoman.corpus.triple_passages import SEPARATOR, ends
+from dragoman.corpus.triple_passages import SEPARATOR, ends, triple_of
 from dragoman.retrieval.base import Hit, Retriever, span, well_formed
-from dragoman.retrieval.manifest import Manifest, digest
+from dragoman.retrieval.manifest import MANIFEST, Manifest, digest
 from dragoman.retrieval.methods import Progress, bm25
 from dragoman.retrieval.store import PassageStore
 
@@ -40,6 +40,18 @@ def build(
 
 def open_index(folder: Path, settings: Settings = Settings()) -> GraphRetriever:
     return GraphRetriever(*bm25.open_inside("graph", folder, settings))
+
+
+def holds_triples(target: Path | str) -> bool:
+    """Whether this is the folder of an index of triples. One of text has entities too, by its titles, but its ids are of text."""
+    folder = Path(target)
+    if not (folder / MANIFEST).is_file() or Manifest.read(folder).method != "graph":
+        return False
+    passages = PassageStore(folder / bm25.INSIDE)
+    try:
+        return triple_of(passages[0]) is not None
+    finally:
+        passages.close()
 
 
 class GraphRetriever:
