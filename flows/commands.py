@@ -37,6 +37,8 @@ LIMIT = "dvc"
 RETRIES = 2
 WAITS = [30.0, 300.0]
 HOUR = 3600
+NIGHT = 48 * HOUR
+"""The longest that a run of `nightly` may take."""
 WAIT = 10.0 * HOUR
 """Longer than a night's training, and short enough that a place which nobody gives back is seen before the next night."""
 GRACE = 20.0

@@ -1,6 +1,7 @@
 """Evaluation of all systems, then the promotion gate."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from prefect import State, flow, get_client
@@ -8,6 +9,7 @@ from prefect.client.schemas.filters import (
     DeploymentFilter,
     DeploymentFilterName,
     FlowRunFilter,
+    FlowRunFilterStartTime,
     FlowRunFilterState,
     FlowRunFilterStateType,
 )
@@ -16,7 +18,7 @@ from prefect.runtime import flow_run
 from prefect.states import Completed
 
 from dragoman.core import exits
-from flows.commands import HOUR, exclusive_access, publish, reproduce, run
+from flows.commands import HOUR, NIGHT, exclusive_access, publish, reproduce, run
 
 PROMOTE = Path("results/promote")
 
@@ -27,7 +29,7 @@ async def evaluate_and_promote() -> State:
 
     Beside a run of `nightly` there is nothing to do: that ends with the same.
     """
-    if flow_run.parent_flow_run_id is None and await _is_under_way("nightly"):
+    if flow_run.parent_flow_run_id is None and await _ends_with_the_gate("nightly"):
         return Completed(name="Skipped", message="a run of nightly is under way, which ends with the gate")
     await reproduce("evaluate", "evaluate-policy", "report")
     await publish("report", Path("results/report/table.md"))
@@ -44,11 +46,16 @@ async def evaluate_and_promote() -> State:
     return Completed(name="Promoted", message=f"{decision['challenger']} against {decision['against']}")
 
 
-async def _is_under_way(deployment: str) -> bool:
+async def _ends_with_the_gate(deployment: str) -> bool:
+    """Whether a run of the deployment is under way that promotes. One whose machine died stays in state Running for ever."""
     named = DeploymentFilter(name=DeploymentFilterName(any_=[deployment]))
-    running = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING])))
+    running = FlowRunFilter(
+        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING])),
+        start_time=FlowRunFilterStartTime(after_=datetime.now(UTC) - timedelta(seconds=NIGHT)),
+    )
     async with get_client() as client:
-        return bool(await client.read_flow_runs(deployment_filter=named, flow_run_filter=running, limit=1))
+        runs = await client.read_flow_runs(deployment_filter=named, flow_run_filter=running)
+    return any(run.parameters.get("promote", True) for run in runs)
 
 
 def _last_decision() -> dict:

@@ -3,11 +3,11 @@
 from prefect import State, flow
 from prefect.states import Completed
 
-from flows.commands import HOUR, reproduce, training_state
+from flows.commands import NIGHT, reproduce, training_state
 from flows.evaluate_and_promote import evaluate_and_promote
 
 
-@flow(name="retrain", timeout_seconds=48 * HOUR)
+@flow(name="retrain", timeout_seconds=NIGHT)
 async def retrain(promote: bool = True) -> State:
     """`dvc repro`, then `evaluate_and_promote`, whose state is returned."""
     await reproduce()

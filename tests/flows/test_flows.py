@@ -179,21 +179,33 @@ async def test_what_another_run_has_decided_meanwhile_is_not_told_as_its_own(pro
     assert project.commands[-1] == "dragoman promote" and Path("results/promote/decision.json").exists()
 
 
-@pytest.fixture
-async def nightly(project) -> AsyncIterator[None]:
+@asynccontextmanager
+async def nightly(**parameters: bool) -> AsyncIterator[None]:
     """A run of the deployment `nightly` that is under way."""
     async with get_client() as client:
         deployment = await client.create_deployment(await client.create_flow(retrain), "nightly")
-        run = await client.create_flow_run_from_deployment(deployment)
+        run = await client.create_flow_run_from_deployment(deployment, parameters=parameters)
         await client.set_flow_run_state(run.id, Running(), force=True)
         yield
         await client.set_flow_run_state(run.id, Completed(), force=True)
 
 
-async def test_beside_a_nightly_run_the_weekly_one_is_skipped_and_the_gate_of_the_night_is_not(project, nightly):
-    state = await evaluate_and_promote(return_state=True)
-    assert state.is_completed() and state.name == "Skipped" and project.commands == []
-    assert (await retrain(return_state=True)).name == "Promoted"
+async def test_beside_a_nightly_run_the_weekly_one_is_skipped_and_the_gate_of_the_night_is_not(project):
+    async with nightly():
+        state = await evaluate_and_promote(return_state=True)
+        assert state.is_completed() and state.name == "Skipped" and project.commands == []
+        assert (await retrain(return_state=True)).name == "Promoted"
+
+
+async def test_a_nightly_run_without_the_gate_leaves_that_to_the_weekly_one(project):
+    async with nightly(promote=False):
+        assert (await evaluate_and_promote(return_state=True)).name == "Promoted"
+
+
+async def test_a_nightly_run_that_has_taken_longer_than_one_may_is_dead_and_keeps_no_weekly_one(project, monkeypatch):
+    monkeypatch.setattr("flows.evaluate_and_promote.NIGHT", -60)
+    async with nightly():
+        assert (await evaluate_and_promote(return_state=True)).name == "Promoted"
 
 
 async def test_bad_data_keeps_the_challenger_from_the_gate(project):

@@ -332,3 +332,58 @@ def test_a_rollback_of_which_the_champion_changes_meanwhile_says_so(second, monk
     with pytest.raises(UserError, match="the champion has changed meanwhile: nothing was moved"):
         decisions.rollback(registry)
     assert aliases() == {"champion": "v3", "previous": "v1"} and no_note()
+
+
+def full(*arguments, **named):
+    raise OSError(28, "No space left on device")
+
+
+@pytest.fixture
+def not_recorded(project, monkeypatch):
+    """A promotion of v2 over v1 whose aliases have moved; the disk that is to have its record is full."""
+    with monkeypatch.context() as patch:
+        patch.setattr(tracking, "log_decision", full)
+        with pytest.raises(OSError, match="No space left"):
+            asyncio.run(gate(2, ScriptedRuntime(BETTER)))
+        assert aliases() == MOVED and not no_note()
+        yield patch
+
+
+def test_a_rollback_moves_the_champion_where_a_promotion_cannot_be_recorded(not_recorded):
+    with pytest.raises(OSError, match="No space left"):  # nor can the rollback
+        decisions.rollback(registry)
+    assert aliases() == {"champion": "v1", "previous": "v2"}
+    not_recorded.undo()
+    assert isinstance(decisions.settle(registry), decisions.Rollback) and no_note()
+    assert aliases() == {"champion": "v1", "previous": "v2"}
+    assert registry.find("v2").decision.startswith("rolled back 2")
+    assert on_record("promote") == ["promote v2 against c3po@v1"] and on_record("rollback") == ["rollback to v1"]
+
+
+def test_a_promotion_that_was_not_recorded_is_not_carried_out_again_after_a_way_back(not_recorded, caplog):
+    logged = []
+    not_recorded.setattr(tracking, "log_decision", lambda name, *_, **__: logged.append(name))
+    not_recorded.setattr(decisions, "table", full)  # the promotion's files alone find no room
+    assert [version.name for version in decisions.rollback(registry)] == ["v1", "v2"]
+    assert logged == ["rollback to v1"]
+    assert "is left to a later command: [Errno 28]" in caplog.text and not no_note()
+    not_recorded.undo()
+    assert decisions.settle(registry).promoted and no_note()
+    assert aliases() == {"champion": "v1", "previous": "v2"}
+    assert registry.find("v2").decision.startswith("rolled back 2")
+
+
+def test_a_command_that_shows_versions_does_so_where_a_decision_cannot_be_recorded(not_recorded, capsys):
+    code, out, _ = command(capsys, "lineage")
+    assert code == 0 and "champion" in out and not no_note()
+
+
+def test_a_version_that_was_rolled_back_stays_so_when_it_is_refused_by_name_and_not_when_it_is_promoted(second):
+    decisions.rollback(registry)
+    for _ in range(2):
+        assert not asyncio.run(gate(2, ScriptedRuntime({"c3po@v1": 32, "c3po@v2": 20}))).promoted
+        said = registry.find("v2").decision
+        assert said.startswith("rolled back 2") and said.count("; refused 2") == 1
+    shutil.rmtree("results/promote")  # else its answers of before count
+    assert asyncio.run(gate(2, ScriptedRuntime(BETTER))).promoted
+    assert registry.find("v2").decision.startswith("promoted 2")

@@ -243,6 +243,29 @@ def own_search(mine, monkeypatch) -> Path:
     return mine
 
 
+async def test_states_of_text_questions_are_visited_in_a_file_of_triples(own_search, monkeypatch):
+    triple = ["Brisa", "capital", "Port Salt"]
+    Path("triples.tsv").write_text("\t".join(triple))
+    row = {"id": "q", "question": "What?", "answers": ["Port Salt"], "supporting_ids": ["p"], "triples": [triple]}
+    files.write(Path("of-facts.jsonl"), [row])
+    build_index(triple_passages([(*triple,)]), Path("results/sft-index"), IndexParams(method="graph"))
+    visited: list[Question] = []
+
+    async def imitate(training: object, batch: object, questions: Sequence[Question], settings: object) -> None:
+        visited.extend(questions)
+        raise AssertionError("the oracle would play")
+
+    monkeypatch.setattr("dragoman.training.imitation.train", imitate)
+    monkeypatch.setattr(sft, "read_samples", lambda path: [SimpleNamespace(marks=True)])
+    monkeypatch.setattr(sft, "find_policy", lambda path: None)
+    monkeypatch.setattr(sft, "sha256_of", lambda paths: "0" * 64)
+    monkeypatch.setattr("dragoman.pipeline.inputs.build", lambda *_: None)
+    asked = {"corpus": Path("triples.tsv"), "questions": Path("of-facts.jsonl"), "visit": Path("of-facts.jsonl")}
+    with pytest.raises(AssertionError, match="the oracle would play"):
+        await sft.run(Project(track=False).changed({"sft.rounds": 1}), sft.Options(**asked, out=Path("results/sft")))
+    assert [question.supporting_ids for question in visited] == [("\t".join(triple),)]
+
+
 OWN = {"index": "http://own-search", "questions": Path("train.jsonl")}
 
 

@@ -13,6 +13,7 @@ from dragoman.pipeline import rl
 from dragoman.pipeline.project import Project
 from dragoman.registry.trained_with import trained_with
 from dragoman.systems import build
+from dragoman.training.settings import RlParams
 
 
 @pytest.fixture
@@ -47,3 +48,11 @@ async def test_a_policy_that_rl_trained_at_another_bias_is_told_where_rl_goes_on
         await rl.run(later, rl.Options(policy="rl", out=Path("results/further")))
     text = "rl: rl: stage rl learnt with other settings: c3po.bias.filter.Keep was 2.0 and is 1.0; set them back, or choose them on dev"
     assert [record.message for record in caplog.records] == [text]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "redraw", "taken"), [("selftrain", False, 50), ("selftrain", True, 200), ("mygo", False, 200)]
+)
+def test_a_curriculum_counts_questions_that_are_learnt_from_again_once(algorithm, redraw, taken):
+    settings = RlParams.model_validate({"questions": 50, "iterations": 4, "selftrain": {"redraw": redraw}})
+    assert rl.planned(algorithm, settings) == taken

@@ -12,6 +12,7 @@ from dragoman.core.errors import EngineFault, Fault, UserError
 from dragoman.core.types import Passage, Question
 from dragoman.engines.local import Vocabulary
 from dragoman.pipeline.rollout import roll_out_questions
+from dragoman.pipeline.seeds import explored
 from dragoman.rollout.backends import Backends
 from dragoman.rollout.exploration import TREE, Exploration
 from dragoman.rollout.samples import read_samples
@@ -152,3 +153,13 @@ async def test_a_choice_of_one_which_nobody_was_asked_is_not_imitated(tmp_path, 
     kept = read_samples(tmp_path / "samples.parquet")
     assert metrics["trees"]["nodes"] == 3 and [sample.kind for sample in kept] == ["Subquestions", "Nothing"]
     assert all(sample.marks.positions for sample in kept)
+
+
+@pytest.mark.parametrize(
+    ("decide", "oracle", "asked"),
+    [("marks", True, False), ("marks", False, True), ("text", True, True), ("text", False, True)],
+)
+def test_only_where_an_oracle_says_at_marks_what_is_right_no_answer_is_asked_for(decide, oracle, asked):
+    system = build("c3po", {"decide": decide})
+    settings = SeedsParams(exploration={"oracle": oracle, "answers": False})
+    assert explored(system, settings).answers is asked

@@ -8,6 +8,7 @@ import torch
 from toy import KNOWN, AtMarks, Killed, ToyRuntime, training_run
 
 from dragoman.core.errors import Fault, RetrieverFault, UserError
+from dragoman.engines.base import Constraint
 from dragoman.engines.local import Vocabulary
 from dragoman.registry.policy import find_policy
 from dragoman.rollout import record
@@ -267,3 +268,17 @@ async def test_a_loss_that_is_no_number_ends_the_run_before_the_weights_take_it_
     with pytest.raises(UserError, match=r"the loss is nan in step 1 of round 0, on .* lower sft\.lr"):
         student.learn([nowhere, *states[1:4]], 0, lr=0.1)
     assert all(map(torch.equal, before, student.trainable()))
+
+
+async def test_what_a_grammar_forced_makes_no_written_action_count_for_less(tiny_model, states, tmp_path):
+    """The loss of a step of one written action is the mean over the tokens that its grammar left open."""
+    student = imitation.Student(tiny_model, SETTINGS, 0, tmp_path / "checkpoint.pt")
+    said, grammar = student.allowed.vocabulary.tokenize("[left arm]"), Constraint(regex=r"\[(left|right) arm\]")
+    written = replace(states[0], marks=None, completion_ids=tuple(said), grammar=grammar)
+    (micro,) = lay_out([written], [0], student.allowed, 4096)
+    with torch.no_grad():
+        logprobs = student.actor(micro).logprobs
+    free = int(micro.free.sum())
+    assert 0 < free < written.length
+    student.learn([written], 0, lr=0.0)
+    assert student.losses[0]["loss"] == pytest.approx(-float(logprobs.sum()) / free, rel=1e-3)

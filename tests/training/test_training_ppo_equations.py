@@ -222,6 +222,12 @@ def test_the_distance_to_the_warm_up_is_that_of_what_the_policy_does_and_not_of_
     assert seen.figures(batch)["kl"] == pytest.approx(0.3681, abs=1e-4)
 
 
+def test_without_a_reference_no_distance_to_it_is_told_and_no_guard_judges_one():
+    seen = surveyed(torch.tensor([[-0.5]]), torch.ones(1, 1, dtype=torch.bool))
+    assert set(seen.figures([drawn("a")])) >= {"entropy", "engine_difference"}
+    assert "kl" not in seen.figures([drawn("a")])
+
+
 # Three kinds, drawn by force, of which the policy would hardly ever draw the first; the second is two tokens long.
 KINDS = [drawn("r", forced=True, credit=credit) for credit in (0.35, 0.45, 0.50)]
 OLD = torch.tensor([[0.001, 1.0], [0.5, 0.6], [0.699, 1.0]]).log()

@@ -17,6 +17,7 @@ from dragoman.rollout.record import Episode, Marked, Node, Trajectory
 from dragoman.rollout.samples import Marks, Sample
 from dragoman.rollout.tree import Tree
 from dragoman.systems import build
+from dragoman.systems.options import listed
 from dragoman.systems.prompts import Prompt
 from dragoman.training.seeds import balance, counts, for_proxy, labelled, select, solutions, without_shots
 from dragoman.training.settings import SeedsParams
@@ -87,6 +88,11 @@ def test_what_a_trajectory_must_have_earned_can_be_set():
     assert kept(tree) == []
     assert kept(tree, min_reward=0.5) == ["P b"]
     assert kept(tree, min_reward=0.4) == ["P b", "P a"]
+
+
+def test_a_sum_of_rewards_that_is_one_but_for_the_last_bit_has_earned_one():
+    assert 0.6 + 0.3 + 0.1 < 1
+    assert kept(episode({"P a": 0.6 + 0.3 + 0.1, "P b": 0.99})) == ["P a"]
 
 
 def test_with_no_reward_asked_for_every_trajectory_that_was_scored_is_kept():
@@ -277,6 +283,24 @@ def test_a_labelled_state_counts_as_the_kind_that_is_right_there(tiny_model, kin
     tree = episode({"R": 1.0}).model_copy(update={"nodes": [choice(kinds, right)]})
     (found,) = labelled([tree], Vocabulary(tiny_model, None))
     assert found.kind == kind and found.forced and found.marks.taken == tuple(right[0])
+
+
+def test_a_state_that_a_teacher_has_read_is_laid_out_in_the_proxy_s_tokens(tiny_model):
+    own = Vocabulary(tiny_model, None)
+    lines = ("a town", "a river")
+    read = choice([], [[1]]).model_copy(
+        update={"prompt": [("user", "Which?\n" + listed(lines))], "prompt_ids": [1, 2, 3], "logprobs": [-0.5]}
+    )
+    read = read.model_copy(update={"marked": read.marked.model_copy(update={"options": list(lines)})})
+    tree = episode({"R": 1.0}).model_copy(update={"nodes": [read]})
+    request = Request(prompt=(("user", "Which?\n"),), max_tokens=1, options=lines)
+    ids, positions = own.encode_options(request)
+    (kept,) = labelled([tree], own)
+    assert kept.prompt_ids == (1, 2, 3) and kept.marks.positions == (1, 2)
+    (anew,) = labelled([tree], own, by_proxy=False)
+    assert anew.prompt_ids == ids and anew.marks.positions == positions
+    (chosen,) = for_proxy(select(tree, "r", SeedsParams()), [tree], 0, own)
+    assert chosen.prompt_ids == ids and chosen.marks.positions == positions and chosen.marks.taken == (0,)
 
 
 def test_counts():

@@ -59,6 +59,15 @@ async def test_one_role_is_trained_and_the_others_keep_the_base(tiny_model, righ
         await train(tiny_model, right, tmp_path / "none", SETTINGS.model_copy(update={"roles": ("nobody",)}))
 
 
+@pytest.mark.parametrize(("batch_size", "steps"), [(1, 6), (2, 3), (6, 1)])
+async def test_a_step_has_as_many_samples_as_was_said_also_where_more_fit_into_the_memory(
+    tiny_model, right, tmp_path, batch_size, steps
+):
+    settings = SETTINGS.model_copy(update={"batch_size": batch_size, "micro_batch": 4, "epochs": 1})
+    await train(tiny_model, right, tmp_path / "sft", settings)
+    assert len((tmp_path / "sft" / "loss.csv").read_text().splitlines()) - 1 == steps
+
+
 async def test_only_the_tokens_of_actions_are_learnt(tiny_model, right, tmp_path):
     """Another loss would come out if prompts counted: the reported one is that of the completions alone."""
     import torch

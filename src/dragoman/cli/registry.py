@@ -88,7 +88,7 @@ def lineage(
     Example: dragoman lineage champion
     """
     registry = Project().registry
-    decisions.settle(registry)
+    decisions.settle(registry, record_later=True)
     if version is None:
         versions = registry.history()
         if not versions:

@@ -31,7 +31,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     Raises:
         UserError: no such version, or one twice where both are to be asked.
     """
-    settle(project.registry)
+    settle(project.registry, record_later=True)
     first, second = (project.registry.find(name) for name in (options.a, options.b))
     if options.evaluate and first.name == second.name:
         raise UserError(f"{options.a} and {options.b} are one version, {first.name}: name two to put questions to")

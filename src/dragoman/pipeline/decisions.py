@@ -1,7 +1,8 @@
 """What the gate has decided, and what a rollback was asked for, carried out to the end: the aliases, and the record of it.
 
 Each is noted in the registry's folder before anything moves. A process that is killed meanwhile leaves its note to the next
-command, which does what is left. There is one note at a time, since who writes one has done what another says.
+command, which does what is left. A note says when the aliases have followed it, so that they never do twice. Who writes one has
+done before what another says, but for its record: a rollback does not wait for that.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dragoman.core.settings import flatten
 from dragoman.core.tables import table_lines
 from dragoman.evaluation.report import markdown
 from dragoman.registry.version import Version
-from dragoman.registry.versions import PROMOTED, ChampionMoved, Registry
+from dragoman.registry.versions import PROMOTED, ROLLED_BACK, ChampionMoved, Registry
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ def rollback(registry: Registry) -> tuple[Version, Version]:
         UserError: there is nothing to go back to.
     """
     with registry.locked(LOCK):
-        done = _settle(registry)
+        done = _settle(registry, record_later=True)
         if not isinstance(done, Rollback):
             champion, previous = registry.way_back()
             asked = Rollback(uuid.uuid4().hex, champion.name, previous.name, now())
@@ -122,11 +123,12 @@ def rollback(registry: Registry) -> tuple[Version, Version]:
     return registry.find(done.previous), registry.find(done.champion)
 
 
-def settle(registry: Registry, out: Path | None = None) -> Verdict | Rollback | None:
+def settle(registry: Registry, out: Path | None = None, *, record_later: bool = False) -> Verdict | Rollback | None:
     """Carry out what a promotion or a rollback has noted whose process was killed before it had done so.
 
     Args:
         out: where a decision is written; None takes the folder that it was made for.
+        record_later: where a decision cannot be recorded, as with a full disk, it is left to a later command.
 
     Returns:
         What was carried out, or None where nothing was left.
@@ -137,30 +139,44 @@ def settle(registry: Registry, out: Path | None = None) -> Verdict | Rollback | 
     if not any((registry.store / note).is_file() for note in (PROMOTION, ROLLBACK)):
         return None
     with registry.locked(LOCK):  # one that is at work has done all that its note says when it lets go
-        return _settle(registry, out)
+        return _settle(registry, out, record_later=record_later)
 
 
-def _settle(registry: Registry, out: Path | None = None) -> Verdict | Rollback | None:
-    if (registry.store / PROMOTION).is_file():
-        return _promote(registry, out)
-    return _roll_back(registry) if (registry.store / ROLLBACK).is_file() else None
+def _settle(registry: Registry, out: Path | None = None, *, record_later: bool = False) -> Verdict | Rollback | None:
+    """Do what the notes say, in the order in which they were written. Returns what the last of them was."""
+    promotion, back = ((registry.store / note).is_file() for note in (PROMOTION, ROLLBACK))
+    done = _promote(registry, out, record_later=record_later) if promotion else None
+    return _roll_back(registry) if back else done
 
 
-def _promote(registry: Registry, out: Path | None = None) -> Verdict:
-    """Do what the note of a promotion says. What was done of that before stays as it is."""
+def _promote(registry: Registry, out: Path | None = None, *, record_later: bool = False) -> Verdict:
+    """Do what the note of a promotion says. What was done of that before stays as it is.
+
+    Args:
+        record_later: see `settle`.
+    """
     path = registry.store / PROMOTION
     noted = json.loads(path.read_text(encoding="utf-8"))
+    late = noted.get("settled", False)  # the aliases have followed it, and may have moved on since
     said = noted["decision"]
     made = tuple(Check(**check) for check in said["checks"])
     decision = Verdict(**said | {"checks": made, "reasons": tuple(said["reasons"])})
     challenger = registry.find(decision.challenger)
-    if decision.promoted:
+    if decision.promoted and not late:
         try:
             registry.promote(challenger, registry.find(decision.champion) if decision.champion else None)
         except ChampionMoved as e:  # a rollback came in between
             check = Check("champion", str(e), "the same as before", False)
             decision = replace(decision, promoted=False, checks=(*made, check), reasons=(check.reason,))
-    _record(decision, noted["metrics"], challenger, out or Path(noted["out"]), registry, noted["id"])
+    if not late:
+        files.write_json(path, noted | {"decision": asdict(decision), "settled": True})
+    try:
+        _record(decision, noted["metrics"], challenger, out or Path(noted["out"]), registry, noted["id"], late=late)
+    except Exception as e:  # a full disk, a server that is away: whatever it is, the way back stays open
+        if not record_later:
+            raise
+        log.warning("%s: cannot be recorded now, and is left to a later command: %s", path, e)
+        return decision
     path.unlink()
     return decision
 
@@ -189,13 +205,25 @@ def _roll_back(registry: Registry) -> Rollback | None:
 
 
 def _record(
-    decision: Verdict, metrics: Mapping[str, Any], challenger: Version, out: Path, registry: Registry, id: str
+    decision: Verdict,
+    metrics: Mapping[str, Any],
+    challenger: Version,
+    out: Path,
+    registry: Registry,
+    id: str,
+    *,
+    late: bool,
 ) -> None:
     files.write_json(out / "decision.json", asdict(decision))
     files.write_text(out / "table.md", table(decision, metrics))
     what = PROMOTED if decision.promoted else "refused"
-    text = f"{what} {decision.at} against {decision.against}"
-    registry.decided(challenger, "; ".join((text, *decision.reasons)))
+    text = "; ".join((f"{what} {decision.at} against {decision.against}", *decision.reasons))
+    taken_back = challenger.decision.partition(";")[0]
+    if taken_back.startswith(ROLLED_BACK):
+        since = late and taken_back.removeprefix(ROLLED_BACK).strip() >= decision.at
+        if since or not decision.promoted:  # only a promotion clears it: else the version would come back by itself
+            text = f"{taken_back}; {text}"
+    registry.decided(challenger, text)
     gain = metrics["paired"][f"{challenger.system}@{challenger.name} - {decision.against}"]
     tracking.start(registry.store)
     tracking.log_decision(

@@ -20,6 +20,7 @@ from dragoman.synthesis.difficulty import curriculum
 from dragoman.systems.checks import check_roles
 from dragoman.training import algorithms
 from dragoman.training.run import TrainingRun
+from dragoman.training.settings import RlParams
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     data = {"questions": sha256_of(inputs.asked.files)[:16]}
     ranks: dict[str, int] = {}
     if params.train.curriculum:
-        ranks = curriculum(inputs.asked.files, settings.iterations * settings.questions, params.seed)
+        ranks = curriculum(inputs.asked.files, planned(params.train.algorithm, settings), params.seed)
         data["curriculum"] = digest(sorted(ranks.items()))
     with files.only_writer(out):
         async with project.runtime(inputs.index, inputs.passages, cache=True) as runtime:
@@ -78,3 +79,9 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
             metrics = await Loop(algorithm, training, inputs.asked.questions, settings, ranks).train()
     project.record("rl", out, metrics, {"algorithm": params.train.algorithm, **settings.model_dump()})
     return metrics
+
+
+def planned(algorithm: str, settings: RlParams) -> int:
+    """How many questions a run takes; self-training that does not draw anew takes those of its first iteration again and again."""
+    once = algorithm == "selftrain" and not settings.selftrain.redraw
+    return settings.questions if once else settings.iterations * settings.questions

@@ -86,8 +86,8 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
 
 
 def explored(system: System, settings: SeedsParams) -> Exploration:
-    """How trees are grown: what is written is imitated for the reward of the answer, so there has to be one."""
-    if all(role.options for role in system.roles):
+    """How trees are grown: only an oracle at marks says what is right. Else actions are imitated for the answer's reward."""
+    if settings.exploration.oracle and all(role.options for role in system.roles):
         return settings.exploration
     return settings.exploration.model_copy(update={"answers": True})
 
@@ -119,7 +119,10 @@ def choose(
     """
     check_outage(episodes)
     chosen = [sample for episode in episodes for sample in seeds.select(episode, reward, settings)]
-    taught = seeds.labelled(episodes, vocabulary()) if any(role.options for role in system.roles) else []
+    by_proxy = settings.teacher is None
+    taught = (
+        seeds.labelled(episodes, vocabulary(), by_proxy=by_proxy) if any(role.options for role in system.roles) else []
+    )
     known = {(sample.episode, sample.node) for sample in taught}
     chosen = [sample for sample in chosen if (sample.episode, sample.node) not in known]
     if not chosen and not taught:
@@ -127,11 +130,11 @@ def choose(
             f"seeds: none of {grown['trajectories']} trajectories was worth keeping (mean {reward} {grown['reward']}); "
             "take more questions, a lower seeds.min_advantage, or, where the proxy writes, a teacher (seeds.teacher)"
         )
-    if settings.teacher is not None or settings.shots or settings.exploration.oracle:
-        written = [sample for sample in chosen if sample.marks is None]
-        chosen = [s for s in chosen if s.marks] + seeds.for_proxy(written, episodes, settings.shots, vocabulary())
     # A choice of one has no positions: nobody was asked, and there is nothing to imitate.
-    chosen = [s for s in chosen if s.completion_ids or (s.marks and s.marks.positions)] + taught
+    chosen = [sample for sample in chosen if sample.marks is None or sample.marks.positions]
+    if not by_proxy or settings.shots or settings.exploration.oracle:
+        chosen = seeds.for_proxy(chosen, episodes, settings.shots, vocabulary())
+    chosen = [s for s in chosen if s.completion_ids or s.marks] + taught
     kept = seeds.balance(chosen, settings.max_share, seed)
     if settings.max_samples is not None and len(kept) > settings.max_samples:
         kept = random.Random(seed).sample(kept, settings.max_samples)

@@ -75,10 +75,10 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
                 visited = _visited(project, options) if settings.rounds else NO_QUESTIONS
                 if settings.rounds and not visited.questions:
                     log.warning("sft: no further rounds, since it is not known which questions to visit: give --visit")
+                visited = known_to(inputs.index, visited)
                 if options.visit and inputs.passages:
                     check_gold(visited, inputs.passages, options.corpus or project.corpus(options.dataset))
                 if options.index:
-                    visited = known_to(options.index, visited)
                     await check_gold_in_index(runtime.retriever, visited, inputs.passages or ())
                 metrics = await imitation.train(training, batch, visited.questions, settings)
             else:

@@ -26,7 +26,8 @@ class Exploration(Section):
     breadth_of: dict[str, Draws] = Field({})
     """K of single roles, which wins at any depth: `{answer: 16}` compares 16 answers, whatever came before."""
     force: int = Field(1, ge=0)
-    """Down to this depth, draw that many actions of every kind: the deterministic rollout of the paper is 1."""
+    """Down to this depth, draw that many actions of every kind: the deterministic rollout of the paper is 1. At marks one of
+    every kind is drawn, and then others up to that many in all."""
     temperature: float = Field(1.0, ge=0, le=2)
     """Training relies on pure sampling: no top-p, no top-k. 0 is greedy, for a breadth of 1. vLLM takes no more than 2."""
     max_nodes: int | None = Field(None, ge=1)

@@ -9,10 +9,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from dragoman.core.errors import UserError
 from dragoman.engines.marks import yes_and_no
 from dragoman.training.attention import registered
 from dragoman.training.batch import Batch, MarkedBatch, unpack
 from dragoman.training.settings import AdapterParams
+
+OWN_LOGITS = ("logits_scaling", "logit_scale", "final_logit_softcapping")
+"""By these names Granite, Cohere and Gemma 2 say what they do to the language head's logits."""
 
 
 class ActionLogprobs(NamedTuple):
@@ -149,6 +153,22 @@ class Actor(Trainable):
             return torch.zeros(mask.shape, device=self.device).masked_scatter(mask, values)
 
         return ActionLogprobs(lay_out(sampled.gather(-1, targets)[:, 0]), lay_out(entropy), features.float())
+
+    def check_written(self) -> None:
+        """Whether `forward` computes what the model itself does, where actions are written and siblings share a row.
+
+        Raises:
+            UserError: the model changes its logits after the language head, or has layers that do not attend to all tokens.
+        """
+        config = self.lm.config.get_text_config()
+        unlike = [name for name in OWN_LOGITS if getattr(config, name, None) not in (None, 1, 1.0)]
+        if set(getattr(config, "layer_types", None) or ()) - {"full_attention"}:
+            unlike.append("layer_types")
+        if unlike:
+            raise UserError(
+                f"{self.folder}/config.json: {unlike[0]} is {getattr(config, unlike[0])}, which the trainer does not compute where actions "
+                "are written; score options (decide: marks), or take another proxy"
+            )
 
     @property
     def has_adapter(self) -> bool:

@@ -139,11 +139,11 @@ def imitation_loss(logprobs: Tensor, lengths: Tensor, state: Tensor) -> Tensor:
     L = mean over states s of -1/|s| log sum over right a of exp(sum over m of log pi(a_m | s)).
 
     A choice has length 1, so this is cross-entropy with the set of right options. A selection has one right action and a
-    length of its options, so this is the mean binary cross-entropy of its options.
+    length of its options, so this is the mean binary cross-entropy of its options. What is written has a length of its free tokens.
 
     Args:
         logprobs: [a, m] of right actions; 0 where there is no choice.
-        lengths: [a] choices that make up an action.
+        lengths: [a] choices that make up an action, without those that a grammar made.
         state: [a] which state each was right in, from 0.
 
     Returns:
@@ -237,7 +237,7 @@ class Student:
             numbers = [right[i][0] for i in places]
             order = {state: i for i, state in enumerate(dict.fromkeys(numbers))}
             policy = self.actor(micro)
-            lengths = torch.tensor([actions[i].length for i in places], device=policy.logprobs.device)
+            lengths = micro.free.sum(1).clamp(min=1).to(policy.logprobs.device)  # a forced token has probability 1
             state = torch.tensor([order[n] for n in numbers], device=policy.logprobs.device)
             share = imitation_loss(policy.logprobs, lengths, state) * len(order) / len(batch)
             share.backward()

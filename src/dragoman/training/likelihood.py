@@ -30,7 +30,6 @@ def prepare(learner: Learner, batch: Sequence[Sample], *, drawn_by_another: bool
     """
     probed = batch[:PROBED]
     figures = learner.survey(probed).figures(probed)
-    del figures["kl"]  # there is no reference
     if drawn_by_another:
         figures.pop("engine_difference", None)
     return (), figures

@@ -106,6 +106,9 @@ class Loop:
         """Train, publish the best policy in `out`, and return what `out/metrics.json` holds."""
         system, backends = self.runtime.open(self.system, self.run.start)
         check_questions([*self.questions, *self.run.dev], system, backends)
+        trained = self.settings.roles or tuple(role.name for role in system.roles)
+        if any(role.name in trained and not role.options for role in system.roles):
+            self.learner.actor.check_written()
         identity = run_identity(
             [__name__, self.algorithm.collect.__module__],
             self.run,

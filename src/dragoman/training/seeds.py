@@ -15,12 +15,13 @@ from typing import Any
 from dragoman.engines.base import Request
 from dragoman.engines.local import Vocabulary
 from dragoman.rollout.credit import credit, shares
-from dragoman.rollout.record import Episode, Trajectory
+from dragoman.rollout.record import Episode, Marked, Node, Trajectory
 from dragoman.rollout.samples import Marks, Sample, sample_of, samples
 from dragoman.systems.base import Role
 from dragoman.systems.grammar import Action
 from dragoman.systems.options import listed, scoring
 from dragoman.systems.prompts import Messages
+from dragoman.training.selection import CONTRAST
 from dragoman.training.settings import SeedsParams
 
 
@@ -40,7 +41,7 @@ def solutions(episode: Episode, reward: str, settings: SeedsParams) -> list[Traj
     by_strategy: dict[str, list[Trajectory]] = defaultdict(list)
     for trajectory in episode.trajectories:
         earned = trajectory.rewards.get(reward)
-        if trajectory.nodes and earned is not None and earned >= settings.min_reward:
+        if trajectory.nodes and earned is not None and earned >= settings.min_reward - CONTRAST:
             by_strategy[nodes[trajectory.nodes[0]].kind].append(trajectory)
     queues = [sorted(by_strategy[name], key=rank) for name in sorted(by_strategy)]
     kept: list[Trajectory] = []
@@ -134,6 +135,11 @@ def for_proxy(
     rewritten = []
     for sample in chosen:
         node = nodes[sample.episode, sample.node]
+        if node.marked is not None and sample.marks is not None:
+            ids, positions = _laid_out(node, node.marked, vocabulary)
+            marks = dataclasses.replace(sample.marks, positions=positions)
+            rewritten.append(dataclasses.replace(sample, prompt_ids=ids, marks=marks))
+            continue
         prompt = tuple(without_shots([(role, text) for role, text in node.prompt], shots))
         prompt_ids = vocabulary.encode(Request(prompt=prompt, max_tokens=1))
         completion_ids = (*vocabulary.tokenize(node.text), end)
@@ -141,11 +147,19 @@ def for_proxy(
     return rewritten
 
 
-def labelled(episodes: Sequence[Episode], vocabulary: Vocabulary) -> list[Sample]:
+def _laid_out(node: Node, marked: Marked, vocabulary: Vocabulary) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The token ids of a state at marks as the proxy reads it, and the places of its marks in them."""
+    options = tuple(marked.options)
+    prompt = node.prompt[0][1].removesuffix(listed(options))
+    return vocabulary.encode_options(Request(prompt=(("user", prompt),), max_tokens=1, options=options))
+
+
+def labelled(episodes: Sequence[Episode], vocabulary: Vocabulary, *, by_proxy: bool = True) -> list[Sample]:
     """The states at marks in which an oracle has said what is right, as samples whose action is right.
 
     Args:
-        vocabulary: of the proxy, which lays out prompts that no engine has read.
+        vocabulary: of the proxy, which lays out prompts that no engine of its own has read.
+        by_proxy: those that an engine has read are in the proxy's token ids, and not in a teacher's.
     """
     found = []
     for episode in episodes:
@@ -153,11 +167,8 @@ def labelled(episodes: Sequence[Episode], vocabulary: Vocabulary) -> list[Sample
             if node.marked is None or not node.marked.right or (len(node.marked.options) == 1 and not node.marked.many):
                 continue
             ids, positions = tuple(node.prompt_ids), tuple(node.marked.positions)
-            if not ids:
-                options = tuple(node.marked.options)
-                prompt = node.prompt[0][1].removesuffix(listed(options))
-                request = Request(prompt=(("user", prompt),), max_tokens=1, options=options)
-                ids, positions = vocabulary.encode_options(request)
+            if not (ids and by_proxy):
+                ids, positions = _laid_out(node, node.marked, vocabulary)
             right = tuple(map(tuple, node.marked.right))
             marks = Marks(positions, node.marked.many, right[0], right)
             # the right action, which need not be the one that was taken: its probability is not known

@@ -118,38 +118,41 @@ def _fine_tune(base: Path, batch: Sequence[Sample], settings: SftParams, seed: i
             for s in batch
         ]
     )
-    together = settings.micro_batch * settings.processes
+    micro_batch = min(settings.micro_batch, max(1, settings.batch_size // settings.processes))
+    together = micro_batch * settings.processes
     accumulate = max(1, round(min(settings.batch_size, len(batch)) / together))
     steps = settings.epochs * -(-len(batch) // (together * accumulate))
     adapter = settings.adapter
     bf16 = resolved(settings.dtype) == "bfloat16"
     dtype = torch.bfloat16 if adapter is not None and bf16 else torch.float32  # what is trained is float32
     model = AutoModelForCausalLM.from_pretrained(base, dtype=dtype)
+    args = SFTConfig(
+        output_dir=str(work),
+        completion_only_loss=True,
+        max_length=None,
+        num_train_epochs=settings.epochs,
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=accumulate,
+        learning_rate=settings.lr,
+        lr_scheduler_type="cosine_with_min_lr" if settings.final_lr else "cosine",
+        lr_scheduler_kwargs={"min_lr_rate": settings.final_lr} if settings.final_lr else {},
+        warmup_steps=round(settings.warmup_ratio * steps),
+        bf16=bf16,
+        use_cpu=not torch.cuda.is_available(),
+        gradient_checkpointing=False,
+        # Rows of equal length need no padding, but then a step is of one role; one row a pass needs none either way.
+        train_sampling_strategy="random" if micro_batch == 1 else "group_by_length",
+        save_strategy="epoch",
+        logging_steps=1,
+        report_to=[],
+        disable_tqdm=True,
+        seed=seed,
+        data_seed=seed,
+    )
+    args._n_gpu = min(1, args.n_gpu)  # of several the trainer would divide a batch, and what the head reads, over all
     trainer = ActionTrainer(
         model=model,
-        args=SFTConfig(
-            output_dir=str(work),
-            completion_only_loss=True,
-            max_length=None,
-            num_train_epochs=settings.epochs,
-            per_device_train_batch_size=settings.micro_batch,
-            gradient_accumulation_steps=accumulate,
-            learning_rate=settings.lr,
-            lr_scheduler_type="cosine_with_min_lr" if settings.final_lr else "cosine",
-            lr_scheduler_kwargs={"min_lr_rate": settings.final_lr} if settings.final_lr else {},
-            warmup_steps=round(settings.warmup_ratio * steps),
-            bf16=bf16,
-            use_cpu=not torch.cuda.is_available(),
-            gradient_checkpointing=False,
-            # Rows of equal length need no padding, but then a step is of one role; one row a pass needs none either way.
-            train_sampling_strategy="random" if settings.micro_batch == 1 else "group_by_length",
-            save_strategy="epoch",
-            logging_steps=1,
-            report_to=[],
-            disable_tqdm=True,
-            seed=seed,
-            data_seed=seed,
-        ),
+        args=args,
         train_dataset=rows,
         processing_class=AutoTokenizer.from_pretrained(base),
         peft_config=None if adapter is None else lora_config(adapter, model),

@@ -62,7 +62,7 @@ class Survey:
         ]
 
     def figures(self, batch: Sequence[Sample]) -> dict[str, float]:
-        """What it says about the health of a run, by the names of the history's columns.
+        """What it says about the health of a run, by the names of the history's columns. Without a reference there is no `kl`.
 
         The distance to the reference is the mean log-ratio under the policy, a free token. Siblings are not drawn as often as
         the policy would, where all options of a state are listed: they count by their shares, or what the
@@ -74,8 +74,9 @@ class Survey:
         each = sibling_shares(batch)[:, None] * self.free
         difference = (self.old - self.engine)[self.free & self.reported]
         ratios = difference.exp().quantile(torch.tensor([0.05, 0.5, 0.95])).tolist() if len(difference) else [1.0] * 3
+        distance = (each * (self.old - self.reference)).sum() / each.sum().clamp(min=1e-9)
         return {
-            "kl": float((each * (self.old - self.reference)).sum() / each.sum().clamp(min=1e-9)),
+            **({} if self.reference is self.old else {"kl": float(distance)}),
             "entropy": _mean(self.entropy[self.free]),
             "engine_difference": float(difference.abs().mean()) if len(difference) else 0.0,
             **{f"engine_ratio_{q}": r for q, r in zip(("p05", "p50", "p95"), ratios, strict=True)},
