@@ -115,6 +115,7 @@ def project(tmp_path_factory) -> Path:
         for missing in (
             "results/sources/atlas.json",
             "results/sources/model/source.json",
+            "data/atlas/corpus.jsonl",
             "results/synthesize/train.jsonl",
             "results/synthesize/dev.jsonl",
             "results/synthesize/test.jsonl",

@@ -25,6 +25,11 @@ from dragoman.core.text import count_words, has, has_answer, names, printable, s
         ("lies in Thimphu.", "“thimphu!”", True),
         ("Nur-Sultan", "Nur Sultan", True),
         ("in Thimphubad", "Thimphu", False),
+        ("北京是中华人民共和国的首都。", "北京", True),
+        ("住在东京都港区。", "东京都港区", True),
+        ("กรุงเทพมหานครเป็นเมืองหลวง", "กรุงเทพมหานคร", True),
+        ("上海是城市。", "北京", False),
+        ("第1980年", "1980", False),
     ],
 )
 def test_a_short_or_marked_name_stands_only_as_it_is_written(text, name, stands):
@@ -82,6 +87,8 @@ def test_a_title_or_an_initial_ends_no_sentence():
         ("What is “Rome”?", "what is rome", True),
         ("What  is Rome ?", "What is Rome?!", True),
         ("北京在哪里？", "北京在哪里", True),
+        ("ما هي عاصمة بوتان؟", "ما هي عاصمة بوتان", True),
+        ("भूटान की राजधानी क्या है।", "भूटान की राजधानी क्या है", True),
         ("Who created C?", "Who created C++?", False),
         ("Who created C++?", "Who created C#?", False),
         ("Who owns .in?", "Who owns in?", False),

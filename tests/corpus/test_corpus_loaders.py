@@ -285,6 +285,8 @@ def test_beir_labels_of_unknown_queries(beir):
         ("It is a city.\nIt is high.", "a", "It is a city.\nIt is high."),
         ("one two three four five six seven eight nine ten eleven twelve thirteen\n\nText.", "a", None),
         ("Alone", "a", "Alone"),
+        ("北京市\n\n北京是中国的首都。", "北京市", "北京是中国的首都。"),
+        ("北京是中国的首都，也是一座古老的城市，人口超过两千万。\n\n它在北方。", "a", None),
     ],
 )
 def test_a_short_first_line_of_a_text_that_stands_alone_is_its_title(tmp_path, content, title, text):

@@ -228,6 +228,33 @@ def test_import_reads_splits_off_the_names_of_files(capsys, tmp_path):
     assert "data/sets/hotpot_train_v1: 3 passages; questions: 1 train, 1 test" in out
 
 
+@pytest.mark.parametrize("name", ["latest", "device_qa", "contest", "contrains"])
+def test_a_name_that_only_holds_the_word_of_a_split_says_nothing_of_it(capsys, tmp_path, name):
+    small_sets.array(tmp_path / f"{name}.json", small_sets.HOTPOT)
+    code, _, err = run(capsys, "data", "import", f"{name}.json", "--format", "hotpotqa")
+    assert code == 2 and f"{name}.json: whose questions are these?" in err
+
+
+@pytest.mark.parametrize("name", ["trainset", "hotpot-Train", "training_v1", "train2"])
+def test_a_name_with_another_form_of_the_word_of_a_split_says_it(capsys, tmp_path, name):
+    small_sets.array(tmp_path / f"{name}.json", small_sets.HOTPOT)
+    code, out, err = run(capsys, "data", "import", f"{name}.json", "--format", "hotpotqa")
+    assert code == 0 and "questions: 1 train" in out, err
+
+
+def test_files_of_one_name_do_not_replace_what_was_imported_from_others(capsys, tmp_path):
+    for place in ("one", "other"):
+        (tmp_path / place).mkdir()
+        small_sets.array(tmp_path / place / "train.json", small_sets.HOTPOT)
+    assert run(capsys, "data", "import", "one/train.json", "--format", "hotpotqa")[0] == 0
+    code, _, err = run(capsys, "data", "import", "other/train.json", "--format", "hotpotqa")
+    assert (
+        code == 2 and "data/sets/train: has what was imported from other files; name another folder with --out" in err
+    )
+    small_sets.array(tmp_path / "one" / "train.json", small_sets.HOTPOT | {"question": "Another?"})
+    assert run(capsys, "data", "import", "one/train.json", "--format", "hotpotqa")[0] == 0  # the same file, made anew
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

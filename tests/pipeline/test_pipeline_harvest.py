@@ -168,6 +168,15 @@ def test_triples_that_the_searched_data_set_no_longer_has_are_gone_after_the_nex
     assert run(capsys, "harvest", "--no-track")[0] == 0 and not copy.exists()
 
 
+def test_a_folder_with_a_data_set_that_no_harvest_wrote_is_refused_and_kept(project, capsys, unchecked):
+    keep(project / "kept", episode("e1", "What is the capital of Brisa?", "Port Salt"), e1="up")
+    (project / "data/mine").mkdir()
+    (project / "data/mine/dev.jsonl").write_text("mine\n")
+    code, _, err = run(capsys, "harvest", "--no-track", "--out", "data/mine")
+    assert code == 2 and "data/mine/dev.jsonl would be written anew, and is not of an earlier harvest" in err
+    assert [path.name for path in (project / "data/mine").iterdir()] == ["dev.jsonl"]
+
+
 async def in_thread(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """The command has an event loop of its own."""
     import asyncio

@@ -31,13 +31,23 @@ def imported(folder: Path, out: Path) -> Path:
 def test_hotpotqa_as_beir_publishes_it(tmp_path, packed):
     folder = small_sets.beir(tmp_path / "hotpotqa")
     source = small_sets.zipped(folder, tmp_path / "hotpotqa.zip") if packed else folder
-    first, second, train, test = entries(Source(source))
+    first, second, train, test, other = entries(Source(source))
+    assert other.left_out == "queries that the qrels of no split name"
     assert [p.id for p in (*first.passages, *second.passages)] == ["12", "13"]
-    assert (train.split, test.split) == ("train", "test")  # and h3, which no qrels name, is not there
+    assert (train.split, test.split) == ("train", "test")
     assert train.question == {
         "id": "h1", "question": "Where is Paro?", "answers": ["Bhutan"], "supporting_ids": ["12"]
     }  # fmt: skip
     assert test.question["supporting_ids"] == ["13"]
+
+
+@pytest.mark.parametrize("name", ["valid", "validation", "dev"])
+def test_what_others_call_dev_is_dev_and_what_no_qrels_name_is_counted(tmp_path, name):
+    folder = small_sets.beir(tmp_path / "hotpotqa")
+    (folder / "qrels" / "test.tsv").rename(folder / "qrels" / f"{name}.tsv")
+    made = convert([Part(beir.NAME, Source(folder))], tmp_path / "out", made_of={})
+    assert made["questions"] == {"train": 1, "dev": 1}
+    assert made["left_out"] == {"queries that the qrels of no split name": 1}
 
 
 def test_a_set_without_answers_is_refused_with_its_count(tmp_path):

@@ -12,6 +12,7 @@ from dragoman.core.errors import UserError
 from dragoman.core.types import Passage
 from dragoman.corpus.triple_passages import about, triple_passages
 from dragoman.retrieval import IndexParams, Retriever, build_index, open_retriever
+from dragoman.retrieval.methods import graph
 from dragoman.retrieval.methods.graph import GraphRetriever, open_index
 
 TRIPLES = [
@@ -92,6 +93,15 @@ async def test_of_an_entity_with_many_triples_no_more_are_read_than_are_found(
         read.clear()
         assert (await found(atlas, query, 32))[:3] == first and len(read) == 32
         read.clear()
+
+
+async def test_pages_beyond_the_depth_of_the_search_overlap_with_none_and_leave_nothing_out(
+    atlas: Retriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graph, "DEPTH", 5)
+    query = about("Guinea", "Is town 7 or town 23 or Conakry in this country?")
+    pages = [await found(atlas, query, 4, page) for page in range(8)]
+    assert len({hit for page in pages for hit in page}) == 32 and await found(atlas, query, 99) == sum(pages, [])
 
 
 async def test_what_an_entity_heads_comes_before_what_ends_in_it(atlas: Retriever) -> None:

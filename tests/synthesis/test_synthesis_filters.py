@@ -217,6 +217,12 @@ def test_near_duplicates(question, same):
     assert kept.of(question) == ("train-0001" if same else "")
 
 
+def test_a_question_in_a_script_without_blanks_is_a_near_duplicate_by_its_letters():
+    kept = Duplicates(0.6)
+    kept.keep("a", "中华人民共和国的首都在哪一座城市里面？")
+    assert kept.of("请问中华人民共和国的首都在哪一座城市里面？") == "a" and kept.of("法国最长的河流叫什么名字？") == ""
+
+
 def test_duplicates_of_what_was_kept_alone():
     kept = Duplicates(0.8)
     assert kept.of(LONG) == ""

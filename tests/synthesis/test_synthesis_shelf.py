@@ -50,6 +50,18 @@ def test_passages_are_shared_out_by_the_shares_and_otherwise_under_another_seed(
     assert split_passages(passages, SHARES, 1) != splits
 
 
+def test_chunks_of_one_text_are_of_one_split_since_neighbours_may_overlap():
+    passages = bare(*(f"t{text}#{chunk}" for text in range(20) for chunk in range(4)))
+    splits = split_passages(passages, SHARES, 0)
+    texts = [{p.id.partition("#")[0] for p in own} for own in splits.values()]
+    assert sum(map(len, texts)) == len(set().union(*texts)) == 20
+    assert {split: len(own) for split, own in splits.items()} == {"train": 56, "dev": 8, "test": 16}
+
+
+def test_chunks_of_fewer_texts_than_splits_are_shared_out_one_by_one():
+    assert all(split_passages(bare("t#0", "t#1", "t#2"), SHARES, 0).values())
+
+
 def test_too_few_passages():
     with pytest.raises(
         UserError, match=r"^2 passages cannot be shared out to train, dev, test: each asks about its own$"

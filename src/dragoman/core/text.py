@@ -19,8 +19,15 @@ def key(text: str) -> str:
 
 
 def has(text: str, name: str) -> bool:
-    """Whether the words of a name stand in a text, side by side."""
-    return f" {key(name)} " in f" {key(text)} "
+    """Whether the words of a name stand in a text, side by side. Where its script is written without blanks, its letters do."""
+    wanted = key(name)
+    before, after = _edges(wanted)
+    return f"{' ' * before}{wanted}{' ' * after}" in f" {key(text)} "
+
+
+def _edges(name: str) -> tuple[bool, bool]:
+    """Whether a name begins and ends where a word does: not at a letter of a script that is written without blanks."""
+    return not _UNSPACED_LETTER.match(name[:1]), not _UNSPACED_LETTER.match(name[-1:])
 
 
 def has_answer(text: str, answer: str) -> bool:
@@ -35,7 +42,7 @@ def has_answer(text: str, answer: str) -> bool:
 
 
 _QUOTES = "\"'“”‘’«»()[]{}¿¡"
-_MARKS = f"{_QUOTES}.,;:!?…。？！"
+_MARKS = f"{_QUOTES}.,;:!?…。？！؟؛،۔।॥"
 _LEAST_LETTERS = 3
 
 
@@ -47,7 +54,10 @@ def stands_in(text: str, name: str) -> bool:
     bare = _bare(fold(name))
     if len(key(bare)) >= _LEAST_LETTERS and bare[0].isalnum() and bare[-1].isalnum():
         return has(text, name)
-    return re.search(rf"(?<![\w.]){re.escape(bare or name)}(?!\w|[.,]\d)", fold(text)) is not None
+    wanted = bare or name
+    before, after = _edges(wanted)
+    start, end = r"(?<![\w.])" if before else "", r"(?!\w|[.,]\d)" if after else ""
+    return re.search(f"{start}{re.escape(wanted)}{end}", fold(text)) is not None
 
 
 def _without_articles(text: str) -> str:
@@ -151,6 +161,9 @@ _CHOICE = re.compile(r"\s[B-H]\.\s")
 _POSSESSIVE = re.compile(r"['’]s?$")
 _WORD_CHARS = 20
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf\uf900-\ufaff\U00020000-\U0003ffff"  # Thai to Chinese
+_UNSPACED_LETTER = re.compile(f"[{_UNSPACED}]")
+SINGLE_WORDS = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+")
+"""Words without the marks around them, and single letters of a script that is written without blanks."""
 _WITHOUT_SPACES = f"{_UNSPACED}\U0001f000-\U0001ffff"  # and emoji
 COUNTED = re.compile(rf"[{_UNSPACED}]{{1,2}}[^\w\s]*|[^\s{_UNSPACED}]+")
 """What counts as a word: a run without a blank, or two characters of a script that is written without blanks."""

@@ -73,15 +73,15 @@ def chunk(
 def with_wholes(ids: Iterable[str]) -> set[str]:
     """Ids, and of each chunk `ID#N` also that of the passage it was cut from, for which it stands."""
     known = set(ids)
-    return known | set(map(_whole, known))
+    return known | set(map(whole_id, known))
 
 
 def gold_id(id: str, gold: Collection[str]) -> str | None:
     """The gold passage that an id names: itself or, of a chunk `ID#N`, the passage it was cut from. None where it is not gold."""
-    return next((name for name in (id, _whole(id)) if name in gold), None)
+    return next((name for name in (id, whole_id(id)) if name in gold), None)
 
 
-def _whole(id: str) -> str:
+def whole_id(id: str) -> str:
     return _NUMBER.sub("", id)
 
 

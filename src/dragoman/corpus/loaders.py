@@ -19,6 +19,7 @@ from pathlib import Path
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.rows import Faults, Row
+from dragoman.core.text import count_words
 from dragoman.core.types import Passage, Question
 from dragoman.corpus.fields import ID_KEYS, TEXT_KEYS, TITLE_KEYS, question_of, text_of
 from dragoman.corpus.hub import dataset_rows, hub_address, place_of
@@ -251,6 +252,8 @@ _FENCED = re.compile(r"^ {0,3}(`{3,}|~{3,})[^`\n]*$.*?(?:^ {0,3}\1[`~]*[ \t\r]*$
 """A block of code, whose comments look like headings."""
 _TITLE_LINE = re.compile(r"(\S+(?:[ \t]+\S+){0,11})[ \t]*\r?\n[ \t]*\r?\n\s*(?=\S)")
 """Up to a dozen words, alone on the first line."""
+TITLE_WORDS = 12
+"""The same in a script that is written without blanks, where any line is one run."""
 
 
 def _visible(folder: Path) -> list[Path]:
@@ -299,7 +302,7 @@ def _text_passages(folder: Path) -> list[Passage]:
             continue
         heading = _HEADING.search(_FENCED.sub("", text)) if suffixes[file] == ".md" else None
         title = heading[1] if heading else file.stem
-        if heading is None and (first := _TITLE_LINE.match(text)):
+        if heading is None and (first := _TITLE_LINE.match(text)) and count_words(first[1]) <= TITLE_WORDS:
             title, text = first[1], text[first.end() :]
         passages.append(Passage(file.relative_to(folder).as_posix(), title, text))
     faults.check()

@@ -18,7 +18,7 @@ from dragoman.core.http import url_fault
 from dragoman.corpus.names import CORPUS, SPLITS, TRIPLES, Split
 from dragoman.published import beir
 from dragoman.published.catalogue import DataSet, Remote, Variant, catalogue, find
-from dragoman.published.convert import Part, convert
+from dragoman.published.convert import Part, convert, written
 from dragoman.published.download import Download, Unreachable, fetch
 from dragoman.published.formats import NAMES
 from dragoman.published.source import Source
@@ -155,7 +155,14 @@ def import_files(root: Path, inputs: Sequence[str], form: str, out: Path | None 
     made_of = {"format": form, "files": hashes, "splits": [part.split for part in parts], "form": FORM}
     first = parts[0].source.path
     folder = out or root / SETS / (first.name if first.is_dir() else first.name.partition(".")[0])
+    before = None if out else written(folder)
+    if before and (before["made_of"].get("format"), [*before["made_of"].get("files", ())]) != (form, [*hashes]):
+        raise UserError(f"{folder}: has what was imported from other files; name another folder with --out")
     return Converted(folder, convert(parts, folder, made_of=made_of))
+
+
+_SPLIT = re.compile(r"(?<![a-z])(train|dev|valid|test)(?:ation|ing|set)?(?![a-z])")
+"""What a file's name says of its split: `latest.json` and `device.json` say nothing."""
 
 
 def _part(text: str, form: str) -> Part:
@@ -170,7 +177,7 @@ def _part(text: str, form: str) -> Part:
         return Part(form, Source(path))
     if path.is_dir() or path.suffix == ".zip":
         raise UserError(f"{path}: the format {form} is a file; name it" + (", unpacked" if path.is_file() else ""))
-    named = {{"valid": "dev"}.get(split, split) for split in re.findall("train|dev|valid|test", path.name)}
+    named = {{"valid": "dev"}.get(split, split) for split in _SPLIT.findall(path.name.casefold())}
     told = next((split for split in SPLITS if named == {split}), None)
     return Part(form, Source(path), given or told)
 

@@ -29,6 +29,8 @@ from dragoman.synthesis.harvest import Harvest, harvest, split_of
 from dragoman.tracking.review import reviewed
 
 NAME = "served"
+HARVESTED = "harvest.json"
+"""In a folder that this stage has written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +80,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     report = project.results("harvest") / out.name
     with files.only_writer(out):
         out.mkdir(parents=True, exist_ok=True)
+        files.write_json(out / HARVESTED, {"dataset": settings.dataset})
         _copy_corpus(base, out)
         _write_questions(out, kept, harvested)
         metrics = _metrics(done, harvested)
@@ -94,6 +97,11 @@ def _check_base(base: Path, name: str, out: Path) -> None:
     """
     if out.resolve() == base.resolve():
         raise UserError(f"{out}: that is the data set that was searched; name another folder with --out")
+    there = [file for file in (CORPUS, TRIPLES, *(f"{split}.jsonl" for split in SPLITS)) if (out / file).exists()]
+    if there and not (out / HARVESTED).is_file():
+        raise UserError(
+            f"harvest: {out / there[0]} would be written anew, and is not of an earlier harvest; name another --out, or remove that folder"
+        )
     if not (base / CORPUS).is_file():
         raise UserError(f"{base / CORPUS}: no such file; `dragoman corpus --dataset {name}` makes it")
 

@@ -24,6 +24,13 @@ from dragoman.published.records import NO_ANSWER, Entry
 from dragoman.published.source import Source, json_lines
 
 NAME = "beir"
+NO_SPLIT = "queries that the qrels of no split name"
+_CALLED: dict[Split, tuple[str, ...]] = {
+    "train": ("train",),
+    "dev": ("dev", "valid", "validation"),
+    "test": ("test",),
+}
+"""What others call a split."""
 _HEADER = "query-id\tcorpus-id\tscore\n"
 
 
@@ -59,6 +66,8 @@ def _questions(
 ) -> Iterator[Entry]:
     named = metadata.get("split")
     splits = [split for split in SPLITS if named == split or (named is None and identity in relevant[split])]
+    if not splits:
+        yield Entry(left_out=NO_SPLIT)
     more = {key: value for key, value in metadata.items() if key != "split"}
     if "answers" not in more and isinstance(more.get("answer"), str):
         more["answers"] = [more.pop("answer")]
@@ -90,7 +99,7 @@ def _passages(source: Source) -> Iterator[Passage]:
 
 def _qrels(source: Source, split: Split) -> dict[str, list[str]]:
     relevant: dict[str, list[str]] = {}
-    for file in source.inner(f"qrels/{split}.tsv"):
+    for file in (file for name in _CALLED[split] for file in source.inner(f"qrels/{name}.tsv")):
         faults = Faults(str(file))
         with file.open() as lines:
             read_qrels(lines, relevant, faults)

@@ -132,6 +132,7 @@ class _Content:
                         self._keep(split, entry)
                     else:
                         self._write(entry.passages)
+                        self.left_out.update([entry.left_out] if entry.left_out else [])
                     if number % _NOTE_EVERY == 0:
                         advance(f"{part.source.path.name}: {number} records", 0)
                 before[part.split] += number + 1
@@ -188,13 +189,13 @@ class _Content:
 
 
 def _told(part: Part, before: int) -> Iterator[tuple[Split | None, Entry]]:
-    """What a file holds, with the split of what is about a question."""
+    """What a file holds, with the split of what is about a question; None for what is left out of all."""
     for entry in entries(part.format, part.source, part.split, earlier=before):
         if entry.question is None and not entry.left_out:
             yield None, entry
             continue
         split = entry.split or part.split
-        if split is None:
+        if split is None and entry.question is not None:
             raise UserError(
                 f"{part.source}: whose questions are these? Say so: train={part.source.path}, or dev=, or test="
             )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from dragoman.core.text import count_words, stands_in
+from dragoman.core.text import SINGLE_WORDS, count_words, stands_in
 from dragoman.core.types import Passage
 from dragoman.retrieval.base import Retriever
 from dragoman.synthesis.brief import Draft
@@ -103,7 +102,7 @@ class Duplicates:
 def _minhash(text: str) -> MinHash:
     from datasketch import MinHash
 
-    words = re.findall(r"\w+", text.lower())
+    words = SINGLE_WORDS.findall(text.lower())
     shingles = {" ".join(words[i : i + SHINGLE]) for i in range(max(1, len(words) - SHINGLE + 1))}
     sketch = MinHash(num_perm=PERMUTATIONS)
     sketch.update_batch([shingle.encode() for shingle in shingles])

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Triple
+from dragoman.corpus.chunking import whole_id
 
 COMMON = 20  # a name in more passages than that relates nothing to anything
 UNPOPULAR = 1 / 3  # of the passages, those whose subject is named elsewhere the least
@@ -18,6 +21,8 @@ _NAME = re.compile(r"\b[A-Z][\w’'-]+(?:\s+[A-Z][\w’'-]+)*")
 def split_passages(passages: Sequence[Passage], shares: Mapping[str, float], seed: int) -> dict[str, list[Passage]]:
     """Passages by split, none in two, so that no split asks about what another has asked about. Shares add up to 1.
 
+    Chunks of one text stay together, since neighbours may overlap, unless there are fewer texts than splits.
+
     Raises:
         UserError: there are fewer passages than splits.
     """
@@ -25,14 +30,19 @@ def split_passages(passages: Sequence[Passage], shares: Mapping[str, float], see
         raise UserError(
             f"{len(passages)} passages cannot be shared out to {', '.join(shares)}: each asks about its own"
         )
-    shuffled = sorted(passages, key=lambda p: p.id)
+    texts: dict[str, list[Passage]] = defaultdict(list)
+    for passage in sorted(passages, key=lambda p: p.id):
+        texts[whole_id(passage.id)].append(passage)
+    shuffled = list(texts.values()) if len(texts) >= len(shares) else [[p] for own in texts.values() for p in own]
     random.Random(f"{seed} passages").shuffle(shuffled)
+    sizes = list(accumulate(map(len, shuffled), initial=0))
     splits, start, reached = {}, 0, 0.0
     for wanted, (split, share) in enumerate(shares.items(), start=1):
         reached += share
-        left = len(shares) - wanted  # each of which needs a passage
-        end = min(max(start + 1, round(reached * len(shuffled))), len(shuffled) - left)
-        splits[split] = shuffled[start:end]
+        left = len(shares) - wanted  # each of which needs a text
+        end = bisect_left(sizes, round(reached * len(passages)))
+        end = min(max(start + 1, end), len(shuffled) - left)
+        splits[split] = [passage for text in shuffled[start:end] for passage in text]
         start = end
     return splits
 

@@ -104,7 +104,7 @@ class GraphRetriever:
         """The first `most` that are found, where `hits` are those of the search."""
         entity, alone, _ = query.partition(SEPARATOR)
         names = [_words(entity)] if alone else self._named(query)
-        ranks = {self._row[hit.passage.id]: rank for rank, hit in enumerate(hits)}
+        ranks = {self._row[hit.passage.id]: rank for rank, hit in enumerate(hits[:DEPTH])}  # of every page the same
         lists = [
             [row for rows in (self._headed, self._ended) for row in _ranked(rows.get(name, ()), ranks)]
             for name in names
