@@ -105,3 +105,17 @@ def test_relations_between_the_scores(answer, gold):
     if gold.strip():
         assert s["em"] <= s["cover_em"]
         assert s["em"] <= s["f1"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "cover"),
+    [
+        ("答案是北京。", "北京", 1.0),
+        ("北京。", "北京", 1.0),
+        ("上海。", "北京", 0.0),
+        ("ที่กรุงเทพมหานครครับ", "กรุงเทพมหานคร", 1.0),
+        ("In Thimphubad", "Thimphu", 0.0),
+    ],
+)
+def test_cover_em_finds_an_answer_in_a_script_without_blanks_by_its_letters(answer, gold, cover):
+    assert scores(answer, (gold,))["cover_em"] == cover

@@ -330,6 +330,19 @@ async def test_slimplm_searches_for_the_question_where_nothing_can_be_read():
     assert queries == [QUESTION.question] and trajectory.stop is StopReason.UNREADABLE_REPLY
 
 
+@pytest.mark.parametrize(
+    ("name", "instruction", "slot"),
+    [
+        ("search-r1", "Put it into \\boxed{answer}. {question}", "answer"),
+        ("auto-rag", "Say {thought} first.", "thought"),
+        ("slimplm", "{answer} {question} {known}", "known"),
+    ],
+)
+def test_a_slot_of_an_instruction_that_nothing_fills_is_refused_before_anything_is_asked(name, instruction, slot):
+    with pytest.raises(UserError, match=rf"instruction: nothing fills \{{{slot}\}}; of braces it can have"):
+        build(name, {"instruction": instruction})
+
+
 async def test_slimplm_tells_weights_what_they_were_trained_with():
     stub = ByWord({"in a few sentences": "The rupee.", "((The rupee.))": "<Known(True)>"}, "x")
     await run("slimplm", stub, instruction="(({answer})) (({question}))")

@@ -88,6 +88,13 @@ def test_in_a_graph_the_planner_answers_by_an_entity_that_it_knows_or_yes_or_no(
         assert action == Answer(text) == grammar.parse(grammar.render(action))
 
 
+def test_in_a_graph_yes_and_no_are_answers_however_many_entities_are_known():
+    triples = tuple(Passage(f"Town {n}\tlies in\tLand {n}", f"Town {n}", f"lies in: Land {n}") for n in range(60))
+    agent = system(environment="graph", answers="planner").conclusion
+    texts = agent.options(question="Is it", state=State(kept=triples, candidates=("Town 0",))).texts
+    assert len(texts) == 100 and texts[:2] == ("Town 0", "Land 0") and texts[-2:] == ("yes", "no")
+
+
 @pytest.mark.parametrize(
     ("answers", "right"),
     [

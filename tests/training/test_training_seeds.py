@@ -299,8 +299,17 @@ def test_a_state_that_a_teacher_has_read_is_laid_out_in_the_proxy_s_tokens(tiny_
     assert kept.prompt_ids == (1, 2, 3) and kept.marks.positions == (1, 2)
     (anew,) = labelled([tree], own, by_proxy=False)
     assert anew.prompt_ids == ids and anew.marks.positions == positions
-    (chosen,) = for_proxy(select(tree, "r", SeedsParams()), [tree], 0, own)
+    (chosen,) = for_proxy(select(tree, "r", SeedsParams()), [tree], {}, own)
     assert chosen.prompt_ids == ids and chosen.marks.positions == positions and chosen.marks.taken == (0,)
+
+
+def test_the_dialogue_of_a_role_without_examples_stays_in_its_samples(tiny_model):
+    own = Vocabulary(tiny_model, None)
+    turns = [("system", "You plan."), ("user", "Question: where?"), ("assistant", "plan"), ("user", "Plan: look")]
+    begun = node("R", None, 1, forced=True).model_copy(update={"prompt": turns})
+    tree = episode({"R": 1.0}).model_copy(update={"nodes": [begun]})
+    (kept,) = for_proxy(select(tree, "r", SeedsParams()), [tree], {begun.role: 0}, own)
+    assert kept.prompt_ids == own.encode(Request(prompt=tuple(turns), max_tokens=1))
 
 
 def test_counts():
@@ -333,6 +342,7 @@ def vocabulary(tiny_model) -> Vocabulary:
     return Vocabulary(tiny_model, None)
 
 
+SAID_BY = ("router", "decide", "filter")
 SAID = {
     "Choose one": "[Planning]",
     "Facts so": "Action: [Retrieval] Bhutan currency",
@@ -355,9 +365,9 @@ async def sampled(shots: int) -> Episode:
 @pytest.mark.parametrize("shots", [0, 1, 2, 3, 9])
 async def test_the_proxy_sees_the_prompts_without_examples_whatever_the_sampler_saw(vocabulary, shots):
     shown, plain = await sampled(shots), await sampled(0)
-    rewritten = for_proxy(select(shown, "r", SeedsParams()), [shown], shots, vocabulary)
-    assert [s.role for s in rewritten] == ["router", "decide", "filter"]
     prompts = {n.role: n.prompt for n in plain.nodes}
+    rewritten = for_proxy(select(shown, "r", SeedsParams()), [shown], dict.fromkeys(prompts, shots), vocabulary)
+    assert [s.role for s in rewritten] == ["router", "decide", "filter"]
     for row in rewritten:
         assert row.prompt_ids == vocabulary.encode(Request(prompt=tuple(prompts[row.role]), max_tokens=1))
     if shots:
@@ -369,7 +379,7 @@ async def test_the_action_is_in_the_proxy_s_own_tokens_and_ends_with_the_end_of_
     before = select(shown, "r", SeedsParams())
     assert before
     texts = {n.id: n.text for n in shown.nodes}
-    for old, new in zip(before, for_proxy(before, [shown], 1, vocabulary), strict=True):
+    for old, new in zip(before, for_proxy(before, [shown], dict.fromkeys(SAID_BY, 1), vocabulary), strict=True):
         assert new.completion_ids[-1] == 2  # <|im_end|>
         assert new.completion_ids[:-1] == vocabulary.tokenize(texts[old.node])
         assert vocabulary.decode(new.completion_ids) == texts[old.node]
@@ -381,7 +391,7 @@ async def test_the_action_is_in_the_proxy_s_own_tokens_and_ends_with_the_end_of_
 
 async def test_the_rewritten_actions_are_ones_that_the_grammar_allows(vocabulary):
     shown = await sampled(1)
-    rewritten = for_proxy(select(shown, "r", SeedsParams()), [shown], 1, vocabulary)
+    rewritten = for_proxy(select(shown, "r", SeedsParams()), [shown], dict.fromkeys(SAID_BY, 1), vocabulary)
     assert rewritten
     for row in rewritten:
         assert isinstance(row.grammar, Constraint)

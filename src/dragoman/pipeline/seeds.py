@@ -133,7 +133,8 @@ def choose(
     # A choice of one has no positions: nobody was asked, and there is nothing to imitate.
     chosen = [sample for sample in chosen if sample.marks is None or sample.marks.positions]
     if not by_proxy or settings.shots or settings.exploration.oracle:
-        chosen = seeds.for_proxy(chosen, episodes, settings.shots, vocabulary())
+        shown = {role.name: min(settings.shots, len(role.prompt.examples)) for role in system.roles}
+        chosen = seeds.for_proxy(chosen, episodes, shown, vocabulary())
     chosen = [s for s in chosen if s.completion_ids or s.marks] + taught
     kept = seeds.balance(chosen, settings.max_share, seed)
     if settings.max_samples is not None and len(kept) > settings.max_samples:

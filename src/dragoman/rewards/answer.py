@@ -12,7 +12,7 @@ import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from dragoman.core.text import stands_in
+from dragoman.core.text import side_by_side, stands_in
 from dragoman.core.types import Passage, Question
 from dragoman.rewards.base import Trajectory, reward
 
@@ -32,9 +32,9 @@ def exact_match(answer: str, gold: str) -> float:
 
 
 def cover_exact_match(answer: str, gold: str) -> float:
-    """1 when the gold answer's words occur in the answer, side by side."""
+    """1 when the gold answer's words occur in the answer, side by side. Of a script without blanks its letters do."""
     said, wanted = _compared(answer, gold)
-    return float(f" {wanted} " in f" {said} " if normalize(gold) else bool(wanted) and stands_in(said, wanted))
+    return float(side_by_side(said, wanted) if normalize(gold) else bool(wanted) and stands_in(said, wanted))
 
 
 def precision_f1(answer: str, gold: str) -> tuple[float, float]:

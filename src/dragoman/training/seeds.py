@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dragoman.engines.base import Request
@@ -124,11 +124,14 @@ def _capped(labels: Sequence[str | None], max_share: float, rng: random.Random) 
 
 
 def for_proxy(
-    chosen: Sequence[Sample], episodes: Sequence[Episode], shots: int, vocabulary: Vocabulary
+    chosen: Sequence[Sample], episodes: Sequence[Episode], shown: Mapping[str, int], vocabulary: Vocabulary
 ) -> list[Sample]:
     """The same actions as the proxy would take them: without the sampler's examples, in the proxy's own tokens.
 
     Only needed for a teacher, an oracle or in-context examples; else samples keep the engine's token ids and logprobs.
+
+    Args:
+        shown: how many examples the sampler was shown, by role.
     """
     nodes = {(e.key, n.id): n for e in episodes for n in e.nodes}
     end = min(vocabulary.eos_ids)
@@ -140,7 +143,7 @@ def for_proxy(
             marks = dataclasses.replace(sample.marks, positions=positions)
             rewritten.append(dataclasses.replace(sample, prompt_ids=ids, marks=marks))
             continue
-        prompt = tuple(without_shots([(role, text) for role, text in node.prompt], shots))
+        prompt = tuple(without_shots([(role, text) for role, text in node.prompt], shown.get(node.role, 0)))
         prompt_ids = vocabulary.encode(Request(prompt=prompt, max_tokens=1))
         completion_ids = (*vocabulary.tokenize(node.text), end)
         rewritten.append(dataclasses.replace(sample, prompt_ids=prompt_ids, completion_ids=completion_ids, logprobs=()))

@@ -22,7 +22,7 @@ from dragoman.core.types import Passage, Question
 from dragoman.systems.answer import answer, answer_ask, said
 from dragoman.systems.base import Ask, Context, Outcome, StopReason, System
 from dragoman.systems.checks import check_at_least_one
-from dragoman.systems.prompts import Messages, load, number
+from dragoman.systems.prompts import Messages, Prompt, load, number
 
 T = TypeVar("T")
 
@@ -115,6 +115,23 @@ async def aside(work: Callable[..., T], *arguments: Any) -> T:
 def asking(name: str, max_tokens: int, *, stop: tuple[str, ...] = ()) -> Ask:
     """What the LLM is asked by the prompt of that name; the state fills the slots as it is."""
     return Ask(name, load(__package__, name), view=lambda **state: state, max_tokens=max_tokens, stop=stop)
+
+
+def check_instruction(text: str, prompt: str, *needed: str) -> None:
+    """Whether a text of the user's can take the place of a section of the prompt of that name.
+
+    Raises:
+        UserError: it has not all slots that it needs, or one that nothing fills.
+    """
+    for slot in needed:
+        if f"{{{slot}}}" not in text:
+            raise UserError(f"instruction: must have {{{slot}}} where it is to stand")
+    known = load(__package__, prompt).slots
+    if unknown := sorted(Prompt("instruction", "", text).slots - known):
+        can = ", ".join(f"{{{slot}}}" for slot in sorted(known))
+        raise UserError(
+            f"instruction: nothing fills {{{unknown[0]}}}; of braces it can have {can}; write others as ( and )"
+        )
 
 
 def interleaved(rankings: Iterable[Sequence[Passage]], most: int) -> list[Passage]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from dragoman.core.types import Passage, Question
 from dragoman.systems.base import Ask, Context, Outcome, StopReason
-from dragoman.systems.baselines import Baseline, asking
+from dragoman.systems.baselines import Baseline, asking, check_instruction
 from dragoman.systems.prompts import Messages, one_line
 
 _QUERY = re.compile(r"query:\s*(?:\[dense\]\s*)?(\S[^\n]*)", re.IGNORECASE)
@@ -28,6 +28,10 @@ class AutoRAG(Baseline):
     turn_tokens: int = 200
     instruction: str = ""
     """What the LLM is told. Released weights want the words they were trained with. Empty: ours."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_instruction(self.instruction, "auto_rag")
 
     async def run(self, question: Question, ctx: Context) -> Outcome:
         dialogue, found = _Dialogue(self._ask, ctx), dict[str, Passage]()

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from dragoman.core.errors import UserError
 from dragoman.core.text import plain_line
 from dragoman.core.types import Passage, Question
 from dragoman.systems.base import Ask, Context, Outcome, StopReason
-from dragoman.systems.baselines import Baseline, asking
+from dragoman.systems.baselines import Baseline, asking, check_instruction
 from dragoman.systems.prompts import one_line
 
 Tags = tuple[str, str]
@@ -38,8 +37,8 @@ class SearchR1(Baseline):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.instruction and "{question}" not in self.instruction:
-            raise UserError("instruction: must have {question} where the question is to stand")
+        if self.instruction:
+            check_instruction(self.instruction, self.prompt, "question")
 
     async def run(self, question: Question, ctx: Context) -> Outcome:
         so_far, found = "", dict[str, Passage]()

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from dragoman.core.errors import UserError
 from dragoman.core.settings import parse_section
 from dragoman.core.types import Passage, Question
 from dragoman.engines.settings import EngineParams
 from dragoman.systems.base import Ask, Context, Outcome, StopReason
-from dragoman.systems.baselines import Baseline, asking, interleaved
+from dragoman.systems.baselines import Baseline, asking, check_instruction, interleaved
 
 _KNOWN = re.compile(r"<Known\((True|False)\)>")
 _PART = re.compile(r"<(Question|Claim)\((.*?)\)>\s*<NeedSearch\((True|False)\)>\s*<Query\((.*?)\)>", re.DOTALL)
@@ -42,9 +41,8 @@ class SlimPLM(Baseline):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for slot in ("{answer}", "{question}") if self.instruction else ():
-            if slot not in self.instruction:
-                raise UserError(f"instruction: must have {slot} where it is to stand")
+        if self.instruction:
+            check_instruction(self.instruction, JUDGE, "answer", "question")
         _ = self.engines  # an error where settings are checked
 
     @property

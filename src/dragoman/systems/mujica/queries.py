@@ -85,8 +85,10 @@ def answer(settings: Settings, question: str, state: State) -> Line:
 
 def answers(settings: Settings, state: State) -> dict[str, str]:
     """In a graph, what each answer is called in a list, and the answer: an entity that is known, or yes or no."""
-    names = (copied(name, settings.query_chars) for name in (*entities(state), *YES_OR_NO))
-    return dict(islice(by_line({name: name for name in names if name}).items(), MOST))
+    known = dict.fromkeys(copied(name, settings.query_chars) for name in entities(state))
+    named = by_line({name: name for name in known if name and name not in YES_OR_NO})
+    room = MOST - len(YES_OR_NO)  # however many entities are known
+    return dict(islice(named.items(), room)) | dict(by_line({word: word for word in YES_OR_NO}))
 
 
 def sentence(settings: Settings, passages: Sequence[Passage]) -> Line:
