@@ -155,10 +155,14 @@ def import_files(root: Path, inputs: Sequence[str], form: str, out: Path | None 
     made_of = {"format": form, "files": hashes, "splits": [part.split for part in parts], "form": FORM}
     first = parts[0].source.path
     folder = out or root / SETS / (first.name if first.is_dir() else first.name.partition(".")[0])
-    before = None if out else written(folder)
-    if before and (before["made_of"].get("format"), [*before["made_of"].get("files", ())]) != (form, [*hashes]):
+    if out is None and (before := written(folder)) and _named(before["made_of"]) != _named(made_of):
         raise UserError(f"{folder}: has what was imported from other files; name another folder with --out")
     return Converted(folder, convert(parts, folder, made_of=made_of))
+
+
+def _named(made_of: Mapping[str, Any]) -> tuple[str | None, list[str]]:
+    """The format and the files of an import, whatever they hold."""
+    return made_of.get("format"), [*made_of.get("files", ())]
 
 
 _SPLIT = re.compile(r"(?<![a-z])(train|dev|valid|test)(?:ation|ing|set)?(?![a-z])")
