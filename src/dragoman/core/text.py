@@ -25,11 +25,11 @@ def has(text: str, name: str) -> bool:
 
 def side_by_side(text: str, name: str) -> bool:
     """Whether the words of a name stand in a text, of which each word is between single blanks."""
-    before, after = edges(name)
+    before, after = _edges(name)
     return f"{' ' * before}{name}{' ' * after}" in f" {text} "
 
 
-def edges(name: str) -> tuple[bool, bool]:
+def _edges(name: str) -> tuple[bool, bool]:
     """Whether a name begins and ends where a word does: not at a letter of a script that is written without blanks."""
     return not _UNSPACED_LETTER.match(name[:1]), not _UNSPACED_LETTER.match(name[-1:])
 
@@ -59,7 +59,7 @@ def stands_in(text: str, name: str) -> bool:
     if len(key(bare)) >= _LEAST_LETTERS and bare[0].isalnum() and bare[-1].isalnum():
         return has(text, name)
     wanted = bare or name
-    before, after = edges(wanted)
+    before, after = _edges(wanted)
     start, end = r"(?<![\w.])" if before else "", r"(?!\w|[.,]\d)" if after else ""
     return re.search(f"{start}{re.escape(wanted)}{end}", fold(text)) is not None
 

@@ -82,6 +82,7 @@ def gold_id(id: str, gold: Collection[str]) -> str | None:
 
 
 def whole_id(id: str) -> str:
+    """The id of the passage that a chunk `ID#N` was cut from; of any other passage its own."""
     return _NUMBER.sub("", id)
 
 

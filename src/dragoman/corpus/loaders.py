@@ -250,10 +250,9 @@ def read_qrels(lines: Iterable[bytes], relevant: dict[str, list[str]], faults: F
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)(?:[ \t]+#*)?[ \t\r]*$", re.MULTILINE)
 _FENCED = re.compile(r"^ {0,3}(`{3,}|~{3,})[^`\n]*$.*?(?:^ {0,3}\1[`~]*[ \t\r]*$|\Z)", re.MULTILINE | re.DOTALL)
 """A block of code, whose comments look like headings."""
-_TITLE_LINE = re.compile(r"(\S+(?:[ \t]+\S+){0,11})[ \t]*\r?\n[ \t]*\r?\n\s*(?=\S)")
-"""Up to a dozen words, alone on the first line."""
-TITLE_WORDS = 12
-"""The same in a script that is written without blanks, where any line is one run."""
+_TITLE_WORDS = 12
+_TITLE_LINE = re.compile(rf"(\S+(?:[ \t]+\S+){{0,{_TITLE_WORDS - 1}}})[ \t]*\r?\n[ \t]*\r?\n\s*(?=\S)")
+"""Up to so many runs without a blank, alone on the first line. In a script without blanks one run may be many words."""
 
 
 def _visible(folder: Path) -> list[Path]:
@@ -302,7 +301,7 @@ def _text_passages(folder: Path) -> list[Passage]:
             continue
         heading = _HEADING.search(_FENCED.sub("", text)) if suffixes[file] == ".md" else None
         title = heading[1] if heading else file.stem
-        if heading is None and (first := _TITLE_LINE.match(text)) and count_words(first[1]) <= TITLE_WORDS:
+        if heading is None and (first := _TITLE_LINE.match(text)) and count_words(first[1]) <= _TITLE_WORDS:
             title, text = first[1], text[first.end() :]
         passages.append(Passage(file.relative_to(folder).as_posix(), title, text))
     faults.check()
