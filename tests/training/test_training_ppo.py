@@ -190,6 +190,14 @@ async def test_a_collapsed_run_stops_and_keeps_the_best(tiny_model, runtime, tmp
     assert metrics["best_iteration"] == 0 and (tmp_path / "rl" / "policy.json").is_file()
 
 
+async def test_a_run_whose_time_is_up_keeps_the_best_policy_and_is_finished(tiny_model, runtime, tmp_path):
+    run = make_run(tiny_model, runtime, tmp_path / "rl", max_minutes=1e-6)
+    metrics = await run.train()
+    assert metrics["iterations"] == 1 < SETTINGS.iterations and metrics["stopped"] == "rl.max_minutes is 1e-06"
+    assert metrics["last"]["iteration"] == 1 and (tmp_path / "rl" / "policy.json").is_file()
+    assert await make_run(tiny_model, runtime, tmp_path / "rl").train() == metrics
+
+
 def test_of_two_policies_as_good_the_one_with_fewer_steps_is_kept():
     def episode(steps: int, reward: float | None) -> SimpleNamespace:
         return SimpleNamespace(trajectories=[SimpleNamespace(steps=["step"] * steps, rewards={"r": reward})])

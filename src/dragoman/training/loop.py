@@ -87,7 +87,7 @@ class Loop:
         )
         self.drawn_by: Path | None = None
         """The weights that answer in rollouts; None for the trained ones, as they are now."""
-        learnt_by = settings.model_dump(mode="json", exclude={"processes"})  # a run goes on with more of them, or fewer
+        learnt_by = settings.model_dump(mode="json", exclude={"processes", "max_minutes"})  # with others a run goes on
         parameters = {"algorithm": algorithm.name, "reward": run.reward, "seed": run.seed, **learnt_by}
         self.manifest = lineage("rl", run.system, run.start, run.data, parameters)
         self.rollouts = Rollouts(run.system, run.runtime, run.reward, run.seed, settings.concurrency, settings.shaping)
@@ -126,7 +126,7 @@ class Loop:
         self._load_checkpoint()
         if self.iteration:
             await self.runtime.release(self.system, self.run.start)
-        stopped = self._reason_to_stop()
+        began, stopped = time.monotonic(), self._reason_to_stop()
         async with Ahead(self._collect) as ahead:
             with self._together() as self.learners, bar(f"rl {self.system}", self.settings.iterations) as advance:
                 advance(steps=self.iteration)
@@ -138,7 +138,7 @@ class Loop:
                     self.iteration += 1
                     self._checkpoint()
                     advance(f"reward {row['reward']:.2f}" + (f" KL {row['kl']:.3f}" if "kl" in row else ""))
-                    stopped = self._reason_to_stop()
+                    stopped = self._reason_to_stop() or self._over_time(time.monotonic() - began)
         if stopped:
             log.warning("rl: stopped after %d iterations: %s; the best policy is kept", self.iteration, stopped)
         if not self._guard():
@@ -148,6 +148,12 @@ class Loop:
     def _reason_to_stop(self) -> str:
         """What the history says against another iteration; empty where it says nothing."""
         return self._guard() or (self.algorithm.hopeless(self.history, self.settings) if self.history else "")
+
+    def _over_time(self, seconds: float) -> str:
+        """That the time is up, while iterations are left; empty where it is not."""
+        most = self.settings.max_minutes
+        over = most is not None and seconds > 60 * most and self.iteration < self.settings.iterations
+        return f"rl.max_minutes is {most:g}" if over else ""
 
     def _guard(self) -> str:
         """What the last iteration says against the policy that it left; empty where it says nothing."""

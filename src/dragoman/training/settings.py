@@ -206,6 +206,9 @@ class RlParams(Section):
     iterations: int = Field(100, ge=1)
     questions: int = Field(64, ge=1)
     """In an iteration, a tree for each, or with MyGO its attempts, with self-training its trajectories."""
+    max_minutes: float | None = Field(None, gt=0)
+    """No iteration begins later than this after the command has, and the best policy so far is kept: for machines that are lent.
+    Learning rates fall as if there were no such limit. To go on, start another run from the policy that is left."""
     exploration: Exploration = Exploration()
     """MyGO and self-training draw single trajectories: of this they use the temperature and the limits."""
     roles: tuple[str, ...] = ()
