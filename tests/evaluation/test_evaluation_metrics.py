@@ -135,6 +135,23 @@ def test_a_table_counts_the_answers_without_a_score_where_none_has_one():
     assert "no mean counts: s (nuggets 3)." in table and "| nuggets |" not in table
 
 
+def test_where_answers_were_judged_the_judge_stands_first_in_the_differences():
+    """Of sentences cover-EM may be 0 throughout, and says nothing."""
+    rows = [row(f"q{i}", s, 0.0, judge=float(s == "b" or i % 2)) for s in ("a", "b") for i in range(40)]
+    table = markdown(summarize(rows, dataset="d", seed=0, resamples=100))
+    assert "| difference, same questions | judge | detectable | cover-EM | detectable | EM | F1 |" in table
+    (pair,) = (line for line in table.splitlines() if line.startswith("| b - a |"))
+    assert pair.startswith("| b - a | +0.50 [") and "| 0.22 | +0.00 [+0.00, +0.00] | – |" in pair
+    assert "difference of judge and cover-EM that" in table
+
+
+def test_seconds_that_hold_answers_of_the_cache_are_marked():
+    rows = [row(f"q{i}", s, 1.0) | {"llm_hits": int(s == "b")} for s in ("a", "b") for i in range(2)]
+    table = markdown(summarize(rows, dataset="d", seed=0, resamples=100))
+    marked = [line.count(" * |") for line in table.splitlines() if line.startswith(("| a |", "| b |"))]
+    assert marked == [0, 1] and "came from its cache" in table
+
+
 def test_the_report_is_written(tmp_path, pictures):
     rows = [
         row(f"q{i}", s, float(i % 2), strategy="Plan" if s == "c3po" else None)

@@ -22,6 +22,20 @@ def test_a_loss_is_of_each_question_against_itself():
     assert same == {"mean": 0.0, "low": 0.0, "high": 0.0}
 
 
+def test_of_more_questions_away_only_those_of_home_count():
+    away = scored(0.0, 1.0, *[1.0] * 8)
+    found = losses(scored(1.0, 1.0), away, paired=True, **DRAWN)
+    assert (found["cover_em"]["n"], found["cover_em"]["there"]["mean"], found["cover_em"]["loss"]["mean"]) == (
+        2,
+        0.5,
+        0.5,
+    )
+    metrics = summarize(list(away.values()), dataset="d", **DRAWN) | {
+        "transfer": {"paired": True, "systems": {"s": found}}
+    }
+    assert "| llm | d | 2 | s | 1.00 [1.00, 1.00] | 0.50 [" in markdown({"llm": metrics})
+
+
 def test_over_other_questions_each_side_is_drawn_by_itself():
     found = losses(scored(1.0, 0.0), scored(1.0, 0.0, first=7), paired=False, **DRAWN)["cover_em"]["loss"]
     assert found["mean"] == 0 and found["low"] < 0 < found["high"]

@@ -18,7 +18,7 @@ from command import run
 from towns import make_towns, river_llm
 
 from dragoman.core import files
-from dragoman.core.errors import EngineFault
+from dragoman.core.errors import EngineFault, Refused
 from dragoman.engines.settings import EngineParams
 from dragoman.evaluation.suite import Suite, read_suite
 from dragoman.pipeline import bench
@@ -204,6 +204,24 @@ def test_a_cell_with_a_question_that_failed_says_so_until_it_is_answered(project
     code, out, _ = run(capsys, *chosen)
     assert code == 0 and "failed)" not in out and "What is missing" not in out
     assert len(llm[1]) - asked == 1
+
+
+def test_a_question_that_no_run_will_answer_does_not_keep_a_cell_from_being_finished(project, capsys, monkeypatch, llm):
+    answers = DIRECT.run
+
+    async def refuses(self, question, ctx):
+        if question.id == "b1":
+            raise Refused("a filter")
+        return await answers(self, question, ctx)
+
+    chosen = [*BENCH, "--no-track", "--datasets", "brooks", "--systems", "direct"]
+    with monkeypatch.context() as patch:
+        patch.setattr(DIRECT, "run", refuses)
+        code, out, _ = run(capsys, *chosen)
+    assert code == 0 and "1 of 2 questions have no answer, nor would they in another run" in out
+    assert (OUT / "brooks/direct" / bench.DONE).is_file()
+    asked = len(llm[1])
+    assert run(capsys, *chosen)[0] == 0 and len(llm[1]) == asked
 
 
 def test_a_data_set_that_cannot_be_searched_fails_alone(project, capsys):

@@ -13,6 +13,7 @@ import yaml
 from command import run
 from towns import make_towns, river_llm
 
+from dragoman.core import files
 from dragoman.engines.settings import EngineParams
 from dragoman.pipeline import evaluate, index, transfer
 from dragoman.pipeline.project import Project
@@ -88,6 +89,14 @@ def test_other_data_and_another_retriever_are_compared_over_other_questions(proj
     assert losses("retriever-data") == {"standard": -1.0, "maps@oracle": 0.0}
     assert "| retriever-data | villages | 3 | standard |" in out and "* |" in out
     assert "+0.0 [+0.0, +0.0] *" in Path("results/transfer/retriever-data/transfer.md").read_text()
+
+
+def test_a_system_that_was_asked_other_questions_at_home_is_an_error_and_no_empty_table(project, capsys):
+    for path in Path("results/evaluate").glob("*/predictions.jsonl"):
+        rows = [row | {"question": "Another?"} for _, row in files.read(path)]
+        files.write(path, rows)
+    code, _, err = run(capsys, "transfer", "llm", *TRANSFER)
+    assert code == 2 and "standard was asked other questions in domain than now" in err
 
 
 def test_a_folder_of_ones_own_stands_beside_the_usual_one(project, capsys):

@@ -53,12 +53,35 @@ def test_normalization(text, bare):
         ("The", "The The", 0, 0, 1, 2 / 3),
         ("The The", "The The", 1, 1, 1, 1),
         ("It was the band The The", "The The", 0, 1, 2 / 6, 2 * (2 / 6) / (2 / 6 + 1)),
+        ("A.", "A", 1, 1, 1, 1),  # the choice of several
+        ("(A)", "A", 1, 1, 1, 1),
+        ("B.", "B", 1, 1, 1, 1),
     ],
 )
 def test_by_hand(answer, gold, em, cover, precision, f1):
     assert exact_match(answer, gold) == em
     assert cover_exact_match(answer, gold) == cover
     assert precision_f1(answer, gold) == (pytest.approx(precision), pytest.approx(f1))
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "cover"),
+    [
+        ("“Paris”", "Paris", 1),
+        ("Paris…", "Paris", 1),
+        ("Paris—the capital", "Paris", 1),
+        ("¿Paris?", "Paris", 1),
+        ("in 1990–1995", "1995", 1),
+        ("It was O’Brien", "O'Brien", 1),
+        ("Beyonce\u0301", "Beyoncé", 1),  # decomposed
+        ("Paris", "“Paris”", 1),
+        ("Paristown…", "Paris", 0),
+        ("", "–", 0),
+        ("Paris", "–", 0),
+    ],
+)
+def test_cover_em_looks_past_the_marks_of_print_that_squad_does_not_know(answer, gold, cover):
+    assert cover_exact_match(answer, gold) == cover
 
 
 def test_the_best_acceptable_answer_counts():

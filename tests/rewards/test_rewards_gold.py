@@ -33,6 +33,11 @@ def test_shares_of_gold_and_kept_passages(ids, recall, precision):
     assert gold_precision(QUESTION, kept(*ids), []) == pytest.approx(precision)
 
 
+def test_a_gold_passage_that_is_named_twice_counts_once():
+    twice = Question("q", "?", ("a",), supporting_ids=("x", "x", "y"))
+    assert gold_recall(twice, kept("x"), []) == 0.5
+
+
 @pytest.mark.parametrize(
     ("id", "gold", "named"),
     [

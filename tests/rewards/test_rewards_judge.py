@@ -5,7 +5,17 @@ from dragoman.core.errors import CannotExpress, EngineFault, PromptTooLong, Refu
 from dragoman.rewards.judge import VERDICTS, judge_predictions, verdict
 
 
-@pytest.mark.parametrize(("said", "score"), [("True", 1.0), ("False", 0.0), ("perhaps", None)])
+@pytest.mark.parametrize(
+    ("said", "score"),
+    [
+        ("True", 1.0),
+        ("False", 0.0),
+        ("**False.** The", 0.0),  # a judge that was held by no grammar
+        (' "true"', 1.0),
+        ("perhaps", None),
+        ("Truest", None),
+    ],
+)
 async def test_the_verdict(said, score):
     engine = ScriptedEngine(lambda prompt, rng: said)
     assert await verdict(engine, "Where?", ["Paris"], "in Paris") == score

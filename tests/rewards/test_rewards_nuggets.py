@@ -103,6 +103,14 @@ async def test_a_draw_that_cannot_be_read_is_left_out_and_an_aspect_without_any_
     assert await nuggets(QUESTION, said("x"), [], judge=judge("2", "2", "well", "3"), draws=2) is None
 
 
+@pytest.mark.parametrize(
+    ("verdict", "value"),
+    [("2.", 1), ("**2**", 1), ("+1 -", 2 / 3), ("-1, as", 0), ("20", None), ("2.5", None), ("3", None)],
+)
+async def test_a_verdict_of_a_judge_that_is_held_by_no_grammar_is_read_where_it_is_one(verdict, value):
+    assert await nuggets(QUESTION, said("x"), [], judge=judge(verdict, verdict), draws=1) == value
+
+
 async def test_what_needs_no_judge_asks_none():
     engine = judge()
     assert await nuggets(QUESTION, said(" "), PASSAGES, judge=engine) == pytest.approx(1 / 3)

@@ -116,6 +116,8 @@ async def ask(
     for name, (system, backends) in opened.items():
         with EpisodeStore(evaluation.out / store_of(name)) as store, bar(name, len(questions)) as advance:
             scored: list[float] = []
+            if not settings.cache:
+                store.ask_again(lambda episode: any(call.cached for call in episode.calls))
 
             def progress(episode: Episode, scored: list[float] = scored, advance: Any = advance) -> None:
                 if (value := episode.trajectories[0].rewards.get(REWARD)) is not None:
@@ -220,6 +222,8 @@ def identity(
     config = describe(name, system, backends, GREEDY, seed, Reward.of(REWARD))
     keys = [episode_key(question, config) for question in questions]
     made = settings.model_dump(mode="json", include={"bootstrap", "judge", "scores"})
+    if settings.cache:
+        made["cache"] = True  # which seconds depend on
     rewards = [backends.reward(score) for score in settings.scores]
     if settings.judge or any(reward.judge for reward in rewards):
         made["judge"] = backends.judge.fingerprint  # another judge gives other verdicts on the same answers

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from dragoman.core import files
 from dragoman.core.tables import table_lines
 from dragoman.core.text import folder_name
-from dragoman.evaluation.report import COLUMNS, interval, ran_on, remarks, save, unscored
+from dragoman.evaluation.report import CACHED, COLUMNS, interval, ran_on, remarks, save, unscored
 from dragoman.evaluation.suite import Suite
 
 PAGE = Path(__file__).with_name("matrix.html")
@@ -129,7 +129,7 @@ def _note(suite: Suite, metrics: Mapping[str, Any] | None) -> str:
             if name in metrics["systems"]
         ),
         *remarks(metrics),
-        *(["*: some answers of the LLM came from its cache, so the seconds are no measure."] if cached else []),
+        *([CACHED] if cached else []),
     ]
     return " ".join(filter(None, notes))
 

@@ -33,29 +33,20 @@ def markdown(metrics: dict[str, Any]) -> str:
     rows = []
     for name, s in systems.items():
         cells = [interval(s[key]) if key in s else "–" for key, _ in shown]
-        cells += [f"{s['calls']:.1f}", f"{s['tokens']:.0f}", f"{s['seconds']:.2f}", str(s["failed"])]
+        seconds = f"{s['seconds']:.2f}{' *' if s.get('llm_hits') else ''}"
+        cells += [f"{s['calls']:.1f}", f"{s['tokens']:.0f}", seconds, str(s["failed"])]
         rows.append([name, *cells])
     lines = [
         f"{metrics['dataset']}, n = {metrics['n']}, {of} {metrics['seed']}; 95% bootstrap intervals{ran_on(metrics)}",
         "",
         *table_lines(head, rows),
     ]
-    for note in remarks(metrics):
+    for note in (*remarks(metrics), *([CACHED] if any(s.get("llm_hits") for s in systems.values()) else [])):
         lines += ["", note]
     if fewer := metrics.get("of_fewer"):
         lines += ["", f"Not in all runs: {', '.join(f'{name} ({count})' for name, count in fewer.items())}."]
     if metrics["paired"]:
-        rows = []
-        for pair, differences in metrics["paired"].items():
-            if d := differences.get("cover_em"):
-                detectable = f"{d['detectable']:.2f}" if "detectable" in d else "–"
-                others = [interval(differences[s], sign=True) if s in differences else "–" for s in ("em", "f1")]
-                rows.append([pair, interval(d, sign=True), detectable, *others])
-        lines += ["", *table_lines(["difference, same questions", "cover-EM", "detectable", "EM", "F1"], rows)]
-        lines += [
-            "",
-            "*detectable*: the smallest true difference of cover-EM that so many questions show four times out of five.",
-        ]
+        lines += ["", *_differences(metrics["paired"])]
     if "sequential" in metrics:
         lines += ["", verdict(metrics["sequential"])]
     lines += _more_scores(metrics)
@@ -148,6 +139,9 @@ def remarks(metrics: Mapping[str, Any]) -> list[str]:
     return [sentence for sentence, named in said.items() if named] + alike
 
 
+CACHED = "*: some answers of the LLM came from its cache, so the seconds are no measure."
+
+
 def unscored(summary: Mapping[str, Any]) -> dict[str, int]:
     """How many answers of a system lack a score that was asked for, by the score: a judge failed, or said neither."""
     counts = {"judge": summary.get("unjudged", 0) - summary["failed"], **summary.get("unscored", {})}
@@ -165,6 +159,30 @@ def verdict(sequential: Mapping[str, Any]) -> str:
         f"{s['pair']} in {s['score']}: {interval(s, sign=True)} at {s['level']:.1%}, {end} ({asked}). "
         "This interval is corrected for the looks, those above are not."
     )
+
+
+def _differences(paired: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The table of paired differences, and what its words mean. Where answers were judged, the judge comes first."""
+    judged = any("judge" in differences for differences in paired.values())
+    mains = ["judge", "cover_em"] if judged else ["cover_em"]
+    titles = dict(COLUMNS)
+    head = ["difference, same questions"]
+    for score in mains:
+        head += [titles[score], "detectable"]
+    rows = []
+    for pair, differences in paired.items():
+        cells = []
+        for score in mains:
+            d = differences.get(score)
+            cells += (
+                [interval(d, sign=True), f"{d['detectable']:.2f}" if "detectable" in d else "–"] if d else ["–", "–"]
+            )
+        others = [interval(differences[s], sign=True) if s in differences else "–" for s in ("em", "f1")]
+        if any(score in differences for score in mains):
+            rows.append([pair, *cells, *others])
+    of = " and ".join(titles[score] for score in mains)
+    note = f"*detectable*: the smallest true difference of {of} that so many questions show four times out of five."
+    return [*table_lines([*head, "EM", "F1"], rows), "", note]
 
 
 def _more_scores(metrics: dict[str, Any]) -> list[str]:
@@ -225,7 +243,7 @@ def _write_pictures(metrics: dict[str, Any], folder: Path) -> None:
         axes.set(xlabel=title, ylabel="share of questions", ylim=(0, 1))
         axes.legend(frameon=False)
         save(figure, folder / f"{name}.png")
-    scored = {name: s for name, s in metrics["systems"].items() if "cover_em" in s}
+    scored = {name: s for name, s in metrics["systems"].items() if "cover_em" in s and not s.get("llm_hits")}
     if not scored:
         return
     figure, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")

@@ -23,8 +23,8 @@ def losses(home: Predictions, away: Predictions, *, paired: bool, resamples: int
         paired: both are of the same questions. Then only those count that have a score in both, each against itself.
 
     Returns:
-        For each score that both have: `home` and `loss` (home minus away), each a mean with its 95% interval. Where
-        these vary also `detectable`, the smallest loss that so many questions would have shown.
+        For each score that both have: `home`, `there` and `loss` (home minus there), each a mean with its 95% interval, and
+        `n`, the questions there. Where these vary also `detectable`, the smallest loss that so many questions would have shown.
     """
     settings = {"resamples": resamples, "seed": seed}
     found = dict[str, Any]()
@@ -35,11 +35,16 @@ def losses(home: Predictions, away: Predictions, *, paired: bool, resamples: int
             samples, scored = [differences], _scored(home, score, beside=away)
             loss = bootstrap_interval(differences, **settings) if differences else None
         else:
-            there = _scored(away, score)
-            samples = [scored, there]
-            loss = bootstrap_difference(scored, there, **settings) if scored and there else None
+            samples = [scored, _scored(away, score)]
+            loss = bootstrap_difference(*samples, **settings) if all(samples) else None
         if loss:
-            found[score] = {"home": bootstrap_interval(scored, **settings), "loss": loss}
+            there = _scored(away, score, beside=home if paired else None)
+            found[score] = {
+                "home": bootstrap_interval(scored, **settings),
+                "there": bootstrap_interval(there, **settings),
+                "n": len(there),
+                "loss": loss,
+            }
             if (smallest := smallest_detectable(*samples)) is not None:
                 found[score]["detectable"] = smallest
     return found
@@ -58,15 +63,9 @@ def markdown(grid: Mapping[str, Mapping[str, Any]], score: str = "cover_em") -> 
         for system, scores in metrics["transfer"]["systems"].items():
             if score not in scores:
                 continue
-            there = metrics["systems"][system][score]
-            row = [
-                change,
-                metrics["dataset"],
-                str(metrics["n"]),
-                system,
-                interval(scores[score]["home"]),
-                interval(there),
-            ]
+            found = scores[score]
+            there, n = found.get("there", metrics["systems"][system][score]), found.get("n", metrics["n"])
+            row = [change, metrics["dataset"], str(n), system, interval(found["home"]), interval(there)]
             row.append(points(scores[score]["loss"]) + ("" if paired else " *"))
             row.append(f"{100 * scores[score]['detectable']:.1f}" if "detectable" in scores[score] else "–")
             rows.append(row)

@@ -40,6 +40,7 @@ from dragoman.rollout.shards import Shard, keep
 from dragoman.rollout.store import EPISODES, read_episodes
 from dragoman.runtime import Runtime, open_checked
 from dragoman.systems import system_class
+from dragoman.systems.base import StopReason
 from dragoman.systems.system_name import SystemName
 
 log = logging.getLogger(__name__)
@@ -276,10 +277,12 @@ class _DataSet:
         else:
             failed, away, score, reason = summary["failed"], summary["judge_faults"], self.suite.columns[0], ""
             n = len(inputs.asked.questions)
-            if failed:
-                reason = f"{failed} of {n} questions failed, and the next run asks them again"
+            if again := _asked_again(summary):
+                reason = f"{again} of {n} questions failed, and the next run asks them again"
             elif away:
                 reason = f"{away} of {n} answers were not judged, and the next run has them judged"
+            elif failed:
+                reason = f"{failed} of {n} questions have no answer, nor would they in another run"
             cell = Cell(self.name, system, "finished", reason)
             self.show(system, self.name, interval(summary[score]) if score in summary else "done")
             return cell
@@ -316,7 +319,7 @@ class _DataSet:
         if summary["failed"] == len(questions):
             first = next(read_predictions(out))
             raise AllFailed(f"every question failed, the first with: {first['error']}")
-        if not summary["failed"] and not summary["judge_faults"]:  # else the next run asks one of the two again
+        if not _asked_again(summary) and not summary["judge_faults"]:  # else the next run has work to do
             files.write_json(out / DONE, key)
         return summary
 
@@ -339,6 +342,12 @@ class _DataSet:
         changes = {"llm.engine": "openai", "llm.model": served.model, "llm.urls": served.urls}
         judge = {"judge": (project.params.judge or project.params.llm).model_dump()}
         return project.changed(changes | judge, origin=f"served.{system}").params
+
+
+def _asked_again(summary: Mapping[str, Any]) -> int:
+    """How many questions another run would ask again; see `EpisodeStore`."""
+    stops = {StopReason(stop): count for stop, count in summary["stops"].items()}
+    return sum(count for stop, count in stops.items() if stop.is_fault or stop is StopReason.PROMPT_TOO_LONG)
 
 
 def _sentence(error: Exception) -> str:

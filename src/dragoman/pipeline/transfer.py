@@ -46,6 +46,14 @@ async def run(project: Project, options: Options) -> dict[str, dict[str, Any]]:
     metrics = await evaluate.run(_under(project, changed), _asked(project, changed, systems, out))
     away = {system: _predictions(out, system) for system in systems}
     paired = "data" not in changed
+    for system in systems:
+        if paired and not any(
+            row["question"] == away[system].get(id, {}).get("question") for id, row in home[system].items()
+        ):
+            raise UserError(
+                f"{_in_domain(project, system)}: {system} was asked other questions in domain than now; run "
+                f"`dragoman evaluate` again, as for a system that has not been evaluated there"
+            )
     drawn = {"resamples": params.evaluate.bootstrap, "seed": params.seed}
     metrics["transfer"] = {
         "from": params.train.dataset,

@@ -3,12 +3,15 @@
 Answers are compared after SQuAD's normalisation (lower case, no punctuation, no articles, single spaces), and the best
 score over all acceptable answers counts. Where a question asks for several things, cover-EM asks for each of them. A gold
 answer of which the normalisation leaves nothing, such as `*` or `The The`, is compared as it is written.
+
+SQuAD knows the marks of ASCII alone. Those of print (`“Paris”`, `1990–1995`) stay for EM and F1, and cover-EM looks past them.
 """
 
 from __future__ import annotations
 
 import re
 import string
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -18,6 +21,7 @@ from dragoman.rewards.base import Trajectory, reward
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = frozenset(string.punctuation)
+_APOSTROPHES = str.maketrans("‘’", "''")
 
 
 def normalize(text: str) -> str:
@@ -34,7 +38,16 @@ def exact_match(answer: str, gold: str) -> float:
 def cover_exact_match(answer: str, gold: str) -> float:
     """1 when the gold answer's words occur in the answer, side by side. Of a script without blanks its letters do."""
     said, wanted = _compared(answer, gold)
-    return float(side_by_side(said, wanted) if normalize(gold) else bool(wanted) and stands_in(said, wanted))
+    if not normalize(gold):
+        return float(bool(wanted) and stands_in(said, wanted))
+    bare = normalize(_without_marks(gold))
+    return float(side_by_side(said, wanted) or (bool(bare) and side_by_side(normalize(_without_marks(answer)), bare)))
+
+
+def _without_marks(text: str) -> str:
+    """With a blank for each mark beyond ASCII, and an apostrophe for a printed one; accents as one character."""
+    plain = unicodedata.normalize("NFC", text).translate(_APOSTROPHES)
+    return "".join(" " if not c.isascii() and unicodedata.category(c).startswith("P") else c for c in plain)
 
 
 def precision_f1(answer: str, gold: str) -> tuple[float, float]:
@@ -53,9 +66,12 @@ def precision_f1(answer: str, gold: str) -> tuple[float, float]:
 
 
 def _compared(answer: str, gold: str) -> tuple[str, str]:
-    """Both normalised; as they are written where that leaves nothing of the gold answer, since it would equal an empty one."""
-    wanted = normalize(gold)
-    return (normalize(answer), wanted) if wanted else (answer.strip(), gold.strip())
+    """Both normalised. Where that leaves nothing of the gold answer, which would then equal an empty one, they stay as they are
+    written; of the choice `A` without the marks around it."""
+    if wanted := normalize(gold):
+        return normalize(answer), wanted
+    around = f"{string.punctuation}{string.whitespace}" if any(map(str.isalnum, gold)) else None
+    return answer.strip(around), gold.strip(around)
 
 
 SCORES: dict[str, Callable[[str, str], float]] = {

@@ -27,8 +27,8 @@ def gold_precision(question: Question, trajectory: Trajectory, passages: Sequenc
 
 def recall(kept: Sequence[str], gold: Sequence[str]) -> float:
     """The share of the gold passages, of which there are some, that are among those that were kept, by their ids."""
-    found = {gold_id(id, gold) for id in kept}
-    return sum(id in found for id in gold) / len(gold)
+    wanted = set(gold)  # a file may name one twice, as HotpotQA does of each supporting sentence
+    return len(wanted & {gold_id(id, gold) for id in kept}) / len(wanted)
 
 
 def precision(kept: Sequence[str], gold: Sequence[str]) -> float:

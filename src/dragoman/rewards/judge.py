@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from dragoman.rewards.base import Trajectory, reward
 from dragoman.systems.prompts import load
 
 VERDICTS = Constraint(regex="True|False")
+_VERDICT = re.compile(r"\W*(true|false)\b", re.IGNORECASE)
+"""Of a judge that was held by no grammar: "**False.** The answer ..."."""
 
 
 async def verdict(engine: Engine, question: str, answers: Sequence[str], answer: str) -> float | None:
@@ -24,7 +27,8 @@ async def verdict(engine: Engine, question: str, answers: Sequence[str], answer:
     state: dict[str, Any] = {"question": question, "answers": "; ".join(answers), "answer": answer}
     request = Request(load("dragoman.rewards", "judge").messages(state), max_tokens=4, grammar=VERDICTS)
     (result,) = await engine.generate([request])
-    return {"True": 1.0, "False": 0.0}.get(result.completions[0].text.strip())
+    said = _VERDICT.match(result.completions[0].text)
+    return float(said[1].lower() == "true") if said else None
 
 
 @reward(bounds=(0, 1))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -25,6 +26,8 @@ ABSTAINED = 1 / 3
 """Of an LLM that said nothing: the paper's scale gives "no answer" a 0, which is a third of the way from -1 to 2."""
 LONGEST = 200  # characters of an aspect
 TOKENS = 64  # for an aspect
+_VERDICT = re.compile(r"[\s*\"']*([+-]?\d+)(?!\d|[.,]\d)")
+"""Of a judge that was held by no grammar: "2." and "+1 - it says so"."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +50,15 @@ class Scale:
         self, engine: Engine, aspects: Sequence[str], state: dict[str, Any], *, draws: int, temperature: float
     ) -> float | None:
         """The mean over aspects of the mean verdict on each, brought to [0, 1]; None where one has no readable verdict."""
-        verdicts, grammar = self.verdicts, self.grammar
+        grammar = self.grammar
 
         async def one(aspect: str) -> float | None:
             messages = load(__package__, self.prompt).messages(state | {"aspect": aspect})
             seed = int(hashlib.sha256(repr(messages).encode()).hexdigest()[:8], 16) >> 1  # as every engine takes it
             request = Request(messages, max_tokens=4, n=draws, temperature=temperature, grammar=grammar, seed=seed)
             (result,) = await engine.generate([request])
-            said = [completion.text.strip() for completion in result.completions]
-            given = [int(text) for text in said if text in verdicts]
+            said = [_VERDICT.match(completion.text) for completion in result.completions]
+            given = [int(found[1]) for found in said if found and self.low <= int(found[1]) <= self.high]
             return (fmean(given) - self.low) / (self.high - self.low) if given else None
 
         found = await asyncio.gather(*map(one, aspects))

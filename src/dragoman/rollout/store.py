@@ -8,7 +8,7 @@ that was too long. The file is removed when all questions are done.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -38,7 +38,7 @@ class EpisodeStore:
         self._calls: dict[str, dict[str, Any]] = defaultdict(dict)
         self._episodes: dict[str, Episode] = {}
         self._asked: set[str] = set()  # by this run: those of other settings are nobody's to go on with
-        self._too_long: set[str] = set()  # for an earlier run, and not asked again by this one yet
+        self._again: set[str] = set()  # to be asked again, and not asked by this run yet
         self._lock = ExitStack()
 
     def __enter__(self) -> EpisodeStore:
@@ -58,7 +58,7 @@ class EpisodeStore:
                 )
             episode = validated(Episode, row, f"{self.path}:{number}", "an episode")
             self._episodes[episode.key] = episode
-        self._too_long = {key for key, episode in self._episodes.items() if episode.too_long}
+        self._again = {key for key, episode in self._episodes.items() if episode.too_long}
         for row in files.repaired(self._calls_path):
             self._calls[row["episode"]][row["call"]] = row["value"]
         self._episodes_file, self._calls_file = files.Appended(self.path), files.Appended(self._calls_path)
@@ -85,7 +85,11 @@ class EpisodeStore:
     @property
     def done(self) -> dict[str, Episode]:
         """Episodes that need no further work in this run, by key."""
-        return {key: e for key, e in self._episodes.items() if not e.faulty and key not in self._too_long}
+        return {key: e for key, e in self._episodes.items() if not e.faulty and key not in self._again}
+
+    def ask_again(self, wanted: Callable[[Episode], bool]) -> None:
+        """Take those episodes as not done."""
+        self._again |= {key for key, episode in self._episodes.items() if wanted(episode)}
 
     @property
     def episodes(self) -> dict[str, Episode]:
@@ -102,7 +106,7 @@ class EpisodeStore:
 
     def add(self, episode: Episode) -> None:
         """Keep an episode. One that came out as it is kept already, at other times, is not written again."""
-        self._too_long.discard(episode.key)
+        self._again.discard(episode.key)
         before = self._episodes.get(episode.key)
         if before and before.model_copy(update={"started": episode.started, "seconds": episode.seconds}) == episode:
             return
