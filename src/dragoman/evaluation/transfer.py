@@ -36,7 +36,7 @@ def losses(home: Predictions, away: Predictions, *, paired: bool, resamples: int
             loss = bootstrap_interval(differences, **settings) if differences else None
         else:
             samples = [scored, _scored(away, score)]
-            loss = bootstrap_difference(*samples, **settings) if all(samples) else None
+            loss = bootstrap_difference(samples[0], samples[1], **settings) if all(samples) else None
         if loss:
             there = _scored(away, score, beside=home if paired else None)
             found[score] = {
