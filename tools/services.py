@@ -39,6 +39,8 @@ START = 600.0
 STOP = 30.0
 CLOCK = 5.0
 """Seconds by which the same start time may be read differently: it is reckoned from the clock, which is set now and then."""
+MOST_LOGGED = 50_000_000
+"""Bytes of a log. A larger one is put aside when its service starts, and takes the place of the one before."""
 USERS = {"prefect": "dragoman", "mlflow": "owner"}
 """Who logs in. MLflow keeps the name of a user from queues of reviews, and ours is called dragoman."""
 LOGIN_OF_MLFLOW = """\
@@ -236,7 +238,10 @@ class Services:
             time.sleep(0.3)
 
     def _start(self, name: str, *command: str | Path, **more: str) -> psutil.Process:
-        with (self.folder / f"{name}.log").open("ab") as log:
+        path = self.folder / f"{name}.log"
+        if path.exists() and path.stat().st_size > MOST_LOGGED:
+            path.replace(path.with_suffix(".1.log"))
+        with path.open("ab") as log:
             started = subprocess.Popen(
                 command, cwd=self.project, env=self.environment | more, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
                 start_new_session=True,

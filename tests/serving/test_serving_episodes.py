@@ -57,6 +57,30 @@ def test_a_full_file_is_put_aside_in_place_of_the_one_before(tmp_path: Path) -> 
     assert all(path.stat().st_size <= most for path in tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("left", [None, b"", b'{"purged": true}\n'])
+def test_a_file_that_somebody_moves_or_replaces_is_written_under_its_name_again(
+    tmp_path: Path, left: bytes | None
+) -> None:
+    path, kept = tmp_path / "lines.jsonl", KeptLines(tmp_path / "lines.jsonl", MIB)
+    kept.append({"key": "before"})
+    path.replace(tmp_path / "moved.jsonl")
+    if left is not None:
+        path.write_bytes(left)
+    offset, length = kept.append({"key": "after"})
+    kept.close()
+    assert offset == len(left or b"") and path.read_bytes() == (left or b"") + b'{"key":"after"}\n'
+    assert length == len(b'{"key":"after"}\n') and b"before" in (tmp_path / "moved.jsonl").read_bytes()
+
+
+def test_in_a_file_that_was_emptied_in_place_a_line_is_where_it_is_said_to_be(tmp_path: Path) -> None:
+    kept = KeptLines(tmp_path / "lines.jsonl", MIB)
+    kept.append({"key": "before"})
+    kept.path.write_bytes(b"")
+    offset, length = kept.append({"key": "after"})
+    kept.close()
+    assert kept.path.read_bytes()[offset : offset + length] == b'{"key":"after"}\n'
+
+
 def test_episodes_are_kept_again_as_soon_as_they_can_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -65,6 +89,7 @@ def test_episodes_are_kept_again_as_soon_as_they_can_be_written(
 
     path, disks = tmp_path / "episodes.jsonl", iter([full, full, KeptLines._open])
     monkeypatch.setattr(KeptLines, "_open", lambda kept: next(disks)(kept))
+    monkeypatch.setattr(KeptLines, "_is_in_place", lambda kept: True)  # the full disk has another name
     with episode_writer(tmp_path, MIB) as keep:
         for key in ("lost", "lost too", "kept", "kept too"):
             keep(episode(key))

@@ -113,6 +113,14 @@ async def test_an_empty_rewriting_leaves_the_question_as_it_was():
     assert body["dragoman"]["question"] == QUESTION
 
 
+async def test_a_rewriting_that_was_cut_at_its_most_tokens_is_no_question():
+    parts = Parts(llm=Short(lambda prompt, random: "In the report on the" if "Last question" in prompt else "x"))
+    messages = [{"role": "user", "content": "Hello"}, {"role": "user", "content": QUESTION}]
+    async with parts.client() as client:
+        body = (await client.post("/v1/chat/completions", json={"model": "standard", "messages": messages})).json()
+    assert body["dragoman"]["question"] == QUESTION and parts.retriever.queries == [QUESTION]
+
+
 KINDS = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -392,6 +400,18 @@ async def test_an_llm_that_dies_while_it_rewrites_the_question_is_503():
     assert error_of(response) == (503, "llm_unavailable")
 
 
+@pytest.mark.parametrize("broken", ["llm", "retriever"])
+async def test_the_log_says_what_failed_and_not_what_a_server_repeats_of_the_question(broken, caplog):
+    said = f"http://host/v1: HTTP 422 [{{'input': '{QUESTION}'}}], after 5 tries"
+    if broken == "llm":
+        parts = Parts(llm=Model(lambda prompt, random: EngineFault(said)))
+    else:
+        parts = Parts(retriever=Failing(RetrieverFault(said)))
+    async with parts.client() as client:
+        assert (await ask(client)).status_code == 503
+    assert "http://host/v1: HTTP 422" in caplog.text and "Brisa" not in caplog.text
+
+
 async def test_a_dead_retriever_is_503():
     parts = Parts(retriever=Failing(RetrieverFault("http://secret-host: refused")))
     async with parts.client() as client:
@@ -457,6 +477,27 @@ async def test_a_bug_is_500_with_the_trace_id_and_nothing_else(caplog):
     assert error_of(response) == (500, "internal_error")
     assert response.headers["x-request-id"] in response.text and "private detail" not in response.text
     assert "private detail" in caplog.text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_half_a_character_that_a_model_writes_is_told_among_the_steps(stream):
+    parts = Parts(llm=Model(lambda prompt, random: "Port \ud83d Salt"))
+    async with parts.client() as client:
+        response = await ask(client, dragoman={"trace": True}, stream=stream)
+    assert response.status_code == 200 and "Salt" in response.text and "error" not in response.text
+
+
+async def test_a_bug_outside_of_an_answer_is_500_in_the_shape_of_openai_and_counted(caplog, monkeypatch):
+    def broken(self, name):
+        raise RuntimeError("private detail")
+
+    parts = Parts()
+    async with parts.client() as client:
+        monkeypatch.setattr(type(parts.service), "check", broken)
+        response = await ask(client)
+    assert error_of(response) == (500, "internal_error") and "private detail" not in response.text
+    assert response.headers["x-request-id"] in response.text and "private detail" in caplog.text
+    assert parts.metric("dragoman_errors_total", code="internal_error") == 1
 
 
 async def test_metrics_tell_phases_strategies_answers_and_tokens():

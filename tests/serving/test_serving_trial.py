@@ -168,6 +168,22 @@ async def test_a_canary_that_is_taken_back_is_asked_nothing_that_waits_in_the_qu
     assert parts.service.trial.ended == "errors" and parts.service.trial.arms["challenger"].answers <= 6
 
 
+async def test_what_the_queue_has_eaten_is_no_failure_of_either_model():
+    slow = {"seconds": 0.05}
+    parts = parts_with(
+        "canary",
+        Model(searching, **slow),
+        champion=Model(searching, **slow),
+        share=0.5,
+        settings={"concurrency": 1, "deadline_s": 30, "proxy_share": 0.02},
+    )
+    async with parts.client() as client:
+        answers = await asyncio.gather(*(ask(client, f"What is number {n}?", MODEL) for n in range(30)))
+    late = [answer.json()["dragoman"] for answer in answers if answer.json()["dragoman"]["seconds"]["queue"] > 0.3]
+    counted = sum(arm.answers for arm in parts.service.trial.arms.values())
+    assert late and counted == len(answers) - len(late) and parts.service.trial.ended == ""
+
+
 async def test_a_canary_that_hangs_is_taken_back_before_its_answers_have_ended():
     parts = parts_with("canary", Model(searching, seconds=60), share=0.5, settings={"deadline_s": 30})
     async with parts.client() as client:

@@ -50,7 +50,7 @@ class ScriptedEngine:
             reply = self.script(prompt, random.Random(seed))
             if isinstance(reply, Exception):
                 raise reply
-            ids = tuple(reply.encode())
+            ids = tuple(reply.encode(errors="replace"))
             completions.append(Completion(reply, ids, (-0.1,) * len(ids), "stop"))
         return Result((1, 2, 3), tuple(completions), 3, sum(len(c.token_ids) for c in completions), 0, "scripted")
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sqlite3
+from contextlib import closing
 
 import pytest
 from command import run
@@ -37,3 +40,16 @@ def test_an_endpoint_waits_for_mlflow_s_server_no_longer_than_the_environment_sa
             monkeypatch.delenv(name)  # having been set, it is as it was before after the test
     code, _, err = run(capsys, "serve", "--port", "0")
     assert (code, found) == (0, expected), err
+
+
+def test_a_store_of_another_version_of_mlflow_is_named_with_what_to_do(tmp_path, capsys, monkeypatch, empty_store):
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "cpu.yaml").write_text("{}")
+    (tmp_path / "params.yaml").write_text("{}")
+    shutil.copytree(empty_store, tmp_path / "mlruns")
+    with closing(sqlite3.connect(tmp_path / "mlruns" / "mlflow.db")) as store, store:
+        store.execute("update alembic_version set version_num = '451aebb31d03'")
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run(capsys, "lineage", "champion")
+    assert code != 0 and "was made by another version: copy the database, then run `mlflow db upgrade" in err
+    assert "Traceback" not in err

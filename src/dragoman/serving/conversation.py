@@ -70,7 +70,9 @@ class Conversation:
             return self.question, None
         started, clock = time.time(), time.monotonic()
         messages, result = await self._asked(llm)
-        said = plain(well_formed(result.completions[0].text)).strip()
+        (completion,) = result.completions
+        cut = completion.finish_reason == "length"
+        said = plain(well_formed(completion.text)).strip()
         call = Call(
             id=STANDALONE.name,
             kind="ask",
@@ -81,8 +83,9 @@ class Conversation:
             seconds=time.monotonic() - clock,
             prompt_tokens=result.prompt_tokens,
             completion_tokens=result.completion_tokens,
+            truncated=cut,
         )
-        return said[:max_question_chars] or self.question, call
+        return (self.question if cut else said[:max_question_chars] or self.question), call  # half a question is none
 
     async def _asked(self, llm: Engine) -> tuple[Messages, Result]:
         """What the LLM was shown, and what it made of it. A history that does not fit is halved from its front, until it does,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -47,12 +48,14 @@ class KeptLines:
         """
         line = (files.dumps(row) + "\n").encode(errors="replace")
         try:
-            if not self._file.closed and self._file.tell() and self._file.tell() + len(line) > self._most_bytes:
+            if not self._file.closed and not self._is_in_place():
+                self._file.close()
+            if not self._file.closed and self._size() > 0 and self._size() + len(line) > self._most_bytes:
                 self._file.close()
                 self.path.replace(aside(self.path))
             if self._file.closed:
                 self._file = self._open()
-            offset = self._file.tell()
+            offset = self._size()
             self._file.write(line)
             self._file.flush()
         except OSError:
@@ -63,6 +66,17 @@ class KeptLines:
     def close(self) -> None:
         with suppress(OSError):
             self._file.close()
+
+    def _is_in_place(self) -> bool:
+        """Whether the open file has its name: somebody may have moved it away, or purged a copy and put that in its place."""
+        try:
+            return os.path.samestat(os.fstat(self._file.fileno()), self.path.stat())
+        except FileNotFoundError:
+            return False
+
+    def _size(self) -> int:
+        """Of the file as it is now, which may have been cut in place: what is appended begins there."""
+        return os.fstat(self._file.fileno()).st_size
 
     def _open(self) -> IO[bytes]:
         files.cut_torn_line(self.path)

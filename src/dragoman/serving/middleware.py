@@ -71,6 +71,13 @@ class RequestMiddleware:
         except ApiError as refusal:
             self.metrics.errors.labels(refusal.code).inc()
             await refusal.response()(scope, receive, send_traced)
+        except Exception:
+            if status:  # what has begun cannot become another answer
+                raise
+            log.exception("%s: failed", trace_id)
+            bug = ApiError(500, "internal_error", f"an error in the server; its log knows {trace_id}")
+            self.metrics.errors.labels(bug.code).inc()
+            await bug.response()(scope, receive, send_traced)
         finally:
             route = getattr(scope.get("route"), "path", "other")
             self.metrics.responses.labels(route, str(status)).inc()

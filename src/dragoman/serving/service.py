@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -186,8 +187,13 @@ class Service:
         return self.models.has_been(trial.champion, trial.challenger)
 
     def _watched(self, request: ServedRequest, model: Model) -> AbstractContextManager[Watched]:
-        """What is asked of the challenger by its own name is no part of its trial; nor, without a champion, is standard RAG."""
+        """What is asked of the challenger by its own name is no part of its trial; nor, without a champion, is standard RAG.
+
+        Nor is an answer whose time the queue has eaten, which is no fault of the model that had the bad luck.
+        """
         if self.trial is None or request.model != self.trial.champion or model.opened is None:
+            return nullcontext(Watched())
+        if request.seconds["queue"] > self._proxy_s / 2:
             return nullcontext(Watched())
         return self.trial.watch(model.name)
 
@@ -296,7 +302,7 @@ class Service:
         if grown.llm_failed and end.stop is StopReason.ENGINE_FAULT:
             raise self._llm_unavailable(request, end.error)
         if end.stop is StopReason.RETRIEVER_FAULT:
-            log.warning("%s: the retriever failed: %s", request.trace_id, end.error)
+            log.warning("%s: the retriever failed: %s", request.trace_id, _without_words(end.error or ""))
             raise ApiError(503, "retriever_unavailable", "the search engine does not answer", retry_after=5)
         cut = _is_cut(end.answer or "", grown.episode.calls)
         return _SystemResult(end.stop, well_formed(end.answer or ""), grown.passages, end.error, cut)
@@ -336,7 +342,7 @@ class Service:
         return ApiError(400, "content_filter", message)
 
     def _llm_unavailable(self, request: ServedRequest, why: str | None) -> ApiError:
-        log.warning("%s: the LLM failed: %s", request.trace_id, why)  # for us: it may name hosts
+        log.warning("%s: the LLM failed: %s", request.trace_id, _without_words(why or ""))  # for us: it may name hosts
         return ApiError(503, "llm_unavailable", "the language model does not answer", retry_after=5)
 
     def _observe(self, request: ServedRequest, step: Node | Call) -> None:
@@ -355,6 +361,11 @@ class Service:
             self.metrics.strategies.labels(request.model, strategy).inc()
         if answer.degraded:
             self.metrics.degradations.labels(request.model, answer.degraded).inc()
+
+
+def _without_words(error: str) -> str:
+    """An error up to its HTTP status: behind it stands what the server said, which may be what a user has asked."""
+    return re.sub(r"(HTTP \d{3})\b.*", r"\1", error, flags=re.DOTALL)
 
 
 def _is_cut(answer: str, calls: Sequence[Call]) -> bool:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from dragoman.engines.base import FinishReason
+from dragoman.retrieval.base import well_formed
 from dragoman.rollout.record import Call, Node
 
 COMPLETION = "chatcmpl-"
@@ -89,12 +90,25 @@ class Step(BaseModel):
         seconds = round(step.seconds, 4)
         if isinstance(step, Node):
             action = step.action if isinstance(step.action, dict) else None
-            return cls(kind="decision", name=step.role, seconds=seconds, text=step.text, action=action)
+            return cls(
+                kind="decision", name=step.role, seconds=seconds, text=well_formed(step.text), action=_sendable(action)
+            )
         if isinstance(step.input, dict):
             query, page = step.input["query"], step.input["page"]
             found = list(step.output)
-            return cls(kind="search", name=step.name, seconds=seconds, query=query, page=page, passages=found)
-        return cls(kind="llm", name=step.name, seconds=seconds, text=str(step.output))
+            return cls(
+                kind="search", name=step.name, seconds=seconds, query=well_formed(query), page=page, passages=found
+            )
+        return cls(kind="llm", name=step.name, seconds=seconds, text=well_formed(str(step.output)))
+
+
+def _sendable(value: Any) -> Any:
+    """A value of JSON whose texts can be sent: a model may write half a character."""
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, dict):
+        return {key: _sendable(held) for key, held in value.items()}
+    return [_sendable(held) for held in value] if isinstance(value, list) else value
 
 
 class Degraded(BaseModel):

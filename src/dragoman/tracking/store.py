@@ -37,11 +37,16 @@ def store_uri(folder: Path | str = "mlruns") -> str:
 
 
 def unreachable(error: Exception) -> str | None:
-    """What to tell of an error that MLflow met with a tracking server; None for any other one."""
+    """What to tell of an error that MLflow met with a tracking server, or with a store of before; None for any other one."""
     exceptions = sys.modules.get("mlflow.exceptions")  # without that module no error is its
-    if server() is None or exceptions is None or not isinstance(error, exceptions.MlflowException):
+    if exceptions is None or not isinstance(error, exceptions.MlflowException):
         return None
     said = str(error).splitlines()[0][:300]
+    if "out-of-date database schema" in said:
+        of = server() or "the store"
+        return f"MLflow: {of} was made by another version: copy the database, then run `mlflow db upgrade URI` as docs/operations.md says"
+    if server() is None:
+        return None
     return f"MLflow at {server()}: {said}; start the server and give the command again: what is finished is kept"
 
 
