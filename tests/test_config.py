@@ -117,6 +117,10 @@ def test_every_system_can_be_built_with_its_settings_for_a_profile(name, profile
         ("corpus: {atlas: {chunk: {size: 5, overlap: 5}}}", "overlap 5 must be smaller"),
         ("a: [1", "params.yaml:.*not valid YAML"),
         (
+            "llm: {revision: 2024-02-30}",
+            "params.yaml: day is out of range for month; a text that looks like a date stands in",
+        ),
+        (
             "llm: {}\nseed: 1\nllm: {model: m}",
             r'params.yaml:3: not valid YAML \(found duplicate key "llm"; a section stands once',
         ),

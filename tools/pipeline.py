@@ -19,7 +19,7 @@ from pathlib import Path
 
 from dragoman.cli.command import say_error
 from dragoman.config import Params, load_params
-from dragoman.core import exits
+from dragoman.core import exits, files
 from dragoman.core.errors import UserError
 from dragoman.engines.fetch import BUILT_IN
 from dragoman.engines.settings import EngineParams
@@ -112,8 +112,7 @@ def reproduce(*targets: str) -> None:
 def record(stage: str | None, started: float) -> None:
     if stage is not None:
         seconds = read(SECONDS) | {stage: round(time.monotonic() - started, 1)}
-        SECONDS.parent.mkdir(exist_ok=True)
-        SECONDS.write_text(json.dumps(seconds, indent=2) + "\n", encoding="utf-8")
+        files.write_json(SECONDS, seconds)
 
 
 def known_seconds(params: Params) -> dict[str, float]:
@@ -130,7 +129,11 @@ def known_seconds(params: Params) -> dict[str, float]:
 
 
 def read(path: Path) -> dict[str, float]:
-    seconds: dict[str, float] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    """Seconds by stage. A file that is broken knows none: it is there for comfort, and no run may fail for it."""
+    try:
+        seconds: dict[str, float] = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return {}
     return seconds
 
 

@@ -114,3 +114,14 @@ def test_two_writers_of_one_file_with_equal_process_ids_do_not_meet(
         first.write_text("1")
         second.write_text("2")
     assert [path.name for path in tmp_path.iterdir()] == ["row"]
+
+
+def test_a_write_that_fails_names_its_file(tmp_path: Path) -> None:
+    with pytest.raises(OSError) as caught, files.replacing(tmp_path / "corpus.jsonl"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert caught.value.filename == str(tmp_path / "corpus.jsonl")
+
+
+def test_the_root_of_all_folders_cannot_be_written_anew() -> None:
+    with pytest.raises(UserError, match="name a folder in it"), files.only_writer(Path("/")):
+        pass

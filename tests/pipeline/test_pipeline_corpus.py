@@ -212,3 +212,18 @@ def test_the_built_in_corpus_in_a_list_is_refused(tmp_path, monkeypatch):
     project = joined(tmp_path, monkeypatch, passages=[[a_passage("a")]], questions=[])
     with pytest.raises(UserError, match=r"corpus.both.*source: atlas is built, not read"):
         project.changed({"corpus.both.source": ["atlas", "source-0.jsonl"]})
+
+
+async def test_a_source_that_is_the_folder_one_is_in_is_called_by_its_name(tmp_path, monkeypatch):
+    project = make(tmp_path, monkeypatch)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes/one.txt").write_text("Gustav III was King of Sweden.")
+    monkeypatch.chdir(tmp_path / "notes")
+    assert await corpus.run(project, corpus.Options(source=".")) == {"passages": 1}
+    assert corpus.Options(source=".").folder(project) == project.dataset("notes")
+
+
+async def test_a_source_that_an_entry_of_its_name_has_is_made_by_that_entry(tmp_path, monkeypatch):
+    project = make(tmp_path, monkeypatch).changed({"corpus.triples": {"source": "triples.tsv", "dev": "dev.jsonl"}})
+    made = await corpus.run(project, corpus.Options(source="triples.tsv"))
+    assert made == {"passages": 5, "dev": 1}

@@ -96,6 +96,14 @@ def test_the_seconds_of_the_stages_that_ran_are_written_down(commands, tmp_path)
     assert set(seconds) == {"sft", "seeds", "report"} and seconds["sft"] == 720
 
 
+def test_seconds_that_a_full_disk_has_cut_short_are_none_and_are_written_again(commands):
+    pipeline.SECONDS.parent.mkdir(exist_ok=True)
+    pipeline.SECONDS.write_text("")
+    assert pipeline.known_seconds(Params()) is not None
+    pipeline.main()
+    assert "seeds" in json.loads(pipeline.SECONDS.read_text())
+
+
 def test_the_seconds_of_a_stage_that_failed_are_not_written_down(commands, tmp_path):
     (tmp_path / "code").write_text("7")
     with pytest.raises(SystemExit):

@@ -37,7 +37,12 @@ app = typer.Typer(
 
 C = TypeVar("C", bound=Callable[..., Awaitable[None]])
 
-PARAMS_FILE = Annotated[Path, typer.Option("--params", help="The settings file.")]
+PARAMS_FILE = Annotated[
+    Path,
+    typer.Option(
+        "--params", help="The settings file. What it names, data/ and results/ are looked for in the current folder."
+    ),
+]
 SET = Annotated[
     list[str] | None,
     typer.Option(
@@ -192,6 +197,8 @@ def parse_change(text: str) -> tuple[str, Any]:
                 return key, yaml.safe_load(value)
     except yaml.YAMLError:
         raise UserError(f"--set {text}: the value is not valid YAML") from None
+    except ValueError as e:  # of a date that there is not
+        raise UserError(f"--set {text}: {e}; a text that looks like a date stands in quotes") from None
     raise UserError(f"--set {text}: expected KEY=VALUE, for example rl.iterations=2")
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from dragoman.cli.command import LLM, SEED, Alias, app, command
+from dragoman.core.errors import UserError
 from dragoman.core.text import printable
 from dragoman.pipeline import corpus as corpus_stage
 from dragoman.pipeline import harvest as harvest_stage
@@ -183,6 +184,8 @@ async def search(
     Example: dragoman search "capital of Bhutan" --index searxng+http://localhost:8080
     Example: dragoman search "capital of Bhutan" --set index.rerank.cross_encoder=cross-encoder/ms-marco-MiniLM-L6-v2
     """
+    if not query.strip():
+        raise UserError("the query is empty")
     retriever = open_retriever(index or project.index(), project.params.index)
     try:
         (hits,) = await retriever.search([query], k, page)

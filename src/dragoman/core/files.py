@@ -121,6 +121,8 @@ def only_writer(folder: Path) -> Iterator[None]:
         UserError: another process has it. One that is dead has nothing.
     """
     folder = folder.resolve()
+    if not folder.name:
+        raise UserError(f"{folder}: cannot be replaced as a whole; name a folder in it")
     path = folder.with_name(f".{folder.name}.lock")
     lock = FileLock(path, timeout=0)
     try:
@@ -191,6 +193,9 @@ def replacing(path: Path | str) -> Iterator[Path]:
         sync(temporary)
         temporary.replace(path)
         sync(path.parent)
+    except OSError as e:
+        e.filename = e.filename or str(path)  # which of several disks is full, a failed write does not say
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

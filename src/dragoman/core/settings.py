@@ -100,6 +100,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         values = deepcopy(_parsed(text))
     except YAMLError as e:
         raise UserError(_yaml_fault(path, text, e)) from None
+    except ValueError as e:  # of a date that there is not
+        raise UserError(f"{path}: {e}; a text that looks like a date stands in quotes") from None
     if not isinstance(values, dict):
         raise UserError(f"{path}: expected a mapping of sections, found {type(values).__name__}")
     return values

@@ -30,7 +30,7 @@ class Options:
     out: Annotated[Path | None, Doc("Where it goes; data/DATASET by default.")] = None
 
     def folder(self, project: Project) -> Path:
-        return self.out or project.dataset(Path(self.source).stem if self.source else self.dataset)
+        return self.out or project.dataset(_named_after(self.source) if self.source else self.dataset)
 
 
 async def run(project: Project, options: Options) -> dict[str, Any]:
@@ -41,7 +41,12 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     """
     known, name = project.params.corpus, options.dataset or project.params.train.dataset
     if options.source is not None:
-        settings = CorpusParams(source=options.source)
+        if options.dataset is not None:
+            raise UserError(
+                "corpus: --dataset names an entry of params.yaml, and --source is another one; give one of the two"
+            )
+        entry = known.get(_named_after(options.source))
+        settings = entry if entry and entry.source == options.source else CorpusParams(source=options.source)
     elif name in known:
         settings = known[name]
     else:
@@ -60,6 +65,17 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     )
     written = {"passages": CORPUS} | {split: f"{split}.jsonl" for split in SPLITS}
     return {name: sum(1 for _ in files.read(out / file)) for name, file in written.items()}
+
+
+def _named_after(source: str) -> str:
+    """What a dataset of no entry is called: by the last part of its source, which for `.` is the folder's own name.
+
+    Raises:
+        UserError: it has none.
+    """
+    if name := Path(source).resolve().stem:
+        return name
+    raise UserError(f"corpus: --source {source} has no name to call the dataset by; say where it goes with --out")
 
 
 def _tokenizer(model: Path) -> Any:
