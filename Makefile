@@ -19,6 +19,9 @@ export VLLM_DO_NOT_TRACK := 1
 export RAY_USAGE_STATS_ENABLED := 0
 export HF_HUB_DISABLE_TELEMETRY := 1
 
+# Compile what is imported once, also where a container's environment forbids it: else each command spends most of its start on that.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help setup pipeline publish test test-all check lint types drill bench up down ui lock clean
 .DEFAULT_GOAL := help
 
