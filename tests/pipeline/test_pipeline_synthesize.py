@@ -2,6 +2,7 @@
 
 import json
 import logging
+from pathlib import Path
 
 import pytest
 import yaml
@@ -17,6 +18,7 @@ from dragoman.pipeline import synthesize
 from dragoman.pipeline.project import Project
 from dragoman.pipeline.synthesize import Options, make_questions, run
 from dragoman.quality import validate
+from dragoman.quality.settings import ValidateParams
 from dragoman.synthesis.plan import BUILT_IN
 
 MARKDOWN = [
@@ -51,7 +53,7 @@ async def ran(out, passages=None, triples=None, *, seed=0, **values):
 async def test_what_a_run_leaves(tmp_path):
     values = await ran(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {
-        *("train.jsonl", "dev.jsonl", "test.jsonl", "corpus.jsonl", "rejected.jsonl"),
+        *("train.jsonl", "dev.jsonl", "test.jsonl", "corpus.jsonl", "plan.yaml", "rejected.jsonl"),
         *("card.html", "metrics.json", "written.jsonl"),
     }
     assert load_corpus(tmp_path) == lands(40)[0]
@@ -85,7 +87,7 @@ def test_questions_that_nothing_makes_are_not_asked_for(key):
         parse_params(asked, origin="params.yaml")
 
 
-@pytest.mark.parametrize("name", ["test.jsonl", "corpus.jsonl"])
+@pytest.mark.parametrize("name", ["test.jsonl", "corpus.jsonl", "plan.yaml"])
 async def test_a_file_that_no_run_has_written_is_refused_and_kept(tmp_path, name):
     passages, _ = lands(40)
     files.write(tmp_path / "lands.jsonl", ({"id": p.id, "title": p.title, "text": p.text} for p in passages))
@@ -192,6 +194,19 @@ async def test_a_folder_of_text_that_nobody_prepared(tmp_path):
         assert set(question.supporting_ids) <= texts.keys()
 
 
+@pytest.mark.parametrize(
+    ("backend", "out", "message"),
+    [("none", "made", "which makes no questions"), ("grounded", "docs", "the texts are there")],
+)
+async def test_what_would_replace_texts_or_questions_is_refused(tmp_path, backend, out, message):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/one.txt").write_text("Brisa is a country.")
+    project = Project(params=parse_params({"synthesize": {"backend": backend}}, origin="test"), track=False)
+    with pytest.raises(UserError, match=message):
+        await run(project, Options(corpus=tmp_path / "docs", out=tmp_path / out))
+    assert [path.name for path in (tmp_path / "docs").iterdir()] == ["one.txt"] and not (tmp_path / "made").exists()
+
+
 def test_only_a_folder_of_text_files_is_cut_unasked(tmp_path):
     for name in ("texts/a.txt", "beir/corpus.jsonl", "saved/dataset_info.json"):
         (tmp_path / name).parent.mkdir()
@@ -241,6 +256,32 @@ async def test_a_plan_of_one_s_own(tmp_path):
     values = await ran(tmp_path / "out", plan=planned(tmp_path, shift))
     expertise = next(c for c in values["categories"] if c["name"] == "user_expertise")
     assert [(e["name"], e["found"]) for e in expertise["categories"]] == [("novice", 0.0), ("expert", 1.0)]
+
+
+async def test_questions_by_a_plan_of_one_s_own_are_checked_by_it(tmp_path):
+    def shift(values):
+        values["categorizations"]["mood"] = {"merry": {"probability": 1, "description": "Be merry."}}
+        values["core"].append("mood")
+
+    path = planned(tmp_path, shift)
+    await ran(tmp_path / "out", plan=path)
+    assert (tmp_path / "out/plan.yaml").read_text(encoding="utf-8") == Path(path).read_text(encoding="utf-8")
+    report = validate([tmp_path / "out/train.jsonl"], tmp_path / "report", ValidateParams())
+    assert report["metrics"]["failed"] == 0
+
+
+async def test_a_plan_in_the_folder_of_its_questions_is_kept_as_it_is(tmp_path):
+    passages, _ = lands(40)
+    files.write(tmp_path / "lands.jsonl", ({"id": p.id, "title": p.title, "text": p.text} for p in passages))
+    own = tmp_path / "mine" / "plan.yaml"
+    own.parent.mkdir()
+    own.write_text("# by hand\n" + BUILT_IN.read_text(encoding="utf-8"), encoding="utf-8")
+    params = Params.model_validate({"synthesize": {"retrievable": 0, "n": 10, "plan": str(own)}})
+    await run(Project(tmp_path, params, track=False), Options(corpus=tmp_path / "lands.jsonl", out=own.parent))
+    assert own.read_text(encoding="utf-8").startswith("# by hand") and (own.parent / "train.jsonl").exists()
+    missing = Params.model_validate({"synthesize": {"plan": str(tmp_path / "none.yaml")}})
+    with pytest.raises(UserError, match=r"none\.yaml: no such file"):
+        await run(Project(tmp_path, missing, track=False), Options(corpus=tmp_path / "lands.jsonl", out=own.parent))
 
 
 @pytest.mark.parametrize(

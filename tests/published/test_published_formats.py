@@ -72,6 +72,32 @@ def test_squad_has_its_paragraph_as_gold(tmp_path):
     }  # fmt: skip
 
 
+def squad(tmp_path, *paragraphs):
+    articles = {"data": [{"title": "Paro_Dzong", "paragraphs": paragraphs}]}
+    return small_sets.text(tmp_path / "s.json", json.dumps(articles))
+
+
+def test_a_squad_paragraph_without_a_question_is_a_passage(tmp_path):
+    (asked,) = small_sets.SQUAD["data"][0]["paragraphs"]
+    alone, first, _ = read("squad", squad(tmp_path, {"context": "It has a museum.", "qas": []}, asked))
+    assert alone.passages == (passage("Paro Dzong", "It has a museum."),)
+    assert alone.question is None and not alone.left_out and first.question["id"] == "s1"
+
+
+@pytest.mark.parametrize(
+    ("paragraph", "message"),
+    [
+        ("It has a museum.", "expected an object as paragraph, found str"),
+        ({"context": "It has a museum.", "qas": ["Has it?"]}, "expected an object as question, found str"),
+        ({"context": "It has a museum."}, "record 1: 'id' is missing, which the format squad has"),
+        ({"context": "It has a museum.", "qas": {"id": "s1"}}, "record 1: 'id' is missing, which the format squad has"),
+    ],
+)
+def test_a_squad_paragraph_of_another_form_is_refused(tmp_path, paragraph, message):
+    path = squad(tmp_path, paragraph)
+    assert f"{path}:1: {message}" in complaint("squad", path)
+
+
 def test_dpr_keeps_ids_positives_and_ten_hard_negatives(tmp_path):
     (entry,) = read("dpr", small_sets.array(tmp_path / "nq.json.gz", small_sets.DPR), "dev")
     assert [p.id for p in entry.passages] == ["17", "18", *(str(100 + n) for n in range(HARD_NEGATIVES))]

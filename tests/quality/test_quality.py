@@ -204,7 +204,7 @@ CASES = [
     Case("blank id", CORPUS, row(8, id=" "), UNREADABLE, (8,), "id: "),
     Case("surrogate", CORPUS, lines(lambda r: r.__setitem__(1, '{"id":"p1","title":"","text":"\\ud800"}')), UNREADABLE, (2,)),
     Case("a number", CORPUS, row(8, text=8), UNREADABLE, (8,), "text: Input should be a valid string"),
-    Case("missing column", CORPUS, leave_out("title"), UNREADABLE, tuple(range(1, 11)), "title: Field required"),
+    Case("missing column", CORPUS, leave_out("text"), UNREADABLE, tuple(range(1, 11)), "text: Field required"),
     Case("not utf-8", CORPUS, raw(b'{"id":"a","title":"","text":"x"}\n{"id":"\xff"}\n'), UNREADABLE, (2,), "not valid UTF-8"),
     Case("empty", CORPUS, raw(b""), "the file is not empty", None),
     Case("question without id", TRAIN, row(2, id=None), "id is never null", (2,)),

@@ -26,6 +26,12 @@ from dragoman.synthesis.masking import KINDS, luhn, masked
         ("to GB82WEST12345698765432.", "to [iban]."),
         ("who owns 192.168.10.1 and 2001:db8::8a2e:370:7334?", "who owns [ip] and [ip]?"),
         ("http://[fe80::1]/ and ::ffff:10.0.0.1", "http://[[ip]]/ and [ip]"),
+        ("Tel.079 123 45 67 or No.0791234567", "Tel.[phone] or No.[phone]"),
+        ("call me,0791234567 or Tel.030/1234567", "call me,[phone] or Tel.[phone]"),
+        ("phone.555-123-4567", "phone.[phone]"),
+        ("card no.4111111111111111, card.4111 1111 1111 1111", "card no.[card], card.[card]"),
+        ("pay by 4111.1111.1111.1111, or by 3782.822463.10005.", "pay by [card], or by [card]."),
+        ("server at.192.168.0.1", "server at.[ip]"),
     ],
 )
 def test_what_has_the_form_of_personal_data_is_masked(text, expected):
@@ -39,6 +45,9 @@ def test_what_has_the_form_of_personal_data_is_masked(text, expected):
         "Who ruled from 1914 to 1918, and who in 1939-1945?",
         "Which country has 1,400,000,000 inhabitants, and which 1 400 000 000?",
         "Is pi 3.14159265358979, and e 2,71828182845904?",
+        "Is pi 3.141592653589793, of 1,234,567 digits?",
+        "Has the universe 4.111.111.111.111.111 stars, or 4111.11111111111109?",
+        "Who was born on.01.02.1903?",
         "Who was born on 01.02.1903, on 04/07/1776, on 2003-01-02?",
         "What begins at 10:30:45, and what does std::vector hold?",
         "Is 4111 1111 1111 1112 the number of a card?",

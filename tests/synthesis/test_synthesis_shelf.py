@@ -58,6 +58,16 @@ def test_chunks_of_one_text_are_of_one_split_since_neighbours_may_overlap():
     assert {split: len(own) for split, own in splits.items()} == {"train": 56, "dev": 8, "test": 16}
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_texts_of_unequal_size_leave_most_to_train_and_no_split_empty(seed):
+    passages = bare(*(f"t{text}#{chunk}" for text, chunks in enumerate((5, 300, 5, 5)) for chunk in range(chunks)))
+    splits = split_passages(passages, SHARES, seed)
+    texts = [{p.id.partition("#")[0] for p in own} for own in splits.values()]
+    assert sum(map(len, texts)) == len(set().union(*texts)) == 4
+    assert list(splits) == list(SHARES) and sum(map(len, splits.values())) == len(passages)
+    assert len(splits["train"]) > len(splits["test"]) and all(splits.values()) and len(splits["train"]) >= 300
+
+
 def test_chunks_of_fewer_texts_than_splits_are_shared_out_one_by_one():
     assert all(split_passages(bare("t#0", "t#1", "t#2"), SHARES, 0).values())
 

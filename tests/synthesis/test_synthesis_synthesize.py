@@ -436,7 +436,14 @@ def test_no_two_splits_ask_about_one_passage(tmp_path_factory, seed, count, n, s
 
 @pytest.mark.parametrize(
     ("n", "expected"),
-    [(200, (140, 16, 44)), (100, (70, 8, 22)), (4500, (3150, 360, 990)), (10, (7, 1, 2)), (1, (1, 0, 0))],
+    [
+        (200, (140, 16, 44)),
+        (100, (70, 8, 22)),
+        (4500, (3150, 360, 990)),
+        (10, (7, 1, 2)),
+        (1, (1, 0, 0)),
+        (5, (3, 1, 1)),
+    ],
 )
 def test_sizes_by_hand(n, expected):
     assert tuple(sizes(n, {"train": 0.7, "dev": 0.08, "test": 0.22}).values()) == expected
@@ -446,7 +453,19 @@ def test_sizes_by_hand(n, expected):
 def test_sizes_add_up_and_keep_to_their_shares(n, shares):
     counts = sizes(n, shares)
     assert sum(counts.values()) == n
-    assert all(abs(counts[split] - n * share) <= 1 + 1e-9 for split, share in shares.items())
+    lifted = sum(n * share < 1 for share in shares.values())  # to their one question, at the cost of the largest
+    assert all(abs(counts[split] - n * share) <= 1 + lifted + 1e-9 for split, share in shares.items())
+
+
+@pytest.mark.parametrize("n", range(3, 41))
+def test_sizes_of_few_questions_leave_no_split_empty(n):
+    counts = sizes(n, {"train": 0.7, "dev": 0.08, "test": 0.22})
+    assert sum(counts.values()) == n and min(counts.values()) >= 1
+    assert counts["train"] == max(counts.values())
+
+
+def test_sizes_give_nothing_to_a_split_without_a_share():
+    assert sizes(3, {"train": 0.99, "dev": 0.0, "test": 0.01}) == {"train": 2, "dev": 0, "test": 1}
 
 
 @examples()

@@ -37,7 +37,7 @@ from dragoman.synthesis.card import CARD, card, write_card
 from dragoman.synthesis.facts import Fact, facts_of, left_out, unambiguous
 from dragoman.synthesis.filters import Filter
 from dragoman.synthesis.grounded import GroundedWriter
-from dragoman.synthesis.plan import Plan, load_plan
+from dragoman.synthesis.plan import PLAN, Plan, load_plan, plan_text
 from dragoman.synthesis.reader import Reader
 from dragoman.synthesis.settings import SynthesizeParams
 from dragoman.synthesis.synthesize import JOURNAL, Filled, synthesize
@@ -77,7 +77,16 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     settings, out = project.params.synthesize, options.folder(project)
     if options.out is None and options.corpus is not None:
         raise UserError(f"--corpus: say with --out where its questions go; {out} is the pipeline's")
-    _check_made_here(out)
+    if options.corpus is not None and settings.backend == "none":
+        raise UserError(
+            f"--corpus {options.corpus}: synthesize.backend is none, which makes no questions, and would replace those of before; "
+            "say --backend grounded or engine"
+        )
+    if options.corpus is not None and is_texts(options.corpus) and out.resolve() == options.corpus.resolve():
+        raise UserError(
+            f"--out {out}: the texts are there, and a corpus.jsonl would be read in their place; name another folder"
+        )
+    _check_made_here(out, settings.plan)
     trained = project.params.train.dataset
     if options.out is None and options.dataset not in (None, trained):
         raise UserError(
@@ -112,12 +121,14 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
         )
 
 
-def _check_made_here(out: Path) -> None:
+def _check_made_here(out: Path, plan: str | None) -> None:
     """
     Raises:
-        UserError: there are questions or a corpus in `out` that no run of this stage has written.
+        UserError: there are questions, a corpus or another plan in `out` that no run of this stage has written.
     """
-    there = [name for name in (*(f"{split}.jsonl" for split in SPLITS), CORPUS) if (out / name).exists()]
+    there = [name for name in (*(f"{split}.jsonl" for split in SPLITS), CORPUS, PLAN) if (out / name).exists()]
+    if PLAN in there and plan and (out / PLAN).resolve() == Path(plan).resolve():
+        there.remove(PLAN)
     if there and not any((out / name).exists() for name in (JOURNAL, CARD)):
         raise UserError(
             f"synthesize: {out / there[0]} would be written anew, and is not of an earlier run; name another --out"
@@ -140,8 +151,8 @@ async def make_questions(
 
     Whoever calls it is the only writer of `out`.
 
-    Files: `train.jsonl`, `dev.jsonl`, `test.jsonl`, `corpus.jsonl`, `rejected.jsonl`, `card.html`, `metrics.json`; and
-    journals of what has been computed, from which a run that was stopped goes on.
+    Files: `train.jsonl`, `dev.jsonl`, `test.jsonl`, `corpus.jsonl`, `plan.yaml`, `rejected.jsonl`, `card.html`, `metrics.json`;
+    and journals of what has been computed, from which a run that was stopped goes on.
 
     Args:
         gold: the questions that there are, of all splits, as `same_question` has them. None of them is made again.
@@ -155,7 +166,8 @@ async def make_questions(
     settings, clock = params.synthesize, time.monotonic()
     if settings.backend == "none":
         return _unasked(passages, settings, out, source)
-    plan = load_plan(Path(settings.plan) if settings.plan else None)
+    own = Path(settings.plan) if settings.plan else None
+    plan, written = load_plan(own), plan_text(own)
     plan.require("number_of_documents", {"single-doc", "multi-doc"})
     plan.require("interaction_type", {"single-turn", "two-turn"})
     if settings.backend != "engine":
@@ -204,6 +216,7 @@ async def make_questions(
                 )
                 files.write(out / f"{split}.jsonl", filled.questions[split])
     files.write(out / CORPUS, (asdict(p) for p in passages))
+    files.write_text(out / PLAN, written)  # by which `validate` compares the categories of these questions
     chosen = settings.model_dump(mode="json")
     values = card(
         filled,

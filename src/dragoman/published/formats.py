@@ -29,16 +29,25 @@ class Format:
 
 
 def _squad(source: Source) -> Iterator[tuple[int, Row | str]]:
-    """The questions of SQuAD's articles, each with the title and the text of its paragraph."""
+    """The questions of SQuAD's articles, each with the title and the text of its paragraph; a paragraph alone, if it has none."""
     for line, article in json_list("data")(source):
         if isinstance(article, str):
             yield line, article
             continue
         paragraphs = article.get("paragraphs")
         for paragraph in paragraphs if isinstance(paragraphs, list) else [{}]:
+            if not isinstance(paragraph, dict):
+                yield line, f"expected an object as paragraph, found {type(paragraph).__name__}"
+                continue
             around = {"title": article.get("title"), "context": paragraph.get("context")}
-            for question in paragraph.get("qas") or [{}]:
-                yield line, {"answers": [], **question, **around}
+            asked = paragraph.get("qas")
+            if asked == []:
+                yield line, {"id": "", "question": "", "answers": [], **around, "asked": False}
+            for question in asked if isinstance(asked, list) else [{}]:
+                if isinstance(question, dict):
+                    yield line, {"answers": [], **question, **around, "asked": True}
+                else:
+                    yield line, f"expected an object as question, found {type(question).__name__}"
 
 
 FORMATS = {

@@ -143,9 +143,13 @@ class SQuAD(Record):
     title: str
     context: str
     is_impossible: bool = False
+    asked: bool = True
+    """Whether there is a question: some paragraphs have none."""
 
     def entry(self, name: str) -> Entry:
         found = passage(self.title.replace("_", " "), self.context)
+        if not self.asked:
+            return Entry((found,))
         if self.is_impossible:
             return Entry((found,), left_out=UNANSWERABLE)
         row: Row = {"id": self.id, "question": self.question, "answers": _distinct(span.text for span in self.answers)}

@@ -46,7 +46,8 @@ def validate(
         paths: files and folders; see `artifacts.KINDS` for the names.
         out: where `report.json`, `metrics.json` and the Data Docs go (`gx/`); those of an earlier run are replaced.
         settings: the limits.
-        plan: what the categories of synthetic questions are compared with; the built-in one by default.
+        plan: what the categories of synthetic questions are compared with that have no `plan.yaml` beside them; the built-in one
+            by default.
         track: the folder of MLflow to record the result in.
 
     Returns:

@@ -31,7 +31,7 @@ from dragoman.retrieval.store import passage_line
 from dragoman.rewards import Reward
 from dragoman.rollout.record import SCHEMA, Episode
 from dragoman.rollout.samples import Sample
-from dragoman.synthesis.plan import Plan
+from dragoman.synthesis.plan import PLAN, Plan, load_plan
 from dragoman.systems.maps.snapshots import SnapshotRow
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Reader:
 
     Args:
         found: all files that are to be checked.
-        plan: what the categories of synthetic questions are compared with.
+        plan: what the categories of synthetic questions are compared with that have no plan beside them.
     """
 
     def __init__(self, found: Sequence[Path], plan: Plan) -> None:
@@ -147,7 +147,6 @@ class Reader:
         passages = frame(
             lines.rows,
             id=[r.id for r in rows],
-            title=[r.title for r in rows],
             text=[r.text for r in rows],
             words=words(r.text for r in rows),
         )
@@ -156,6 +155,7 @@ class Reader:
     def _read_questions(self, path: Path) -> Artifact:
         lines = self._questions(path)
         rows = lines.rows.values()
+        plan = self._plan_of(path, rows)
         asked = {same_question(r.question): "" for r in rows if r.question is not None}
         support = {}
         for split in (path.with_name(name) for name in QUESTIONS if name != path.name):
@@ -185,27 +185,31 @@ class Reader:
                 listed(f"{i} in {support[i]}" for i in r.supporting_ids or () if r.categories and i in support)
                 for r in rows
             ],
-            unplanned_categories=[listed(self._unplanned(r.categories or {})) for r in rows],
+            unplanned_categories=[listed(self._unplanned(r.categories or {}, plan)) for r in rows],
         )
+        categories = Table("categories", self._categories(rows, plan))
         missing = (f"that supporting passages exist: there is no {beside}",) if named and known is None else ()
-        return _of_lines(
-            path, lines, Table("questions", questions), Table("categories", self._categories(rows)), unchecked=missing
-        )
+        return _of_lines(path, lines, Table("questions", questions), categories, unchecked=missing)
 
-    def _unplanned(self, categories: Mapping[str, str]) -> list[str]:
+    def _plan_of(self, path: Path, rows: Iterable[QuestionRow]) -> Plan:
+        """That by which the questions were made, which `synthesize` leaves beside them. Other questions have none."""
+        beside = path.with_name(PLAN)
+        return load_plan(beside) if any(r.categories for r in rows) and beside.is_file() else self._plan
+
+    def _unplanned(self, categories: Mapping[str, str], plan: Plan) -> list[str]:
         """Categories that the plan does not have, or gives no probability."""
-        plan = self._plan.categorizations
+        planned = plan.categorizations
         return [
             f"{name}: {category}"
             for name, category in categories.items()
-            if name not in plan or category not in plan[name] or not plan[name][category].probability
+            if name not in planned or category not in planned[name] or not planned[name][category].probability
         ]
 
-    def _categories(self, rows: Iterable[QuestionRow]) -> pd.DataFrame:
+    def _categories(self, rows: Iterable[QuestionRow], plan: Plan) -> pd.DataFrame:
         """A row for each categorization in use: the probability of counts as uneven as these under the plan."""
         drawn = [r.categories for r in rows if r.categories]
         uses: dict[str, float] = {}
-        for name, categories in self._plan.categorizations.items():
+        for name, categories in plan.categorizations.items():
             planned = {category: c.probability for category, c in categories.items() if c.probability}
             counts = Counter(d[name] for d in drawn if d.get(name) in planned)
             if n := counts.total():
@@ -329,7 +333,7 @@ def read_corpus(path: Path) -> Corpus:
     digest = hashlib.sha256()
     for row in read_lines(path, PassageRow).rows.values():
         ids.append(row.id or "")
-        digest.update(passage_line(row.id or "", row.title or "", row.text or ""))
+        digest.update(passage_line(row.id or "", row.title, row.text or ""))
     return Corpus(len(ids), frozenset(with_wholes(ids)), digest.hexdigest())
 
 

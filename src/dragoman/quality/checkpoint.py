@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import logging
 import os
 import warnings
@@ -15,6 +16,7 @@ from dragoman.core.errors import UserError
 from dragoman.quality.tables import Table
 
 if TYPE_CHECKING:
+    import pandas as pd
     from great_expectations.expectations.expectation import Expectation
 
 SHOWN = 10
@@ -69,7 +71,8 @@ class Checkpoints:
         """Run the table's suite on it. `name` is that of the run in the Data Docs, and of a folder there."""
         from great_expectations.core.run_identifier import RunIdentifier
 
-        ran = self._checkpoints[table.suite].run({"dataframe": table.frame}, run_id=RunIdentifier(run_name=name))
+        shown = _escaped(table.frame)
+        ran = self._checkpoints[table.suite].run({"dataframe": shown}, run_id=RunIdentifier(run_name=name))
         (result,) = ran.run_results.values()
         return [_finding(r, table) for r in result.results]
 
@@ -92,6 +95,34 @@ def quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
+def _escaped(frame: pd.DataFrame) -> pd.DataFrame:
+    """A copy whose texts are safe in a page: the Data Docs show them as they are, and a browser would run their scripts.
+
+    Every text is escaped, also one without a tag, so that two that differ still do, and `_raw` gives each back.
+    """
+    import pandas as pd
+
+    index = pd.Index([_safe(at) for at in frame.index], dtype=frame.index.dtype)
+    columns = {
+        name: pd.Series([_safe(value) for value in column], index, column.dtype)
+        for name, column in frame.select_dtypes(exclude=["number", "bool"]).items()
+    }
+    return frame.set_axis(index).assign(**columns)
+
+
+def _safe(value: Any) -> Any:
+    return html.escape(value, quote=False) if isinstance(value, str) else value
+
+
+def _raw(value: Any) -> Any:
+    """What was found in a table, as it was before `_escaped`."""
+    if isinstance(value, str):
+        return html.unescape(value)
+    if isinstance(value, dict):
+        return {key: _raw(part) for key, part in value.items()}
+    return [_raw(part) for part in value] if isinstance(value, list | tuple) else value
+
+
 def _finding(result: Any, table: Table) -> Finding:
     config, detail = result.expectation_config, result.to_json_dict()["result"]  # numpy's numbers as plain ones
     columns = config.kwargs.get("column_list") or [c for key in ("column", "column_A") if (c := config.kwargs.get(key))]
@@ -102,7 +133,8 @@ def _finding(result: Any, table: Table) -> Finding:
         return Finding(f"{words} (could not be checked: {raised})", column, met=False, rows=len(table.frame))
     if "unexpected_count" in detail:
         bad = zip(detail["partial_unexpected_index_list"], detail["partial_unexpected_list"], strict=True)
-        return Finding(words, column, met=False, rows=detail["unexpected_count"], first=tuple(bad))
+        first = tuple((_raw(at), _raw(value)) for at, value in bad)
+        return Finding(words, column, met=False, rows=detail["unexpected_count"], first=first)
     if column is None:  # of the table as a whole
         return Finding(words, column, met=False)
     bad_rows = table.frame.index[table.frame[column] > 0]  # a share: the mean of zeros and ones

@@ -4,28 +4,40 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, ValidationError
 
 from dragoman.core import rows
+from dragoman.corpus.fields import ID_KEYS, QUESTION_KEYS, TEXT_KEYS, TITLE_KEYS
 
 Identity = Annotated[str, Field(pattern=r"\S")]
 
 
+def _title(value: Any) -> Any:
+    """None is no title, as it is to `load_corpus`."""
+    return "" if value is None else value
+
+
+def _categories(value: Any) -> Any:
+    """Those of a synthetic question. What has another form is a key of someone else, which means nothing here."""
+    is_ours = isinstance(value, dict) and all(isinstance(part, str) for pair in value.items() for part in pair)
+    return value if is_ours else None
+
+
 class PassageRow(BaseModel):
-    id: Identity | None
-    title: str | None
-    text: str | None
+    id: Identity | None = Field(validation_alias=AliasChoices(*ID_KEYS))
+    title: Annotated[str, BeforeValidator(_title)] = Field("", validation_alias=AliasChoices(*TITLE_KEYS))
+    text: str | None = Field(validation_alias=AliasChoices(*TEXT_KEYS))
 
 
 class QuestionRow(BaseModel):
-    id: Identity | None
-    question: str | None
+    id: Identity | None = Field(validation_alias=AliasChoices(*ID_KEYS))
+    question: str | None = Field(validation_alias=AliasChoices(*QUESTION_KEYS))
     answers: list[str] | None
     type: str | None = ""
     supporting_ids: list[str] | None = None
-    categories: dict[str, str] | None = None
+    categories: Annotated[dict[str, str] | None, BeforeValidator(_categories)] = None
 
 
 R = TypeVar("R", bound=BaseModel)

@@ -43,7 +43,7 @@ def suites(limits: ValidateParams) -> dict[str, list[Expectation]]:
             nothing_in("fault", "every line can be read and has its fields"),
         ],
         "corpus": [
-            *never_null("id", "title", "text"),
+            *never_null("id", "text"),
             unique("id", "no two passages have one id"),
             between("words", *passage, f"a text has {passage[0]} to {passage[1]} words"),
         ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from dragoman.rollout.samples import samples, write_samples
 from dragoman.rollout.view import write_tree
 
 SAMPLES = "samples.parquet"
+_LONGEST_NAME = 80
+"""A file system takes some 255 bytes."""
 
 
 def write_rollout(episodes: Sequence[Episode], reward: str, out: Path, views: int) -> dict[str, Any]:
@@ -26,5 +29,13 @@ def write_rollout(episodes: Sequence[Episode], reward: str, out: Path, views: in
     write_samples(out / SAMPLES, [sample for episode in episodes for sample in samples(episode, reward)])
     files.write_json(out / "metrics.json", metrics)
     for episode in episodes[:views]:
-        write_tree(episode, reward, out / "trees" / f"{folder_name(str(episode.question['id']))}.html")
+        write_tree(episode, reward, out / "trees" / _view_name(str(episode.question["id"])))
     return metrics
+
+
+def _view_name(identity: str) -> str:
+    """The file of a question's tree. Where the id is not its name, a hash keeps it apart: `问题1` and `答案1` are both `-1`."""
+    name = folder_name(identity)
+    if name == identity and len(name) <= _LONGEST_NAME:
+        return f"{name}.html"
+    return f"{name[:_LONGEST_NAME]}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}.html"

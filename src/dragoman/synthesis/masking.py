@@ -21,15 +21,19 @@ _IBAN = re.compile(
 )
 _IBAN_DIGITS = 8
 """Fewer are the beginning of a sentence, and no account."""
-_IPV4 = re.compile(r"(?<![\d.+])(?:\d{1,3}\.){3}\d{1,3}(?!\d|\.\d)")
+_APART = r"(?<!\d)(?<!\d[.,])"
+"""Where a number begins: a dot or a comma behind a digit is inside another number, and behind a word it ends that word."""
+_IPV4 = re.compile(rf"{_APART}(?<!\+)(?:\d{{1,3}}\.){{3}}\d{{1,3}}(?!\d|\.\d)")
 _IPV6 = re.compile(r"(?<![\w:])[0-9A-F]{0,4}(?::[0-9A-F]{0,4}){2,8}(?:(?:\.\d{1,3}){3})?(?![\w:])", re.IGNORECASE)
-_DIGITS = re.compile(r"(?<![\d+.,])\d(?:[ -]?\d){12,}")
+_DOTTED = r"\d{4}\.(?:\d{4}\.\d{4}\.\d{1,7}|\d{6}\.\d{4,5})(?!\d|[.,]\d)"
+"""The groups of a card's number with dots between. Other numbers with dots are decimals, or have groups of three."""
+_DIGITS = re.compile(rf"{_APART}(?<!\+)(?:{_DOTTED}|\d(?:[ -]?\d){{12,}})")
 _CARD = range(13, 20)
 """Digits of a card's number (ISO/IEC 7812)."""
 _GAP = r"[ .\-/\u00a0\u2009\u202f]{0,2}"
 _DATE = r"\d\d([./\-])\d\d\1\d{4}(?![ .\-/]?\d)"
 _PHONE = re.compile(
-    rf"""(?<![\d.,])(?:
+    rf"""{_APART}(?:
         (?:\+|00){_GAP}\d(?:{_GAP}(?:\(0\))?{_GAP}[(]?\d[)]?){{6,14}}   # with the country's code
       | \(\d{{2,5}}\){_GAP}\d(?:{_GAP}\d){{4,9}}                        # with the town's in brackets
       | (?!{_DATE})0\d(?:{_GAP}\d){{6,12}}                              # with a leading 0

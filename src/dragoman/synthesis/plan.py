@@ -16,7 +16,9 @@ from pydantic import Field, model_validator
 from dragoman.core.errors import UserError
 from dragoman.core.settings import Section, parse_section, read_yaml
 
-BUILT_IN = Path(__file__).with_name("plan.yaml")
+PLAN = "plan.yaml"
+"""The plan of synthetic questions, beside them."""
+BUILT_IN = Path(__file__).with_name(PLAN)
 TOLERANCE = 1e-6
 
 
@@ -107,3 +109,8 @@ def load_plan(path: Path | None = None) -> Plan:
     """
     path = path or BUILT_IN
     return parse_section(Plan, read_yaml(path), origin=str(path))
+
+
+def plan_text(path: Path | None = None) -> str:
+    """The file of a plan that `load_plan` has read, with its comments."""
+    return (path or BUILT_IN).read_text(encoding="utf-8")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import random
 import re
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
 
 from dragoman.core.errors import UserError
 from dragoman.core.types import Passage, Triple
@@ -21,7 +19,8 @@ _NAME = re.compile(r"\b[A-Z][\w’'-]+(?:\s+[A-Z][\w’'-]+)*")
 def split_passages(passages: Sequence[Passage], shares: Mapping[str, float], seed: int) -> dict[str, list[Passage]]:
     """Passages by split, none in two, so that no split asks about what another has asked about. Shares add up to 1.
 
-    Chunks of one text stay together, since neighbours may overlap, unless there are fewer texts than splits.
+    Chunks of one text stay together, since neighbours may overlap, unless there are fewer texts than splits. Cutting a row of
+    texts at the shares would then leave a split with little, where a long text lies across the cut: the longest go first.
 
     Raises:
         UserError: there are fewer passages than splits.
@@ -35,15 +34,26 @@ def split_passages(passages: Sequence[Passage], shares: Mapping[str, float], see
         texts[whole_id(passage.id)].append(passage)
     shuffled = list(texts.values()) if len(texts) >= len(shares) else [[p] for own in texts.values() for p in own]
     random.Random(f"{seed} passages").shuffle(shuffled)
-    sizes = list(accumulate(map(len, shuffled), initial=0))
+    if len(shuffled) < len(passages):
+        return _dealt(shuffled, shares)
     splits, start, reached = {}, 0, 0.0
     for wanted, (split, share) in enumerate(shares.items(), start=1):
         reached += share
-        left = len(shares) - wanted  # each of which needs a text
-        end = bisect_left(sizes, round(reached * len(passages)))
-        end = min(max(start + 1, end), len(shuffled) - left)
+        left = len(shares) - wanted  # each of which needs a passage
+        end = min(max(start + 1, round(reached * len(passages))), len(shuffled) - left)
         splits[split] = [passage for text in shuffled[start:end] for passage in text]
         start = end
+    return splits
+
+
+def _dealt(texts: Sequence[Sequence[Passage]], shares: Mapping[str, float]) -> dict[str, list[Passage]]:
+    """Each text, from the longest on, to the split that lacks most passages; the last ones to those that have none."""
+    total = sum(map(len, texts))
+    splits: dict[str, list[Passage]] = {split: [] for split in shares}
+    for left, text in zip(range(len(texts), 0, -1), sorted(texts, key=len, reverse=True), strict=True):
+        empty = [split for split in splits if not splits[split]]
+        waiting = empty if left == len(empty) else splits
+        splits[max(waiting, key=lambda split: shares[split] * total - len(splits[split]))] += text
     return splits
 
 

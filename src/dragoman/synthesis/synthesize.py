@@ -63,12 +63,20 @@ class Filled:
 
 
 def sizes(n: int, shares: Mapping[str, float]) -> dict[str, int]:
-    """`n` questions by split, in their shares, the last split taking what rounding leaves."""
+    """`n` questions by split, in their shares, the last split taking what rounding leaves.
+
+    From three questions on, each split with a share has one: the next commands refuse an empty file.
+    """
     reached = 0.0
     counts: dict[str, int] = {}
     for split in SPLITS:
         start, reached = round(n * reached), reached + shares[split]
         counts[split] = round(n * min(reached, 1.0)) - start
+    if n >= len(SPLITS):
+        for split in SPLITS:
+            if shares[split] and not counts[split]:
+                counts[max(counts, key=counts.__getitem__)] -= 1
+                counts[split] = 1
     return counts
 
 
