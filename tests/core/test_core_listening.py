@@ -1,4 +1,4 @@
-"""Connections that hold a place and send nothing, over real sockets."""
+"""Where a server may listen, and connections that hold a place and send nothing, over real sockets."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 
 import httpx
+import pytest
 import uvicorn
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from dragoman.core.listening import uvicorn_options
+from dragoman.core.errors import UserError
+from dragoman.core.listening import check_free, uvicorn_options
 
 
 async def app(scope, receive, send) -> None:
@@ -112,3 +114,9 @@ async def test_of_too_many_connections_the_last_is_closed():
             while not await answers(port):
                 await asyncio.sleep(0.05)
         held[1][1].close()
+
+
+@pytest.mark.parametrize("host", ["my..host", "x" * 64 + ".org", "192.0.2.1"])
+def test_a_host_that_is_no_address_of_this_machine_is_refused_by_name(host: str) -> None:
+    with pytest.raises(UserError, match=f"--host {host} --port 0: .*give another of the two"):
+        check_free(host, 0)

@@ -211,10 +211,10 @@ async def test_fields_of_the_settings_take_the_place_of_the_requests_own_and_nul
         ({"stop": ["."]}, ("\n",), "Paris", "stop"),
         ({"stop": None}, ("Nice",), "Paris\nLyon", "length"),
         ({"stop": None}, (), "Paris\nLyon", "length"),
-        ({}, ("\n",), "Paris\nLyon", "length"),
+        ({}, ("\n",), "Paris", "stop"),
     ],
 )
-async def test_an_answer_is_cut_where_the_server_is_not_told_at_which_stop_strings_it_ends(
+async def test_an_answer_is_cut_at_the_first_stop_string_whatever_the_server_is_told_of_them(
     body: dict[str, Any], stop: tuple[str, ...], text: str, reason: str
 ) -> None:
     choice = {"index": 0, "message": {"content": "Paris\nLyon"}, "finish_reason": "length"}

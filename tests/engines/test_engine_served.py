@@ -201,7 +201,7 @@ def test_the_time_of_the_answer_is_no_part_of_the_identity() -> None:
         assert Served(settings).identity == stamped
 
 
-@pytest.mark.parametrize("card", [{}, {"root": "llm", "parent": None, "meta": {}}])
+@pytest.mark.parametrize("card", [{}, {"root": "llm", "parent": None, "meta": {}}, {"created": 1677610602}])
 def test_a_server_that_says_nothing_of_its_model_is_refused_unless_a_revision_names_it(card: Any) -> None:
     with served_by(Server("", **card)) as settings:
         with pytest.raises(UserError, match=rf"{settings.urls[0]} does not say which model it runs.*`revision`"):

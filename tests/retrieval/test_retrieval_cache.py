@@ -71,6 +71,18 @@ async def test_memory_is_bounded(listed: Listed) -> None:
     assert all(hits[0].passage.id == "a" for hits in results)
 
 
+async def test_a_result_that_is_too_old_is_searched_for_anew_and_takes_the_room_of_one(listed: Listed) -> None:
+    inner = listed("abc")
+    cached = CachedRetriever(inner, characters=17, max_age_s=0.05)
+    for _ in range(2):
+        await cached.search(["x"], 1)
+    assert (inner.searched, cached.hits) == (["x"], 1)
+    await asyncio.sleep(0.1)
+    for _ in range(2):
+        await cached.search(["x"], 1)
+    assert (inner.searched, cached.hits, cached.misses) == (["x", "x"], 2, 2)
+
+
 async def test_memory_is_bounded_in_characters_too(listed: Listed) -> None:
     inner = listed("abc")  # each with 7 of its title and 10 of its text
     cached = CachedRetriever(inner, characters=2 * 17)

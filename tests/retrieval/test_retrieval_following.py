@@ -11,14 +11,20 @@ from typing import Any
 
 import httpx
 import pytest
+from search_stubs import EngineStub
 
 from dragoman.core.errors import RetrieverFault, UserError
 from dragoman.core.types import Passage
 from dragoman.retrieval import Hit, IndexParams, Retriever, build_index, open_retriever
 from dragoman.retrieval import following as module
+from dragoman.retrieval.base import changes_unseen
 from dragoman.retrieval.following import FollowingRetriever
 from dragoman.retrieval.health import probe
+from dragoman.retrieval.http.foreign import ForeignRetriever
+from dragoman.retrieval.http.settings import ServerParams
 from dragoman.retrieval.manifest import Manifest
+from dragoman.retrieval.methods.server import ServerRetriever
+from dragoman.retrieval.rerank import RerankedRetriever, RerankParams
 
 
 def build(folder: Path, *towns: str) -> None:
@@ -222,3 +228,35 @@ async def test_a_server_that_is_asked_for_its_health_alone_changes_over(folder: 
                 while (now := (await client.get("/healthz")).json())["fingerprint"] == first:
                     await asyncio.sleep(0.01)
     assert now["passages"] == 2
+
+
+async def searches_after_a_while(retriever: FollowingRetriever) -> int:
+    """How often an index is searched by one query that comes twice."""
+    await found(retriever)
+    await asyncio.sleep(0.05)
+    await found(retriever)
+    await retriever.close()
+    return retriever.misses
+
+
+@pytest.mark.parametrize(("revision", "searches"), [("", 2), ("may", 1)])
+async def test_a_server_that_does_not_say_when_it_changes_is_asked_anew_unless_a_revision_says_it(
+    revision: str, searches: int, engines: tuple[EngineStub, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "UNSEEN_S", 0.01)
+    params = IndexParams(server=ServerParams(revision=revision))
+    assert await searches_after_a_while(FollowingRetriever(f"searxng+{engines[1]}", params)) == searches
+
+
+async def test_what_an_index_folder_has_found_is_remembered_while_it_is_the_same(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "UNSEEN_S", 0.01)
+    assert await searches_after_a_while(FollowingRetriever(str(folder))) == 1
+
+
+def test_what_stands_before_such_a_server_changes_unseen_too() -> None:
+    web, named = (ForeignRetriever("searxng", "http://a", ServerParams(revision=name)) for name in ("", "may"))
+    for inner in (web, named):
+        fronts = ServerRetriever(inner, "f"), RerankedRetriever(inner, None, RerankParams(), "")
+        assert [changes_unseen(front) for front in fronts] == [inner is web] * 2

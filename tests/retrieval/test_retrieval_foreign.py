@@ -129,6 +129,15 @@ async def test_requests_begin_no_faster_than_the_pause_allows(engine: tuple[Engi
     assert time.monotonic() - began >= 0.15
 
 
+async def test_a_retry_begins_no_sooner_than_the_pause_allows(engine: tuple[EngineStub, str]) -> None:
+    stub, url = engine
+    stub.answers = [JSONResponse({}, 429), JSONResponse({}, 429, {"Retry-After": "0"})]
+    retriever = ForeignRetriever("searxng", url, ServerParams(retries=2, pause=0.2), backoff=0.001)
+    began = time.monotonic()
+    [[_]] = await retriever.search(["glass market of Arlen"], 1)
+    assert len(stub.asked) == 3 and time.monotonic() - began >= 0.4
+
+
 async def test_search_r1_is_asked_as_its_own_client_asks() -> None:
     app, asked = FastAPI(), []
 

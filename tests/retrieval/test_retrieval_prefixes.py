@@ -74,6 +74,18 @@ def test_a_model_whose_weights_need_a_package_that_is_missing_is_the_users(monke
         load_model("CrossEncoder", "org/judge", what="judge", instead="another")
 
 
+def test_a_model_that_does_not_fit_onto_the_gpu_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sentence_transformers
+    import torch
+
+    def refuse(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.\nMore.")
+
+    monkeypatch.setattr(sentence_transformers, "CrossEncoder", refuse)
+    with pytest.raises(UserError, match=r"judge does not fit .*20 GiB\.\): end what else runs there, or give another"):
+        load_model("CrossEncoder", "org/judge", what="judge", instead="another")
+
+
 def test_an_instruction_stands_before_queries_alone() -> None:
     query, passage = known_prefixes("intfloat/multilingual-e5-large-instruct")
     assert query is not None and query.startswith("Instruct: ") and query.endswith("\nQuery: ")

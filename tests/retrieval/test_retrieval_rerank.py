@@ -157,6 +157,14 @@ def test_a_cross_encoder_whose_config_has_a_value_of_another_type_is_the_users(
         load_cross_encoder(str(folder))
 
 
+def test_a_cross_encoder_whose_weights_break_off_is_the_users(tmp_path: Path) -> None:
+    folder = make_cross_encoder(tmp_path / "judge", ["a"])
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
+    with pytest.raises(UserError, match=rf"cross-encoder '{folder}' cannot be loaded \(.*give a folder or hub id"):
+        load_cross_encoder(str(folder))
+
+
 def test_the_command_line_reranks_and_refuses_what_is_no_judge(
     indexes: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,8 +26,9 @@ def check_free(host: str, port: int) -> None:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         socket.create_server((host, port), family=family).close()
-    except OSError as e:
-        raise UserError(f"--host {host} --port {port}: {e.strerror or e}; give another of the two") from None
+    except (OSError, UnicodeError) as e:  # UnicodeError: a host whose part between two dots is empty or too long
+        reason = getattr(e, "strerror", None) or e
+        raise UserError(f"--host {host} --port {port}: {reason}; give another of the two") from None
 
 
 def bounded(

@@ -114,9 +114,10 @@ def loading(what: str, fault: str, remedy: str) -> Iterator[None]:
             else behind `what`.
 
     Raises:
-        UserError: it cannot be loaded.
+        UserError: it cannot be loaded, or does not fit onto the GPU.
     """
     from huggingface_hub.errors import StrictDataclassError
+    from safetensors import SafetensorError
 
     try:
         yield
@@ -129,10 +130,48 @@ def loading(what: str, fault: str, remedy: str) -> Iterator[None]:
             f"{what}: needs a package that is not installed here ({_reason(e)}); take a variant of the model that is not "
             "quantised, or install that package"
         ) from e
-    except (OSError, ValueError) as e:  # ValueError: an architecture or a tokenizer that transformers does not know
+    except (OSError, ValueError, SafetensorError) as e:  # ValueError: an architecture or a tokenizer it does not know
+        raise UserError(f"{what}: {fault} ({_reason(e)}); {remedy}") from e
+    except RuntimeError as e:
+        import torch
+
+        if isinstance(e, torch.OutOfMemoryError):
+            raise UserError(
+                f"{what}: does not fit into the memory that the GPU has free ({_reason(e)}); end what else runs there, or "
+                "take a smaller model"
+            ) from e
         raise UserError(f"{what}: {fault} ({_reason(e)}); {remedy}") from e
     except (TypeError, AttributeError, LookupError, ArithmeticError) as e:  # of JSON that transformers takes unchecked
         raise UserError(f"{what}: {fault} ({type(e).__name__}: {_reason(e)}); {remedy}") from e
+
+
+def whole_model(source: str | Path, what: str, **options: Any) -> PreTrainedModel:
+    """The model of a folder or of the hub, with all weights that its config.json speaks of: transformers draws others at random.
+
+    Args:
+        what: how an error begins.
+        options: of `from_pretrained`.
+
+    Raises:
+        UserError: a weight is missing or has another shape.
+    """
+    from transformers import AutoModelForCausalLM
+
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        source, output_loading_info=True, ignore_mismatched_sizes=True, **options
+    )
+    model: PreTrainedModel = loaded[0]
+    found = loaded[1]
+    for fault, names in (
+        ("lack", found["missing_keys"]),  # where an output head is tied to the embedding, it is not among them
+        ("have another shape for", {name for name, *_ in found["mismatched_keys"]}),
+    ):
+        if names:
+            others = f" and {len(names) - 1} others" if len(names) > 1 else ""
+            raise UserError(
+                f"{what}: its weights {fault} {min(names)}{others}, of which its config.json speaks; {FETCH}"
+            )
+    return model
 
 
 def _reason(error: Exception) -> str:
@@ -191,7 +230,7 @@ def _built_in() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 
 def _from_hugging_face(source: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoTokenizer
 
     name, revision = split_revision(source)
     with loading(
@@ -200,5 +239,5 @@ def _from_hugging_face(source: str) -> tuple[PreTrainedModel, PreTrainedTokenize
         f"check the name and the network, or use {BUILT_IN}, which needs neither",
     ):
         tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
-        model = AutoModelForCausalLM.from_pretrained(name, revision=revision, dtype=torch.bfloat16)
+        model = whole_model(name, f"model {source}", revision=revision, dtype=torch.bfloat16)
     return model, tokenizer

@@ -7,9 +7,9 @@ import itertools
 import json
 import logging
 import math
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import httpx
@@ -18,7 +18,16 @@ from dragoman.core.errors import CannotExpress, EngineFault, PromptTooLong, Refu
 from dragoman.core.http import PASSING_STATUS, WholeAnswers, hidden, key_in, retrying, url_fault
 from dragoman.engines.base import CannotAverage, CannotScore, Request, Result
 from dragoman.engines.local import seed_of
-from dragoman.engines.openai_answers import completion_of, cut, is_filtered, refusal_of, result_of, text_of
+from dragoman.engines.openai_answers import completion_of, cut, is_filtered, joined, refusal_of, result_of, text_of
+from dragoman.engines.openai_refusals import (
+    LIMIT,
+    NEWER_LIMIT,
+    hint_of,
+    is_too_long,
+    said_in,
+    wants_newer_limit,
+    wants_one_choice,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -29,30 +38,6 @@ _LONGEST_WAIT_S = 60.0
 CHECK_S = 5.0
 """How long it holds that a server runs what it ran, on the connections that it has."""
 _EXCERPT = 120
-_TOO_LONG = re.compile(
-    r"context[ _](?:length|size|window)|exceeds? the context|prompt is too long|too many tokens", re.I
-)
-"""What servers say of a prompt that is: OpenAI and vLLM (context length), llama.cpp (context size), others."""
-_LIMIT, _NEWER_LIMIT = "max_tokens", "max_completion_tokens"
-_WANTS_NEWER_LIMIT = re.compile(rf"use ['\"`]?{_NEWER_LIMIT}", re.I)
-"""What OpenAI and Azure say of `max_tokens` to newer models. vLLM names both where a prompt is too long, and wants neither."""
-_OF_VLLM = frozenset(
-    {
-        "structured_outputs",
-        "top_k",
-        "min_p",
-        "repetition_penalty",
-        "return_token_ids",
-        "skip_special_tokens",
-        "add_generation_prompt",
-        "continue_final_message",
-        "logprobs",
-        "top_logprobs",
-    }
-)
-"""Fields that are sent with `structured: vllm` alone."""
-_ANY_WORD = ("model", "messages", "prompt", "n")
-"""Fields whose names may stand in a refusal of another one."""
 
 
 class _Servers(WholeAnswers):
@@ -105,6 +90,9 @@ class _Servers(WholeAnswers):
 class OpenAIEngine:
     """Sends each request to the next of several equal servers.
 
+    Completions are cut here, too, at the first of the request's stop strings: some servers leave it in the text. What a server
+    does not draw at once is asked for one by one.
+
     Args:
         urls: where the protocol's paths begin, as OpenAI's own client has it: "http://localhost:8000/v1".
         model: the name that the servers know the model by.
@@ -121,8 +109,7 @@ class OpenAIEngine:
             "response_format": JSON schemas alone, as vendors have them; a regular expression is a fault.
             "none": grammars are not sent, and completions may break them.
             Token ids and log-probabilities come with "vllm" alone: without the ids a log-probability cannot be placed.
-        body: fields that each request has too, in the place of its own. One that is None is left out. Where `stop` is among
-            them, completions are cut here, at the first of the request's stop strings.
+        body: fields that each request has too, in the place of its own. One that is None is left out.
 
     Raises:
         UserError: no URL, or one that is not http(s) or holds a secret, or no model, or a key that no header can hold.
@@ -168,6 +155,7 @@ class OpenAIEngine:
         self._structured = structured
         self._more = dict(body)
         self._newer_limit = False
+        self._one_choice = False
         self._warned = False
         self._client: httpx.AsyncClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -179,12 +167,7 @@ class OpenAIEngine:
         if any(request.beside for request in requests):
             raise CannotAverage("openai")
         self._connect()
-        tasks = [asyncio.create_task(self._complete(request)) for request in requests]
-        try:
-            return await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()  # after a fault: the others have nobody to go to
+        return await _together([self._complete(request) for request in requests])
 
     async def forget(self) -> None:
         """A server's cache is its own."""
@@ -209,20 +192,33 @@ class OpenAIEngine:
         )
 
     async def _complete(self, request: Request) -> Result:
-        path, body = self._fields(request)
-        body = {field: value for field, value in (body | self._more).items() if value is not None}
-        return self._result(request, await self._post(path, _renamed(body) if self._newer_limit else body))
+        """All completions of a request. From the first server on that draws fewer at once than it is asked for, all draw one."""
+        if request.deterministic:
+            result = await self._drawn(request)
+            return replace(result, completions=result.completions * request.n)
+        first = await self._drawn(request, count=1 if self._one_choice else request.n)
+        there = len(first.completions)
+        if there == request.n:
+            return first
+        self._one_choice = True
+        return joined([first, *await _together([self._drawn(request, index) for index in range(there, request.n)])])
 
-    def _fields(self, request: Request) -> tuple[str, dict[str, Any]]:
+    async def _drawn(self, request: Request, index: int = 0, count: int = 1) -> Result:
+        """Completions of a request from the `index`-th on: `count` of them, or fewer."""
+        path, body = self._fields(request, index, count)
+        body = {field: value for field, value in (body | self._more).items() if value is not None}
+        return self._result(request, count, await self._post(path, _renamed(body) if self._newer_limit else body))
+
+    def _fields(self, request: Request, index: int, count: int) -> tuple[str, dict[str, Any]]:
         body: dict[str, Any] = {
             "model": self._model,
-            _LIMIT: request.max_tokens,
+            LIMIT: request.max_tokens,
             "temperature": request.temperature,
             "top_p": 1,  # said aloud, because a server may take another default out of the model's folder
-            "n": 1 if request.deterministic else request.n,
+            "n": count,
         }
         if not request.deterministic:
-            body["seed"] = seed_of(request) >> 31  # servers keep 32 bits, some of them signed
+            body["seed"] = seed_of(request, index) >> 31  # servers keep 32 bits, some of them signed
         if request.stop:
             body["stop"] = list(request.stop)
         if self._structured == "vllm":
@@ -287,14 +283,18 @@ class OpenAIEngine:
         if status in PASSING_STATUS:
             raise EngineFault(f"{url}: HTTP {status} {self._excerpt(response)}, {tries}")
         if status >= 400:
-            if _LIMIT in body and _WANTS_NEWER_LIMIT.search(response.text):
+            if wants_newer_limit(response, body):
                 self._newer_limit = True
                 return await self._post(path, _renamed(body))
-            kind = PromptTooLong if status in (400, 413, 422) and _TOO_LONG.search(response.text) else EngineFault
+            if wants_one_choice(response, body):
+                self._one_choice = True
+                return await self._post(path, {**body, "n": 1})
+            kind = PromptTooLong if is_too_long(response) else EngineFault
             if is_filtered(response):
                 kind = Refused
-            hint = self._hint(response, body) if kind is EngineFault else ""
-            raise kind(f"{url}: HTTP {status}: {hidden(self._said(response), self._key)[:500]}{hint}")
+            said = said_in(response) or self._excerpt(response)
+            hint = hint_of(status, said, body, self._structured, self._api_key_env) if kind is EngineFault else ""
+            raise kind(f"{url}: HTTP {status}: {hidden(said, self._key)[:500]}{hint}")
         if status != 200:
             raise EngineFault(f"{url}: HTTP {status} is no answer; it began with {self._excerpt(response)}")
         return response
@@ -302,47 +302,15 @@ class OpenAIEngine:
     def _failure(self, error: httpx.RequestError) -> str:
         return f"{error.request.url}: {type(error).__name__} {hidden(str(error), self._key)}".rstrip()
 
-    def _said(self, response: httpx.Response) -> str:
-        """The server's own words about a refusal, with the field that it names apart."""
-        try:
-            said = response.json()
-        except ValueError:
-            return self._excerpt(response)
-        said = said.get("error", said.get("detail", said)) if isinstance(said, dict) else said
-        if not isinstance(said, dict):
-            return str(said)
-        text, field = str(said.get("message", said)), str(said.get("param") or "")
-        return text if field in text else f"{text} ({field})"
-
-    def _hint(self, response: httpx.Response, body: Mapping[str, Any]) -> str:
-        """What to do about a refusal, where we know it."""
-        if response.status_code in (400, 422):
-            said = self._said(response)
-            refused = [f for f in body if f not in _ANY_WORD and re.search(rf"\b{re.escape(f)}\b", said)]
-            if self._structured == "vllm" and (not refused or _OF_VLLM & {*refused}):
-                names = ", ".join(f"`{field}`" for field in refused if field in _OF_VLLM)
-                what = f"{names}, which only vLLM knows" if names else "a field that only vLLM knows"
-                return f" (does the server refuse {what}? Set `structured` to response_format, or to none)"
-            if self._structured in refused:
-                return " (does the server know no `response_format`? Set `structured` to none)"
-            left_out = ", ".join(f"{field}: null" for field in refused)
-            return f" (does the server refuse a field? Leave it out: `body: {{{left_out}}}`)" if refused else ""
-        return {
-            401: f" (is the key in {self._api_key_env} right?)",
-            403: f" (is the key in {self._api_key_env} right?)",
-            404: " (does the URL end in /v1, and is the model's name right?)",
-        }.get(response.status_code, "")
-
     def _excerpt(self, response: httpx.Response) -> str:
         return repr(hidden(response.text, self._key)[:_EXCERPT])
 
-    def _result(self, request: Request, response: httpx.Response) -> Result:
+    def _result(self, request: Request, asked: int, response: httpx.Response) -> Result:
         try:
             row = response.json()
             choices = sorted(row["choices"], key=lambda choice: choice["index"])
-            drawn = 1 if request.deterministic else request.n
-            if len(choices) != drawn:
-                raise ValueError(f"{len(choices)} choices where {drawn} were asked for")
+            if not 1 <= len(choices) <= asked:
+                raise ValueError(f"{len(choices)} choices where {asked} were asked for")
             if any(choice["finish_reason"] == "content_filter" for choice in choices):
                 raise Refused(f"{response.url}: a filter of the server's has ended the completion (content_filter)")
             if refusal := next(filter(None, map(refusal_of, choices)), ""):
@@ -351,10 +319,7 @@ class OpenAIEngine:
             if None in texts:
                 self._warn_of_thought(response.url)
             completions = tuple(completion_of(choice, text or "") for choice, text in zip(choices, texts, strict=True))
-            if "stop" in self._more:  # the server was not told of the request's own
-                completions = tuple(cut(completion, request.stop) for completion in completions)
-            if request.deterministic:
-                completions *= request.n
+            completions = tuple(cut(completion, request.stop) for completion in completions)
             return result_of(request, row, choices, completions, self._model)
         except (KeyError, TypeError, AttributeError, ValueError) as e:  # ValueError: not JSON, too
             raise EngineFault(
@@ -375,6 +340,16 @@ class OpenAIEngine:
             )
 
 
+async def _together(works: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
+    """What all of them return, in order."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()  # after a fault: the others have nobody to go to
+
+
 def served_name(fingerprint: str) -> str:
     """The name by which servers know the model, out of the fingerprint of such an engine; empty where it is of another one."""
     name, behind, _ = fingerprint.partition("@http")
@@ -383,5 +358,5 @@ def served_name(fingerprint: str) -> str:
 
 def _renamed(body: Mapping[str, Any]) -> dict[str, Any]:
     """The same with the bound on tokens under its newer name; one that has both keeps that of the newer one."""
-    bound = {_NEWER_LIMIT: body[_LIMIT]} if _LIMIT in body else {}
-    return bound | {field: value for field, value in body.items() if field != _LIMIT}
+    bound = {NEWER_LIMIT: body[LIMIT]} if LIMIT in body else {}
+    return bound | {field: value for field, value in body.items() if field != LIMIT}

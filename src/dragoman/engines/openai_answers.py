@@ -13,6 +13,8 @@ from dragoman.engines.base import Completion, Request, Result
 _FILTERED = ("content_filter", "content_policy_violation", "data_inspection_failed")
 """What vendors call it when a filter of theirs has refused a prompt: Azure, OpenAI and LiteLLM, Alibaba."""
 _THOUGHT, _THOUGHT_END = "<think>", "</think>"
+_ENDED = frozenset({"stop", "tool_calls", "function_call", "eos", "eos_token", "stop_sequence", "end_turn"})
+"""What servers call it when the model has ended: OpenAI, Together AI (eos), TGI and watsonx, gateways to Anthropic (end_turn)."""
 
 
 def is_filtered(response: httpx.Response) -> bool:
@@ -60,9 +62,9 @@ def text_of(choice: Mapping[str, Any], request: Request) -> str | None:
 
 def completion_of(choice: Mapping[str, Any], text: str) -> Completion:
     reason = choice["finish_reason"]
-    if reason in ("tool_calls", "function_call"):
-        reason = "stop"  # the model has ended there
-    if reason not in ("stop", "length"):
+    if reason in _ENDED:
+        reason = "stop"
+    elif reason != "length":
         raise ValueError(f"the completion ended with {reason!r}")
     token_ids = tuple(choice.get("token_ids") or ())
     reported = choice.get("logprobs") or {}
@@ -79,6 +81,17 @@ def cut(completion: Completion, stops: Sequence[str]) -> Completion:
     """The completion up to the first of the stop strings."""
     ends = [at for stop in stops if (at := completion.text.find(stop)) >= 0]
     return replace(completion, text=completion.text[: min(ends)], finish_reason="stop") if ends else completion
+
+
+def joined(results: Sequence[Result]) -> Result:
+    """One result of the completions of several, which were asked for one by one, and of all their tokens."""
+    return replace(
+        results[0],
+        completions=tuple(completion for result in results for completion in result.completions),
+        prompt_tokens=sum(result.prompt_tokens for result in results),
+        completion_tokens=sum(result.completion_tokens for result in results),
+        cached_tokens=sum(result.cached_tokens for result in results),
+    )
 
 
 def result_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,9 @@ from dragoman.engines.local import Job, Vocabulary, seed_of
 
 if TYPE_CHECKING:
     import torch
+
+NO_NUMBERS = "logits that are no numbers: its weights are broken, or dtype float16 is too narrow for them"
+"""What a model gives that none can be drawn from."""
 
 
 class Row:
@@ -53,6 +57,8 @@ class Row:
         return Row(self.job, self.index, self._vocabulary)
 
     def add(self, token_id: int, logprob: float, likeliest: Sequence[tuple[int, float]]) -> None:
+        if math.isnan(logprob):
+            raise RuntimeError(NO_NUMBERS)
         request = self.job.request
         if request.alternatives:
             self.alternatives.append(self._vocabulary.reported(likeliest[: request.alternatives]))
@@ -108,7 +114,7 @@ class Sampler:
             cumulative = logprobs[drawn].double().exp().cumsum(-1)
             uniform = cumulative.new_tensor([[self._rows[i].rng.random()] for i in drawn])
             found = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)
-            chosen[drawn] = found.squeeze(-1)
+            chosen[drawn] = found.squeeze(-1).clamp_(max=logprobs.shape[-1] - 1)  # beyond it where they are no numbers
         of_the_chosen = logprobs.gather(-1, chosen[:, None]).squeeze(-1)
         likeliest = self._likeliest(logprobs)
         for row, *drew in zip(self._rows, chosen.tolist(), of_the_chosen.tolist(), likeliest, strict=True):

@@ -19,6 +19,8 @@ _TELLING = ("root", "parent", "meta")
 """Fields of a model's card that follow what is loaded: paths (vLLM), counts and sizes (llama.cpp)."""
 _STAMP_S = 5.0
 """vLLM, SGLang and llama.cpp give the time of their answer as the time at which the model was made."""
+_SAID_OF_EVERY_MODEL = frozenset({1_677_610_602})
+"""Times of making that a gateway gives every model alike, which tell none from another: LiteLLM's, as of an example of OpenAI's."""
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 10.0
 
@@ -129,8 +131,10 @@ async def _said(client: httpx.AsyncClient, url: str, settings: EngineParams, key
 
 
 def _is_stamp(card: Mapping[str, Any], headers: Mapping[str, str]) -> bool:
-    """Whether the server has put the time of its answer where the model's belongs."""
+    """Whether the server has put the time of its answer, or one for all models, where the model's belongs."""
     try:
+        if card["created"] in _SAID_OF_EVERY_MODEL:
+            return True
         answered = parsedate_to_datetime(headers["date"]).timestamp()
         return abs(answered - float(card["created"])) < _STAMP_S
     except (KeyError, ValueError, TypeError):

@@ -10,10 +10,10 @@ from typing import Any
 
 from dragoman.core.errors import UserError
 from dragoman.engines.base import Completion, Result
-from dragoman.engines.fetch import FETCH, loading
+from dragoman.engines.fetch import FETCH, loading, whole_model
 from dragoman.engines.local import Job, LocalEngine
 from dragoman.engines.marks import yes_and_no
-from dragoman.engines.sampling import Average, Row, Sampler
+from dragoman.engines.sampling import NO_NUMBERS, Average, Row, Sampler
 from dragoman.engines.turns import TURNS
 
 logger = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class TransformersEngine(LocalEngine):
 
     def _load(self) -> None:
         import torch
-        from transformers import AutoModelForCausalLM, GenerationConfig
+        from transformers import GenerationConfig
         from transformers.utils.logging import disable_progress_bar
 
         if self._threads is not None:
@@ -78,8 +78,8 @@ class TransformersEngine(LocalEngine):
         disable_progress_bar()
         # the one place where weights that are kept in float32 are rounded
         with loading(str(self._folder), "its weights cannot be loaded", FETCH):
-            model: Any = AutoModelForCausalLM.from_pretrained(self._folder, dtype=getattr(torch, self._dtype))
-        model = model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
+            model: Any = whole_model(self._folder, str(self._folder), dtype=getattr(torch, self._dtype))
+            model = model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
         # The folder's own may ask for a repetition penalty and the like, which would bend the distribution.
         model.generation_config = GenerationConfig(
             do_sample=False, eos_token_id=sorted(self._vocabulary.eos_ids), pad_token_id=self._vocabulary.pad_id
@@ -160,7 +160,7 @@ class TransformersEngine(LocalEngine):
             return
         for job, scored in zip(jobs, logits, strict=True):
             if not all(map(math.isfinite, scored)):  # it would choose the first option, and no passage, for ever
-                job.fail(f"the model of {self._folder} gives logits that are no numbers: its weights are broken")
+                job.fail(f"the model of {self._folder} gives {NO_NUMBERS}")
                 continue
             read = len(job.prompt_ids)
             job.finish(

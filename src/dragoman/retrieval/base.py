@@ -36,6 +36,11 @@ class Retriever(Protocol):
     async def close(self) -> None: ...
 
 
+def changes_unseen(retriever: Retriever) -> bool:
+    """Whether what it searches may change while its fingerprint stays, as it says by an attribute of that name."""
+    return getattr(retriever, "changes_unseen", False)
+
+
 @runtime_checkable
 class PerQuestion(Protocol):
     """A retriever in which not every question finds the same."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from dragoman.core.single_flight import SingleFlight
 from dragoman.core.types import Question
@@ -13,26 +16,46 @@ from dragoman.retrieval.base import Hit, PerQuestion, Retriever, missing, span, 
 Key = tuple[str, int, int]  # query, k, page
 
 
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    hits: list[Hit]
+    found: float
+    """When, by a clock that is never set."""
+
+    @property
+    def characters(self) -> int:
+        return sum(len(hit.passage.title) + len(hit.passage.text) for hit in self.hits)
+
+
 class CachedRetriever:
     """Answers from memory, else from `inner`. To be used from one event loop at a time.
 
     Args:
         memory: how many results to hold in memory; the least recently used go first.
         characters: of their titles and texts, how many at most: a result may be of whole documents.
+        max_age_s: seconds after which a result is searched for anew; None for never.
 
     Attributes:
         misses: queries that needed a search of their own.
     """
 
-    def __init__(self, inner: Retriever, *, memory: int = 50_000, characters: int = 50_000_000) -> None:
+    def __init__(
+        self,
+        inner: Retriever,
+        *,
+        memory: int = 50_000,
+        characters: int = 50_000_000,
+        max_age_s: float | None = None,
+    ) -> None:
         self.inner = inner
         self.fingerprint = inner.fingerprint
         self.passage_count: int | None = getattr(inner, "passage_count", None)
         self._recalled = 0
         self.misses = 0
-        self._memory: OrderedDict[Key, list[Hit]] = OrderedDict()
+        self._memory: OrderedDict[Key, _Remembered] = OrderedDict()
         self._most, self._most_characters = memory, characters
         self._characters = 0
+        self._max_age_s = math.inf if max_age_s is None else max_age_s
         self._flight = SingleFlight[Key, list[Hit]]()
 
     def __repr__(self) -> str:
@@ -62,22 +85,21 @@ class CachedRetriever:
         return self._recalled + self._flight.shared
 
     async def _one(self, key: Key) -> list[Hit]:
-        if key in self._memory:
+        known = self._memory.get(key)
+        if known is not None and time.monotonic() - known.found <= self._max_age_s:
             self._recalled += 1
             self._memory.move_to_end(key)
-            return self._memory[key]
+            return known.hits
         return await self._flight.run(key, lambda: self._find(key))
 
     async def _find(self, key: Key) -> list[Hit]:
         self.misses += 1
         query, k, page = key
         (hits,) = await self.inner.search([query], k, page)
-        self._memory[key] = hits
-        self._characters += _size(hits)
+        if key in self._memory:  # too old
+            self._characters -= self._memory.pop(key).characters
+        self._memory[key] = _Remembered(hits, time.monotonic())
+        self._characters += self._memory[key].characters
         while len(self._memory) > self._most or self._characters > self._most_characters:
-            self._characters -= _size(self._memory.popitem(last=False)[1])
+            self._characters -= self._memory.popitem(last=False)[1].characters
         return hits
-
-
-def _size(hits: Sequence[Hit]) -> int:
-    return sum(len(hit.passage.title) + len(hit.passage.text) for hit in hits)

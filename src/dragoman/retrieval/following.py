@@ -13,7 +13,7 @@ from pathlib import Path
 from dragoman.core.errors import RetrieverFault
 from dragoman.core.types import Question
 from dragoman.retrieval import open_retriever
-from dragoman.retrieval.base import Hit, Retriever
+from dragoman.retrieval.base import Hit, Retriever, changes_unseen
 from dragoman.retrieval.cache import CachedRetriever
 from dragoman.retrieval.manifest import MANIFEST, Manifest
 from dragoman.retrieval.settings import IndexParams
@@ -25,6 +25,9 @@ Stamp = tuple[int, int]
 
 ASK_EVERY_S = 5.0
 """How old the knowledge of which index is there may become before a search has it looked up."""
+
+UNSEEN_S = 600.0
+"""How long results are remembered where nothing tells that others would be found by now, as of a search engine of the web."""
 
 
 @dataclass(eq=False)
@@ -167,7 +170,8 @@ class FollowingRetriever:
 
     def _open(self, *, again: bool = False) -> _Lent:
         stamp = self._stamp()  # before: what takes its place meanwhile is seen the next time
-        return _Lent(CachedRetriever(open_retriever(self._target, self._params, again=again)), stamp)
+        retriever = open_retriever(self._target, self._params, again=again)
+        return _Lent(CachedRetriever(retriever, max_age_s=UNSEEN_S if changes_unseen(retriever) else None), stamp)
 
     def _stamp(self) -> Stamp | None:
         folder = Path(self._target)

@@ -25,7 +25,9 @@ def load_model(kind: Kind, path: str, *, what: str, instead: str, device: str | 
         UserError: it cannot be loaded.
     """
     import sentence_transformers
+    import torch
     from huggingface_hub.errors import StrictDataclassError
+    from safetensors import SafetensorError
     from transformers.utils import logging as transformers_logging
 
     name, revision = split_revision(path)
@@ -37,7 +39,13 @@ def load_model(kind: Kind, path: str, *, what: str, instead: str, device: str | 
         raise UserError(
             f"{what}: its config.json has a value that cannot be ({' '.join(str(e).split())}): give {instead}"
         ) from None
-    except (OSError, ValueError, RuntimeError, ImportError) as e:  # ImportError: of what reads quantised weights
+    except torch.OutOfMemoryError as e:
+        raise UserError(
+            f"{what} does not fit into the memory that the GPU has free ({str(e).splitlines()[0]}): end what else runs there, or "
+            f"give {instead}"
+        ) from None
+    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as e:
+        # ImportError: of what reads quantised weights
         reason = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
         raise UserError(f"{what} cannot be loaded ({reason}): give {instead}") from None
     except (TypeError, AttributeError, LookupError, ArithmeticError) as e:  # of JSON that transformers takes unchecked

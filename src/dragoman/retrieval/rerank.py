@@ -12,7 +12,7 @@ from pydantic import Field
 from dragoman.core.errors import RetrieverFault
 from dragoman.core.settings import Section
 from dragoman.core.types import Question
-from dragoman.retrieval.base import Hit, PerQuestion, Retriever, missing, span, well_formed
+from dragoman.retrieval.base import Hit, PerQuestion, Retriever, changes_unseen, missing, span, well_formed
 from dragoman.retrieval.cross_encoder import cross_encoder_sha256, cross_scores, load_cross_encoder
 from dragoman.retrieval.manifest import digest
 from dragoman.retrieval.store import indexed_text
@@ -57,6 +57,7 @@ class RerankedRetriever:
         judge = digest({"weights": sha256, "candidates": settings.candidates})
         self.fingerprint = f"{retriever.fingerprint}+rerank-{judge}"
         self.passage_count: int | None = getattr(retriever, "passage_count", None)
+        self.changes_unseen = changes_unseen(retriever)
 
     def __repr__(self) -> str:
         return f"{self._retriever!r} reranked by {self._settings.cross_encoder}"

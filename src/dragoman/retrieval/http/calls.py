@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -44,7 +45,24 @@ class Patience:
     at_once: int = CONNECTIONS
     """Requests under way; the others wait."""
     pause: float = 0.0
-    """Seconds between the beginnings of two requests."""
+    """Seconds between the beginnings of two requests, of which a retry is one."""
+
+
+class _Paced(WholeAnswers):
+    """Begins a try when the pause since the one before is over, whichever request each belongs to."""
+
+    def __init__(self, asked: Patience) -> None:
+        super().__init__(asked.connect_timeout + asked.timeout, asked.at_once)
+        self._pause = asked.pause
+        self._turn = asyncio.Lock()
+        self._began = -math.inf
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if self._pause:
+            async with self._turn:
+                await asyncio.sleep(max(0.0, self._began + self._pause - time.monotonic()))
+                self._began = time.monotonic()
+        return await super().handle_async_request(request)
 
 
 @dataclass
@@ -53,8 +71,6 @@ class _Line:
 
     client: httpx.AsyncClient
     places: asyncio.Semaphore
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    began: float = 0.0
 
 
 class Calls:
@@ -110,7 +126,7 @@ class Calls:
             client = httpx.AsyncClient(
                 timeout=httpx.Timeout(asked.timeout, connect=asked.connect_timeout),
                 transport=retrying(
-                    WholeAnswers(asked.connect_timeout + asked.timeout, asked.at_once),
+                    _Paced(asked),
                     retries=asked.retries,
                     first_wait=asked.backoff,
                     longest_wait=LONGEST_WAIT,
@@ -126,7 +142,6 @@ class Calls:
         url, line = self.url + path, self._line()
         try:
             async with line.places:
-                await self._turn(line)
                 response = await line.client.request(method, url, **content)
         except httpx.InvalidURL as e:
             raise UserError(f"{self.url}: not the address of a retriever ({e})") from None
@@ -139,13 +154,6 @@ class Calls:
                 return self._parsed(url, response, expected)
             problem = f"status {response.status_code}, {self._excerpt(response)}"
         raise RetrieverFault(f"{url}: no answer in {self._patience.retries + 1} attempts, the last: {problem}")
-
-    async def _turn(self, line: _Line) -> None:
-        """Return when the pause since the last request is over."""
-        if self._patience.pause:
-            async with line.turn:
-                await asyncio.sleep(max(0.0, line.began + self._patience.pause - time.monotonic()))
-                line.began = time.monotonic()
 
     def _parsed(self, url: str, response: httpx.Response, expected: type[Answer]) -> Answer:
         if not response.is_success:

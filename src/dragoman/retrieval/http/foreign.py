@@ -73,6 +73,7 @@ class ForeignRetriever:
         url = url.rstrip("/").removesuffix(spoken.path)
         self._calls = Calls(url, spoken.who, patience, key_env, spoken.hints)
         self.url = self._calls.url
+        self.changes_unseen = not server.revision
         named = {"url": self.url} | ({"revision": server.revision} if server.revision else {})
         self.fingerprint = f"{dialect}-{digest(named)}"
 

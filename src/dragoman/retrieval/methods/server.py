@@ -16,7 +16,7 @@ from pydantic import field_validator
 from dragoman.core.errors import RetrieverFault, UserError
 from dragoman.core.settings import Section
 from dragoman.core.types import Passage
-from dragoman.retrieval.base import Hit, Retriever, missing
+from dragoman.retrieval.base import Hit, Retriever, changes_unseen, missing
 from dragoman.retrieval.health import check_ids, unknown_id
 from dragoman.retrieval.http.settings import ServerParams
 from dragoman.retrieval.http.wire import MOST_QUERIES
@@ -91,6 +91,7 @@ class ServerRetriever:
     def __init__(self, retriever: Retriever, fingerprint: str) -> None:
         self._retriever, self.fingerprint = retriever, fingerprint
         self.passage_count: int | None = getattr(retriever, "passage_count", None)
+        self.changes_unseen = changes_unseen(retriever)
 
     def __repr__(self) -> str:
         return repr(self._retriever)
