@@ -96,7 +96,12 @@ def test_a_system_that_was_asked_other_questions_at_home_is_an_error_and_no_empt
         rows = [row | {"question": "Another?"} for _, row in files.read(path)]
         files.write(path, rows)
     code, _, err = run(capsys, "transfer", "llm", *TRANSFER)
-    assert code == 2 and "standard was asked other questions in domain than now" in err
+    assert code == 2 and "results/evaluate/towns-standard: was asked other questions than now" in err
+
+
+def test_a_system_that_has_other_settings_than_at_home_is_an_error(project, capsys):
+    code, _, err = run(capsys, "transfer", "llm", *TRANSFER, "--set", "maps.max_rounds=2")
+    assert code == 2 and "results/evaluate/towns-maps@oracle: was made with another `settings` than now" in err
 
 
 def test_a_folder_of_ones_own_stands_beside_the_usual_one(project, capsys):

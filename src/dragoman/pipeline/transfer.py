@@ -13,12 +13,15 @@ from typing_extensions import Doc
 from dragoman.core import files
 from dragoman.core.errors import UserError
 from dragoman.core.text import folder_name
+from dragoman.evaluation.evaluate import store_of
 from dragoman.evaluation.predictions import PREDICTIONS, read_predictions
 from dragoman.evaluation.report import write_report
 from dragoman.evaluation.transfer import losses, markdown
 from dragoman.pipeline import evaluate
 from dragoman.pipeline.project import Project
 from dragoman.retrieval import methods
+from dragoman.rollout.store import EPISODES, read_episodes
+from dragoman.systems.system_name import SystemName
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,13 +50,7 @@ async def run(project: Project, options: Options) -> dict[str, dict[str, Any]]:
     away = {system: _predictions(out, system) for system in systems}
     paired = "data" not in changed
     for system in systems:
-        if paired and not any(
-            row["question"] == away[system].get(id, {}).get("question") for id, row in home[system].items()
-        ):
-            raise UserError(
-                f"{_in_domain(project, system)}: {system} was asked other questions in domain than now; run "
-                f"`dragoman evaluate` again, as for a system that has not been evaluated there"
-            )
+        _check_alike(system, _in_domain(project, system), home[system], out, away[system], changed)
     drawn = {"resamples": params.evaluate.bootstrap, "seed": params.seed}
     metrics["transfer"] = {
         "from": params.train.dataset,
@@ -112,6 +109,43 @@ def _in_domain(project: Project, system: str) -> Path:
             f"`dragoman evaluate --dataset {dataset} --systems {system} --out {folder}` first"
         )
     return folder
+
+
+def _check_alike(
+    system: str,
+    folder: Path,
+    home: Mapping[str, dict[str, Any]],
+    out: Path,
+    away: Mapping[str, dict[str, Any]],
+    changed: Mapping[str, Any],
+) -> None:
+    """
+    Args:
+        folder, out: of the evaluations in domain and out of it.
+        home, away: the system's predictions in each.
+
+    Raises:
+        UserError: they differ in more than what was changed: in the policy, say, which was trained again in between.
+    """
+    again = f"run the `dragoman evaluate` again that made {folder}"
+    if "data" not in changed and not any(
+        row["question"] == away.get(id, {}).get("question") for id, row in home.items()
+    ):
+        raise UserError(f"{folder}: was asked other questions than now; {again}")
+    before, now = _config(folder, home), _config(out, away)
+    asked = () if SystemName.parse(system).is_oracle else ("proxy",)  # in an oracle's place nobody is asked
+    for part in ("settings", "seed", *asked, *(() if "llm" in changed else ("llm", "engines"))):
+        if before and now and before.get(part) != now.get(part):
+            raise UserError(f"{folder}: was made with another `{part}` than now; {again}")
+
+
+def _config(folder: Path, rows: Mapping[str, dict[str, Any]]) -> dict[str, Any] | None:
+    """With what the episodes were made that these predictions are of; None where they are gone."""
+    row = next(iter(rows.values()), None)
+    if row is None or not (path := folder / store_of(row["system"]) / EPISODES).is_file():
+        return None
+    made = (e for e in read_episodes(path) if (e.question["id"], round(e.started, 3)) == (row["id"], row["started"]))
+    return next((episode.config for episode in made), None)
 
 
 def _predictions(folder: Path, system: str) -> dict[str, dict[str, Any]]:
