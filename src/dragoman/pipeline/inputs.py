@@ -138,7 +138,7 @@ def open_inputs(
         check_gold(asked, passages, corpus)
     if options.index is not None:
         return Inputs(known_to(options.index, asked), options.index, passages)
-    out = out.resolve()  # `.` has no name
+    out = out if out.name else out.resolve()  # `.` has no name
     index = out.with_name(f"{out.name}{INDEXED}") if options.corpus else project.index(options.dataset)
     if options.corpus:
         build(passages, index, project.params.index)
