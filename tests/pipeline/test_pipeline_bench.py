@@ -72,6 +72,18 @@ def write_suite(**changes) -> None:
     Path("suite.yaml").write_text(yaml.safe_dump(SUITE | changes, sort_keys=False))
 
 
+def failing_once(error: Exception):
+    """The run of `direct`, in which one of the two questions about brooks fails."""
+    answers = DIRECT.run
+
+    async def run(self, question, ctx):
+        if question.id == "b1":
+            raise error
+        return await answers(self, question, ctx)
+
+    return run
+
+
 def cells() -> dict[tuple[str, str], dict]:
     found = json.loads((OUT / "metrics.json").read_text())["cells"]
     return {(cell["dataset"], cell["system"]): cell for cell in found}
@@ -186,16 +198,9 @@ def test_a_cell_that_fails_is_named_and_the_others_go_on(project, capsys, monkey
 
 
 def test_a_cell_with_a_question_that_failed_says_so_until_it_is_answered(project, capsys, monkeypatch, llm):
-    answers = DIRECT.run
-
-    async def broken(self, question, ctx):
-        if question.id == "b1":
-            raise RuntimeError("out of ink")
-        return await answers(self, question, ctx)
-
     chosen = [*BENCH, "--no-track", "--datasets", "brooks", "--systems", "direct,standard"]
     with monkeypatch.context() as patch:
-        patch.setattr(DIRECT, "run", broken)
+        patch.setattr(DIRECT, "run", failing_once(RuntimeError("out of ink")))
         code, out, _ = run(capsys, *chosen)
     assert code == 0 and cells()["brooks", "direct"]["status"] == "finished"
     assert "| direct | 0.00 [0.00, 0.00] (1 failed) |" in out and "| standard | 1.00 [1.00, 1.00] |" in out
@@ -207,16 +212,9 @@ def test_a_cell_with_a_question_that_failed_says_so_until_it_is_answered(project
 
 
 def test_a_question_that_no_run_will_answer_does_not_keep_a_cell_from_being_finished(project, capsys, monkeypatch, llm):
-    answers = DIRECT.run
-
-    async def refuses(self, question, ctx):
-        if question.id == "b1":
-            raise Refused("a filter")
-        return await answers(self, question, ctx)
-
     chosen = [*BENCH, "--no-track", "--datasets", "brooks", "--systems", "direct"]
     with monkeypatch.context() as patch:
-        patch.setattr(DIRECT, "run", refuses)
+        patch.setattr(DIRECT, "run", failing_once(Refused("a filter")))
         code, out, _ = run(capsys, *chosen)
     assert code == 0 and "1 of 2 questions have no answer, nor would they in another run" in out
     assert (OUT / "brooks/direct" / bench.DONE).is_file()

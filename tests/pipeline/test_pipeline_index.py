@@ -216,3 +216,11 @@ def test_the_command_leaves_an_index_that_works_and_builds_one_that_is_damaged_a
     assert code == 0 and "index: 9 passages, bm25" in out and Path("index").stat().st_ino != inode
     assert "index: is built again: index: Lucene cannot open the index" in caplog.text
     assert run(capsys, "search", "river 42", "--index", "index")[0] == 0
+
+
+@pytest.mark.parametrize("out", ["results/mine", "."])
+def test_the_index_of_results_lies_beside_them_whatever_they_are_called_by(tmp_path, monkeypatch, out):
+    folder = tmp_path / "results/mine"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path if out != "." else folder)
+    assert index.beside(Path(out)).resolve() == tmp_path / "results/mine-index"

@@ -20,6 +20,7 @@ COLUMNS = (
     ("judge", "judge"),
     ("recall", "recall"),
 )
+CACHED = "*: some answers of the LLM came from its cache, so the seconds are no measure."
 ALIKE = 60
 """Characters that are shown of an answer to most questions."""
 
@@ -137,9 +138,6 @@ def remarks(metrics: Mapping[str, Any]) -> list[str]:
         for name, same in metrics.get("alike", {}).items()
     ]
     return [sentence for sentence, named in said.items() if named] + alike
-
-
-CACHED = "*: some answers of the LLM came from its cache, so the seconds are no measure."
 
 
 def unscored(summary: Mapping[str, Any]) -> dict[str, int]:

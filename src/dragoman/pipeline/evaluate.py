@@ -15,8 +15,8 @@ from dragoman.core.errors import UserError
 from dragoman.evaluation.evaluate import REWARD, Evaluation, ask, report
 from dragoman.evaluation.sequential import until_clear
 from dragoman.evaluation.shards import finish, merged
-from dragoman.pipeline.index import named_after
-from dragoman.pipeline.inputs import INDEXED, ShardInputOptions, check_gold_in_index, open_inputs
+from dragoman.pipeline.index import INDEXED, named_after
+from dragoman.pipeline.inputs import ShardInputOptions, check_gold_in_index, open_inputs
 from dragoman.pipeline.project import Project, check_results
 from dragoman.pipeline.questions import QuestionSet
 from dragoman.rollout.shards import Shard

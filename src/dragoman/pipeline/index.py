@@ -27,6 +27,8 @@ from dragoman.retrieval.store import corpus_sha256
 
 log = logging.getLogger(__name__)
 
+INDEXED = "-index"
+"""Behind the name of results: the folder of the index that was built for them."""
 PROBES = 5
 """Passages by which a finished index is tried."""
 TRIAL = Passage("trial", "Trial", "This is indexed alone, to see which manifest the settings give.")
@@ -42,6 +44,12 @@ class Options:
 
     def folder(self, project: Project) -> Path:
         return self.out or project.index(named_after(self.corpus) if self.corpus else self.dataset)
+
+
+def beside(out: Path) -> Path:
+    """The folder of the index that is built for results."""
+    out = out if out.name else out.resolve()  # `.` has no name
+    return out.with_name(f"{out.name}{INDEXED}")
 
 
 def named_after(corpus: Path) -> str:

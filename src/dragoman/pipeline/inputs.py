@@ -16,7 +16,7 @@ from dragoman.core.types import Passage
 from dragoman.corpus import load_corpus
 from dragoman.corpus.chunking import gold_id, with_wholes
 from dragoman.corpus.triple_passages import triple_id, triple_of
-from dragoman.pipeline.index import build
+from dragoman.pipeline.index import beside, build
 from dragoman.pipeline.project import Project
 from dragoman.pipeline.questions import QuestionSet, load_mixed
 from dragoman.retrieval.base import Retriever, missing
@@ -29,8 +29,6 @@ SAMPLE = 20
 """Questions that are searched to see which ids an index has, and passages that are looked at for each."""
 FEW = 5
 """Of fewer questions a right index, too, may find no gold passage."""
-INDEXED = "-index"
-"""Behind the name of results: the folder of the index that was built for them."""
 NOBODYS = "dragoman: an id that no passage has"
 """A retriever that does not miss it cannot say what it lacks."""
 LOOKED_UP = 999
@@ -138,8 +136,7 @@ def open_inputs(
         check_gold(asked, passages, corpus)
     if options.index is not None:
         return Inputs(known_to(options.index, asked), options.index, passages)
-    out = out if out.name else out.resolve()  # `.` has no name
-    index = out.with_name(f"{out.name}{INDEXED}") if options.corpus else project.index(options.dataset)
+    index = beside(out) if options.corpus else project.index(options.dataset)
     if options.corpus:
         build(passages, index, project.params.index)
     return Inputs(asked, str(index), passages)

@@ -105,8 +105,7 @@ async def run(project: Project, options: Options) -> dict[str, Any]:
     target = options.index
     with files.only_writer(out):
         if target is None and options.corpus:
-            named = out if out.name else out.resolve()  # `.` has no name
-            target = str(named.with_name(f"{named.name}-index"))
+            target = str(index.beside(out))
             if settings.retrievable or settings.draws:
                 index.build(passages, Path(target), project.params.index)
         return await make_questions(
