@@ -184,6 +184,15 @@ def test_c3po_by_three_algorithms_is_one_command(recorder, capsys, monkeypatch):
     check_commands(recorder.commands, capsys, monkeypatch)
 
 
+@pytest.mark.parametrize(("rows", "cached"), [("mygo", True), ("ppo,mygo", False)])
+def test_answers_are_cached_where_no_other_row_could_find_them(rows, cached, recorder):
+    algorithms.main(["--rows", rows, "--out", "out"])
+    trained = [command for command in recorder.commands if command[0] == "rl"]
+    assert len(trained) == len(rows.split(",")) and all(
+        ("llm_cache.enabled=false" not in command) == cached for command in trained
+    )
+
+
 @pytest.mark.parametrize(
     ("environment", "decide"),
     [
