@@ -49,7 +49,7 @@ Curve = list[dict[str, float]]
 def dragoman(*arguments: str | Path) -> None:
     command = [str(argument) for argument in arguments]
     print(f"$ dragoman {shlex.join(command)}", flush=True)
-    subprocess.run([sys.executable, "-c", "from dragoman.cli import main; main()", *command], check=True)
+    subprocess.run([sys.executable, "-m", "dragoman", *command], check=True)
 
 
 def warm_up(out: Path, common: Arguments) -> None:

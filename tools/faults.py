@@ -190,7 +190,7 @@ def poison(drill: Drill) -> str:
     must("endless" in cited, f"the passage was not found, but {cited}")
     number = '<http://a/{}> <http://a/p> "1E+999999999"^^<http://www.w3.org/2001/XMLSchema#decimal> .\n'
     (drill.folder / "poison.nt").write_text("".join(number.format(i) for i in range(10)))
-    limited = f"ulimit -v 8000000; exec {sys.executable} -c 'from dragoman.cli import main; main()' sparql 'SELECT * {{?s ?p ?o}}' --graph poison.nt"
+    limited = f"ulimit -v 8000000; exec {sys.executable} -m dragoman sparql 'SELECT * {{?s ?p ?o}}' --graph poison.nt"
     process = drill.start("bash", "-c", limited)
     said = drill.ended(process, 2)
     must("poison.nt:1" in said, f"the line is not named: {said[-300:]}")

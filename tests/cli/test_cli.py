@@ -432,7 +432,7 @@ def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(project, cap
         "llm: {structured: none}\nevaluate: {concurrency: 1}\nsystems: {standard: {k: 2}}"
     )
     arguments = [*EVALUATE, "--systems", "standard", "--llm-url", server.url, "--llm-model", "m"]
-    command = [sys.executable, "-c", "from dragoman.cli import main; main()", *arguments]
+    command = [sys.executable, "-m", "dragoman", *arguments]
     # a job in the background of a shell inherits that Ctrl-C is ignored; this process is in the foreground
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -191,7 +191,7 @@ class TestEnds:
     def started(self, server: Server) -> tuple[subprocess.Popen[str], list[int]]:
         """The command and its shards, both of which wait."""
         command = subprocess.Popen(
-            [sys.executable, "-c", "from dragoman.cli import main; main()", *self.arguments, *of_server(server.url)],
+            [sys.executable, "-m", "dragoman", *self.arguments, *of_server(server.url)],
             stderr=subprocess.PIPE,
             text=True,
             preexec_fn=lambda: signal.signal(

@@ -48,7 +48,7 @@ def project(tmp_path, monkeypatch, tiny_model) -> Path:
 
 
 def in_another_process(arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from dragoman.cli import main; main()", *arguments]
+    command = [sys.executable, "-m", "dragoman", *arguments]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 

@@ -193,7 +193,7 @@ def test_the_command_serves_until_it_is_told_to_stop(served, llm_server, tmp_pat
     settings = {"llm": llm, "serve": {"keys": "keys", "models": ["standard"]}}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(settings))
     key = make_key(tmp_path / "keys", "alice")
-    command = [sys.executable, "-c", "from dragoman.cli import main; main()", "serve", "--port", str(port)]
+    command = [sys.executable, "-m", "dragoman", "serve", "--port", str(port)]
     with subprocess.Popen([*command, "--index", "index"], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         try:
             client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=key, max_retries=0, timeout=10)

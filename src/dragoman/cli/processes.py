@@ -106,7 +106,7 @@ async def _start(shard: Shard, cores: Sequence[int], log: Path, logs: ExitStack)
 
     return await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-c", "from dragoman.cli import main; main()"),
+        *("-m", "dragoman"),
         *sys.argv[1:],
         *("--processes", "1", "--shard", str(shard)),  # the last of a flag counts
         stdout=asyncio.subprocess.DEVNULL,
