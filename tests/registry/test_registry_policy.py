@@ -257,29 +257,47 @@ def test_a_run_with_equal_arguments_goes_on_with_its_folder(tmp_path):
     assert (out / "epochs" / "1").read_text() == "half the work"
 
 
-def test_a_run_with_other_arguments_starts_with_an_empty_folder(tmp_path):
+def test_a_run_with_other_arguments_starts_with_an_empty_folder_and_the_last_one_is_kept_beside_it(tmp_path):
+    out, before = tmp_path / "sft", tmp_path / "sft.before"
+    for lr in (1, 2):
+        assert resume(out, {"lr": lr}) is None
+        (out / "metrics.json").write_text(f'{{"dev_reward": 0.{lr}}}')
+    assert (before / "metrics.json").read_text() == '{"dev_reward": 0.1}'
+    assert resume(out, {"lr": 3}) is None
+    assert files(out) == ["started.json"]
+    assert (before / "metrics.json").read_text() == '{"dev_reward": 0.2}'
+    assert resume(out, {"lr": 2}) is None  # and what was put aside does not come back by itself
+    assert (before / "metrics.json").is_file()  # a run that had made nothing takes the place of none
+
+
+def test_where_a_run_s_files_would_go_other_people_s_are_left_alone(tmp_path):
+    (tmp_path / "sft.before").mkdir()
+    (tmp_path / "sft.before/thesis.tex").write_text("years of work")
     resume(tmp_path / "sft", {"lr": 1})
-    (tmp_path / "sft" / "metrics.json").write_text('{"dev_reward": 0.5}')
-    assert resume(tmp_path / "sft", {"lr": 2}) is None
-    assert files(tmp_path / "sft") == ["started.json"]
-    assert resume(tmp_path / "sft", {"lr": 1}) is None  # and what was thrown away does not come back
+    (tmp_path / "sft/metrics.json").write_text('{"dev_reward": 0.5}')
+    with pytest.raises(UserError, match=r"sft\.before: holds files that no training run wrote.*rename it"):
+        resume(tmp_path / "sft", {"lr": 2})
+    assert resume(tmp_path / "sft", {"lr": 1}) == {"dev_reward": 0.5}
+    assert (tmp_path / "sft.before/thesis.tex").read_text() == "years of work"
 
 
-def test_a_folder_of_other_arguments_that_a_kill_leaves_half_removed_is_started_in_by_the_next_run(
-    tmp_path, monkeypatch
-):
+def test_a_folder_that_a_kill_leaves_half_removed_is_removed_by_the_next_run(tmp_path, monkeypatch):
     def die(folder, ignore_errors=False):
         (folder / "started.json").unlink()
         raise KeyboardInterrupt
 
     out = tmp_path / "sft"
-    resume(out, {"lr": 1})
-    (out / "metrics.json").write_text('{"dev_reward": 0.5}')
+    for lr in (1, 2):
+        resume(out, {"lr": lr})
+        (out / "metrics.json").write_text('{"dev_reward": 0.5}')
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(shutil, "rmtree", die)
-        resume(out, {"lr": 2})
-    assert resume(out, {"lr": 3}) is None
-    assert files(tmp_path) == ["sft/started.json"]  # and the rest of what was removed is gone
+        resume(out, {"lr": 3})
+    assert resume(out, {"lr": 4}) is None
+    (out / "metrics.json").write_text('{"dev_reward": 0.6}')
+    assert resume(out, {"lr": 5}) is None
+    kept = ["sft.before/metrics.json", "sft.before/started.json"]
+    assert files(tmp_path) == [*kept, "sft/started.json"]  # and the rest of what was removed is gone
 
 
 def test_a_mount_point_is_emptied_in_its_place(tmp_path, monkeypatch):
@@ -306,6 +324,7 @@ def test_a_link_to_a_folder_stays_one_when_that_is_emptied(tmp_path):
     (out / "metrics.json").write_text('{"dev_reward": 0.5}')
     assert resume(out, {"lr": 2}) is None
     assert out.is_symlink() and [path.name for path in (tmp_path / "large-disk").iterdir()] == ["started.json"]
+    assert (tmp_path / "large-disk.before/metrics.json").is_file()  # on the same disk, as it may be large
 
 
 def test_a_finished_run_gives_its_metrics(tmp_path):

@@ -20,6 +20,7 @@ from dragoman.registry.trained_with import trained_with
 from dragoman.training import algorithms
 from dragoman.training.batch import AllowedTokens, collate, micro_batches, rows, unpack
 from dragoman.training.learner import Learner
+from dragoman.training.loop import Loop
 from dragoman.training.selection import better, questions_of, worth
 from dragoman.training.settings import RlParams
 
@@ -196,6 +197,22 @@ async def test_a_run_whose_time_is_up_keeps_the_best_policy_and_is_finished(tiny
     assert metrics["iterations"] == 1 < SETTINGS.iterations and metrics["stopped"] == "rl.max_minutes is 1e-06"
     assert metrics["last"]["iteration"] == 1 and (tmp_path / "rl" / "policy.json").is_file()
     assert await make_run(tiny_model, runtime, tmp_path / "rl").train() == metrics
+
+
+async def test_a_run_that_goes_on_when_its_time_is_up_ends_without_another_iteration(
+    tiny_model, runtime, tmp_path, monkeypatch
+):
+    checkpoint = Loop._checkpoint
+
+    def cut(loop: Loop) -> None:
+        checkpoint(loop)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Loop, "_checkpoint", cut)
+        await make_run(tiny_model, runtime, tmp_path / "rl").train()
+    metrics = await make_run(tiny_model, runtime, tmp_path / "rl", max_minutes=1e-6).train()
+    assert metrics["iterations"] == 1 and metrics["stopped"] == "rl.max_minutes is 1e-06"
 
 
 def test_of_two_policies_as_good_the_one_with_fewer_steps_is_kept():

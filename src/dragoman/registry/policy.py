@@ -252,14 +252,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def resume(out: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
     """Make `out` the folder of the run with this identity, and give its metrics when it has finished already.
 
-    The folder is kept when it is that run's, and emptied when it is another's. So a run that was cut short goes on, and
-    results of different code, settings or data are never mixed.
+    The folder is kept when it is that run's. So a run that was cut short goes on, and results of different code, settings or data are
+    never mixed. Another's, which may be hours of work, becomes `OUT.before`, in the place of what was there.
 
     Args:
         identity: all that the result depends on, by name, in values that JSON can hold.
 
     Raises:
-        UserError: the folder holds something else.
+        UserError: the folder, or `OUT.before`, holds something else.
     """
     started, metrics = out / STARTED, out / METRICS
     wanted = json.loads(files.dumps(identity))
@@ -267,10 +267,11 @@ def resume(out: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
         raise UserError(f"{out}: holds files that no training run wrote; give an empty folder or remove it")
     before = json.loads(started.read_text(encoding="utf-8")) if started.is_file() else {}
     if before != wanted:
+        kept = _keep_before(out.resolve())
         if before:
             changed = ", ".join(name for name in wanted if before.get(name) != wanted[name])
-            log.info("%s: starts anew, since these have changed: %s", out, changed)
-        _empty(out.resolve())
+            where = f"; what it held is in {kept}" if kept else ""
+            log.warning("%s: starts anew, since these have changed: %s%s", out, changed, where)
         files.write_json(started, wanted)
     if not metrics.is_file():
         return None
@@ -279,13 +280,22 @@ def resume(out: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
     return finished
 
 
-def _empty(out: Path) -> None:
+def _keep_before(out: Path) -> Path | None:
+    """Empty the folder of a run, whose files go to `OUT.before`; None where there are none, or `out` cannot be renamed."""
+    kept = out.with_name(f"{out.name}.before")
+    if not any(path.name != STARTED for path in out.glob("*")):
+        kept = None
+    elif kept.exists() and not (kept / STARTED).is_file():
+        raise UserError(f"{kept}: holds files that no training run wrote, where those of {out} would go; rename it")
     try:
-        with files.set_aside(out):
+        with files.set_aside(kept or out):
+            if kept:
+                out.rename(kept)
             out.mkdir(parents=True)
     except OSError:  # a mount point keeps its name, and is emptied in its place
         if not out.is_dir():
             raise
+        kept = None
         files.write_json(out / STARTED, {})  # of no run: one that is killed here is emptied again
         for path in out.iterdir():
             if path.name != STARTED:

@@ -104,6 +104,7 @@ class Loop:
 
     async def train(self) -> dict[str, Any]:
         """Train, publish the best policy in `out`, and return what `out/metrics.json` holds."""
+        began = time.monotonic()
         system, backends = self.runtime.open(self.system, self.run.start)
         check_questions([*self.questions, *self.run.dev], system, backends)
         trained = self.settings.roles or tuple(role.name for role in system.roles)
@@ -126,7 +127,9 @@ class Loop:
         self._load_checkpoint()
         if self.iteration:
             await self.runtime.release(self.system, self.run.start)
-        began, stopped = time.monotonic(), self._reason_to_stop()
+        stopped = self._reason_to_stop()
+        if self.iteration:  # what goes on may end at once; what begins has one iteration to show
+            stopped = stopped or self._over_time(time.monotonic() - began)
         async with Ahead(self._collect) as ahead:
             with self._together() as self.learners, bar(f"rl {self.system}", self.settings.iterations) as advance:
                 advance(steps=self.iteration)
