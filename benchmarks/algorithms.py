@@ -86,7 +86,8 @@ class Comparison:
         for row in self.rows:
             dragoman("rl", *training, *timed, *ROWS[row], "--policy", self.out / "sft", "--out", self.out / row)
         self.compare_policies()
-        compare_training(self.rows, self.out)
+        if self.rows:
+            compare_training(self.rows, self.out)
 
     def compare_policies(self) -> None:
         """Evaluate the untrained system, the warm-up and every row."""
@@ -219,7 +220,9 @@ def chosen(known: Collection[str]) -> Callable[[str], list[str]]:
     return read
 
 
-rows_of = chosen(ROWS)
+def rows_of(text: str) -> list[str]:
+    """Rows by name; without any, the warm-up is compared alone."""
+    return chosen(ROWS)(text) if text else []
 
 
 def set_words(changes: Mapping[str, object]) -> list[str]:
@@ -230,7 +233,9 @@ def set_words(changes: Mapping[str, object]) -> list[str]:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--system", default="c3po")
-    parser.add_argument("--rows", type=rows_of, default=["ppo", "grpo", "mygo"], help=", ".join(ROWS))
+    parser.add_argument(
+        "--rows", type=rows_of, default=["ppo", "grpo", "mygo"], help=f"{', '.join(ROWS)}; '' for the warm-up alone"
+    )
     parser.add_argument("--out", type=Path, help="results/rollout/SYSTEM-algorithms by default")
     parser.add_argument("--limit", type=int, help="test questions; all of them by default")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of every command")

@@ -167,7 +167,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--decide", choices=("text", "marks"), default="text")
     parser.add_argument("--parts", type=chosen(PARTS), default=list(PARTS), help=", ".join(PARTS))
     default_rows = ["mygo", "mygo-fixed", "mygo-offline", "trajectory-grpo", "grpo"]
-    parser.add_argument("--rows", type=rows_of, default=default_rows, help=", ".join(ROWS))
+    parser.add_argument(
+        "--rows", type=rows_of, default=default_rows, help=f"{', '.join(ROWS)}; '' for the warm-up alone"
+    )
     parser.add_argument("--limit", type=int, help="test questions; all of them by default")
     parser.add_argument("--plans", type=int, default=250, help="test questions on which plans are compared")
     parser.add_argument("--repeats", type=int, default=3, help="of that comparison, for its seconds")

@@ -184,6 +184,12 @@ def test_c3po_by_three_algorithms_is_one_command(recorder, capsys, monkeypatch):
     check_commands(recorder.commands, capsys, monkeypatch)
 
 
+def test_without_rows_the_warm_up_alone_is_compared(recorder):
+    algorithms.main(["--rows", "", "--out", "out"])
+    assert [command[0] for command in recorder.commands] == ["seeds", "sft", *["evaluate"] * 3]
+    assert Path("out/table.md").is_file() and not Path("out/training.md").exists()
+
+
 @pytest.mark.parametrize(("rows", "cached"), [("mygo", True), ("ppo,mygo", False)])
 def test_answers_are_cached_where_no_other_row_could_find_them(rows, cached, recorder):
     algorithms.main(["--rows", rows, "--out", "out"])
