@@ -282,10 +282,9 @@ def resume(out: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _keep_before(out: Path) -> Path | None:
     """Empty the folder of a run, whose files go to `OUT.before`; None where there are none, or `out` cannot be renamed."""
-    kept = out.with_name(f"{out.name}.before")
-    if not any(path.name != STARTED for path in out.glob("*")):
-        kept = None
-    elif kept.exists() and not (kept / STARTED).is_file():
+    made = any(path.name != STARTED for path in out.glob("*"))
+    kept = out.with_name(f"{out.name}.before") if made else None
+    if kept and kept.exists() and not (kept / STARTED).is_file():
         raise UserError(f"{kept}: holds files that no training run wrote, where those of {out} would go; rename it")
     try:
         with files.set_aside(kept or out):
