@@ -257,7 +257,7 @@ def test_a_run_with_equal_arguments_goes_on_with_its_folder(tmp_path):
     assert (out / "epochs" / "1").read_text() == "half the work"
 
 
-def test_a_run_with_other_arguments_starts_with_an_empty_folder_and_the_last_one_is_kept_beside_it(tmp_path):
+def test_a_run_with_other_arguments_starts_with_an_empty_folder_and_the_last_one_is_kept_beside_it(tmp_path, caplog):
     out, before = tmp_path / "sft", tmp_path / "sft.before"
     for lr in (1, 2):
         assert resume(out, {"lr": lr}) is None
@@ -265,6 +265,7 @@ def test_a_run_with_other_arguments_starts_with_an_empty_folder_and_the_last_one
     assert (before / "metrics.json").read_text() == '{"dev_reward": 0.1}'
     assert resume(out, {"lr": 3}) is None
     assert files(out) == ["started.json"]
+    assert f"since these have changed: lr; what it held is in {before}" in caplog.text
     assert (before / "metrics.json").read_text() == '{"dev_reward": 0.2}'
     assert resume(out, {"lr": 2}) is None  # and what was put aside does not come back by itself
     assert (before / "metrics.json").is_file()  # a run that had made nothing takes the place of none

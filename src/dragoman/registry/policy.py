@@ -300,6 +300,7 @@ def _keep_before(out: Path) -> Path | None:
             if path.name != STARTED:
                 with files.set_aside(path):
                     pass
+    return kept
 
 
 def copy_tokenizer(base: Path, folder: Path) -> None:
