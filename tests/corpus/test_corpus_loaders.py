@@ -95,12 +95,14 @@ def test_text_folder(tmp_path):
     (tmp_path / "sub" / "a.md").write_text("intro\n\n## Dzongs of Paro ##\n\nText.\n")
     (tmp_path / "sub" / "bare.md").write_text("no heading")
     (tmp_path / "sub" / "c.md").write_text("# C#\n\nA language.\n")
+    (tmp_path / "sub" / "d.md").write_text("# Setup of {name} {#title-text .page}\n\nHow to.\n")
     (tmp_path / "image.png").write_bytes(b"\x89")
     assert [(p.id, p.title) for p in load_corpus(tmp_path)] == [
         ("b.txt", "b"),
         ("sub/a.md", "Dzongs of Paro"),
         ("sub/bare.md", "bare"),
         ("sub/c.md", "C#"),
+        ("sub/d.md", "Setup of {name}"),
     ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +13,7 @@ from fastapi.responses import JSONResponse
 from openai_stub import serving
 
 from dragoman.core.errors import EngineFault
-from dragoman.engines.base import Request, Result
+from dragoman.engines.base import Constraint, Request, Result
 from dragoman.engines.local import seed_of
 from dragoman.engines.openai import OpenAIEngine
 
@@ -26,18 +28,30 @@ class Server(FastAPI):
     Args:
         most: choices in an answer, whatever is asked for.
         refusal: what it says of more than one, if it refuses them.
+        refuses: of a body, what is wrong with it; nothing where it is well.
     """
 
-    def __init__(self, most: int = 1, refusal: Any = None, *, text: str = "Paris", reason: str = "stop") -> None:
+    def __init__(
+        self,
+        most: int = 1,
+        refusal: Any = None,
+        *,
+        text: str = "Paris",
+        reason: str = "stop",
+        refuses: Callable[[dict[str, Any]], str] = lambda body: "",
+    ) -> None:
         super().__init__()
         self.bodies: list[dict[str, Any]] = []
         self.most, self.refusal, self.text, self.reason, self.written = most, refusal, text, reason, 0
+        self.refuses = refuses
         self.post("/v1/chat/completions")(self.chat)
 
     async def chat(self, body: dict[str, Any]) -> JSONResponse:
         self.bodies.append(body)
         if self.refusal is not None and body["n"] > 1:
             return JSONResponse({"error": self.refusal}, 400)
+        if said := self.refuses(body):
+            return JSONResponse({"error": {"message": said}}, 400)
         choices = []
         for index in range(min(self.most, body["n"])):
             self.written += 1
@@ -110,3 +124,63 @@ async def test_a_server_without_any_choice_is_a_fault_that_is_not_asked_for_the_
     with pytest.raises(EngineFault, match="0 choices where 3 were asked for"):
         await asked(server, DRAW)
     assert len(server.bodies) == 1
+
+
+TOLD = replace(ASK, prompt=(("system", "Be brief."), ("user", "The capital of France?")))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "System role not supported",
+        "Conversation roles must alternate user/assistant/...",
+        "Only user and assistant roles!",
+    ],
+)
+async def test_a_model_without_a_system_role_is_told_by_the_user_from_then_on(said: str) -> None:
+    server = Server(refuses=lambda body: said if body["messages"][0]["role"] == "system" else "")
+    results = await asked(server, TOLD, TOLD, ASK)
+    assert [result.completions[0].text for result in results] == ["Paris"] * 3
+    told = {"role": "user", "content": "Be brief.\n\nThe capital of France?"}
+    assert [body["messages"] for body in server.bodies[1:]] == [[told], [told], [told | {"content": ASK.prompt[0][1]}]]
+    assert len(server.bodies) == 4
+
+
+async def test_a_model_that_refuses_its_roles_without_a_system_message_is_a_fault() -> None:
+    server = Server(refuses=lambda body: "System role not supported")
+    with pytest.raises(EngineFault, match="System role not supported"):
+        await asked(server, ASK)
+    assert len(server.bodies) == 1
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "maxLength": {"type": "string", "minLength": 1, "maxLength": 9},
+        "names": {"type": "array", "items": {"type": "string", "maxLength": 5}, "minItems": 1, "maxItems": 2},
+    },
+}
+UNBOUNDED = {
+    "type": "object",
+    "properties": {"maxLength": {"type": "string"}, "names": {"type": "array", "items": {"type": "string"}}},
+}
+
+
+async def test_a_server_that_takes_no_lengths_in_a_schema_gets_none_from_then_on() -> None:
+    def refuses(body: dict[str, Any]) -> str:
+        said = "Invalid schema for response_format 'completion': In context=('properties', 'names'), 'maxItems' is not permitted."
+        return said if "minItems" in json.dumps(body) else ""
+
+    server = Server(refuses=refuses)
+    held = replace(ASK, grammar=Constraint(json_schema=json.dumps(SCHEMA)))
+    await asked(server, held, held, structured="response_format")
+    sent = [body["response_format"]["json_schema"]["schema"] for body in server.bodies]
+    assert sent == [SCHEMA, UNBOUNDED, UNBOUNDED]
+
+
+async def test_a_schema_that_is_refused_without_lengths_too_is_a_fault() -> None:
+    server = Server(refuses=lambda body: "Invalid schema: 'maxLength' is not permitted")
+    held = replace(ASK, grammar=Constraint(json_schema=json.dumps(SCHEMA)))
+    with pytest.raises(EngineFault, match="is not permitted"):
+        await asked(server, held, structured="response_format")
+    assert len(server.bodies) == 2

@@ -24,11 +24,15 @@ from dragoman.retrieval.http.server import create_app
 
 
 class Server(FastAPI):
-    """Has no list of models, says one thing, and refuses a field."""
+    """Has no list of models, says one thing, and refuses a field.
 
-    def __init__(self, content: str | None = "yes", refused: str = "nothing") -> None:
+    Args:
+        held: what it says where it is asked to hold its answer to a form; the same where that is None.
+    """
+
+    def __init__(self, content: str | None = "yes", refused: str = "nothing", held: str | None = None) -> None:
         super().__init__()
-        self.content, self.refused = content, refused
+        self.content, self.refused, self.held = content, refused, held
         self.bodies: list[dict[str, Any]] = []
         self.post("/v1/chat/completions")(self.chat)
 
@@ -36,7 +40,10 @@ class Server(FastAPI):
         self.bodies.append(body)
         if self.refused in body:
             return JSONResponse({"error": {"message": f"Unknown parameter: {self.refused!r}."}}, 400)
-        choice = {"index": 0, "message": {"content": self.content}, "finish_reason": "length"}
+        content = (
+            self.held if self.held is not None and {*body} & {"structured_outputs", "response_format"} else self.content
+        )
+        choice = {"index": 0, "message": {"content": content}, "finish_reason": "length"}
         return JSONResponse({"choices": [choice], "usage": {"prompt_tokens": 3, "completion_tokens": 1}})
 
 
@@ -54,7 +61,7 @@ def examined(root: Path, server: Server, **settings: Any) -> Iterator[Finding]:
 def test_a_server_without_a_list_of_models_is_well_where_a_revision_names_what_it_runs(
     structured: str, tmp_path: Path
 ) -> None:
-    server = Server()
+    server = Server(held='{"yes": true}' if structured == "response_format" else None)
     with examined(tmp_path, server, revision="a", structured=structured) as finding:
         assert (finding.mark, finding.fix) == ("ok  ", "") and "answers as m" in finding.detail
     asked = [(body["max_tokens"], "structured_outputs" in body or "response_format" in body) for body in server.bodies]
@@ -89,6 +96,16 @@ def test_a_server_that_takes_no_stop_string_is_well_where_it_is_sent_none(
 ) -> None:
     with examined(tmp_path, Server(refused="stop"), revision="a", **settings) as finding:
         assert finding.mark == "ok  "
+
+
+@pytest.mark.parametrize(
+    ("structured", "said"),
+    [("vllm", "Yes."), ("response_format", "yes"), ("response_format", '```json\n{"yes": true}\n```')],
+)
+def test_a_server_that_ignores_the_form_of_an_answer_is_a_warning(structured: str, said: str, tmp_path: Path) -> None:
+    with examined(tmp_path, Server(held=said), revision="a", structured=structured) as finding:
+        assert (finding.mark, finding.subject) == ("WARN", "form") and repr(said) in finding.detail
+        assert "`structured`" in finding.fix
 
 
 def test_a_model_that_thinks_is_a_warning(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
-from fakes import ScriptedEngine
+from fakes import ListRetriever, ScriptedEngine
 from lands import lands
+from listening import listening
 
 from dragoman.config import Params, parse_params
 from dragoman.core import files
@@ -19,6 +21,7 @@ from dragoman.pipeline.project import Project
 from dragoman.pipeline.synthesize import Options, make_questions, run
 from dragoman.quality import validate
 from dragoman.quality.settings import ValidateParams
+from dragoman.retrieval.http.server import create_app
 from dragoman.synthesis.plan import BUILT_IN
 
 MARKDOWN = [
@@ -41,12 +44,12 @@ MARKDOWN = [
 ]
 
 
-async def ran(out, passages=None, triples=None, *, seed=0, **values):
+async def ran(out, passages=None, triples=None, *, seed=0, index="none", **values):
     if passages is None:
         passages, triples = lands(40)
     params = Params.model_validate({"synthesize": {"retrievable": 0, "n": 30} | values})
     return await make_questions(
-        params, passages, triples or [], index="none", out=out, source="lands", seed=seed, track=None
+        params, passages, triples or [], index=index, out=out, source="lands", seed=seed, track=None
     )
 
 
@@ -307,3 +310,21 @@ async def test_a_category_that_code_acts_on_cannot_be_renamed(tmp_path, name, ol
 
     with pytest.raises(UserError, match=f"categorizations.{name}: no category 'mine' is known; there are .*{old}"):
         await ran(tmp_path / "out", plan=planned(tmp_path, rename))
+
+
+async def test_a_server_that_goes_by_other_ids_is_refused_before_anything_is_written(tmp_path):
+    passages, triples = lands(40)
+    renumbered = [replace(passage, id=f"row-{i}") for i, passage in enumerate(passages)]
+    with (
+        listening(create_app(ListRetriever(renumbered))) as url,
+        pytest.raises(UserError, match=r"does not know passage .* by its id: its text came back as 'row-"),
+    ):
+        await ran(tmp_path, passages, triples, index=url, retrievable=10)
+    assert not (tmp_path / "written.jsonl").exists()
+
+
+async def test_a_server_that_goes_by_the_ids_of_the_corpus_is_searched(tmp_path):
+    passages, triples = lands(40)
+    with listening(create_app(ListRetriever(passages))) as url:
+        values = await ran(tmp_path, passages, triples, index=url, retrievable=40)
+    assert sum(values["kept"].values()) == 30

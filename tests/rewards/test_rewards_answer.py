@@ -75,6 +75,14 @@ def test_by_hand(answer, gold, em, cover, precision, f1):
         ("It was O’Brien", "O'Brien", 1),
         ("Beyonce\u0301", "Beyoncé", 1),  # decomposed
         ("Paris", "“Paris”", 1),
+        ("Il s'agit de l'Allemagne.", "Allemagne", 1),
+        ("dell’Umbria", "Umbria", 1),
+        ("Allemagne", "l'Allemagne", 0),
+        ("The X‑200/B is the one.", "X-200/B", 1),  # a hyphen that no line is broken at
+        ("It is 1990–1995.", "1990-1995", 1),
+        ("at −5 degrees", "-5", 1),
+        ("Dante's", "Dante", 0),
+        ("we don't", "don", 0),
         ("Paristown…", "Paris", 0),
         ("", "–", 0),
         ("Paris", "–", 0),

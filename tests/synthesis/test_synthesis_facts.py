@@ -289,6 +289,9 @@ def test_which_definitions_are_found(title, text, defined):
         ("It opened on May 4, 1874, before 2,000 people.", ["2,000", "May 4, 1874"]),
         ("He read Dante's Inferno, then Dante again.", ["Dante", "Inferno"]),
         ("He read the Orchard, and the orchard was green.", []),  # the title; and a word that is no name elsewhere
+        ("Hall 4 has the X-200/B, in EN-ISO-4064/2 of non-European make.", ["X-200/B", "EN-ISO-4064/2"]),
+        ("Order 4711-0815 is of 2019/20, for 1990-1995, in a 10-year plan.", ["4711-0815", "2019/20", "1990-1995"]),
+        ("It costs 1,500.50, or 12/kg, since 1990.", ["1,500.50", "1990"]),
         ("Perth lies far off", []),  # cut off
     ],
 )

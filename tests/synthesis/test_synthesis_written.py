@@ -190,7 +190,7 @@ async def test_one_document_of_two_is_not_what_was_wanted(engine):
     [
         ("", "JSONDecodeError: "),
         ("Sure! Here is a question: who?", "JSONDecodeError: "),
-        ("```json\n{}\n```", "JSONDecodeError: "),
+        ("```json\n{}\n```", "KeyError: 'question'"),
         (json.dumps(GOOD)[:-1], "JSONDecodeError: "),
         (json.dumps(GOOD) * 2, "JSONDecodeError: Extra data"),
         ("[]", "TypeError: "),
@@ -225,7 +225,14 @@ async def test_what_does_not_fit_is_not_parsed(engine, text, detail):
 
 
 async def test_a_first_turn_that_is_missing(engine):
-    assert await answered(engine, GOOD, TURNS) == Rejected("not parsed", "KeyError: 'first_turn'")
+    draft = await answered(engine, GOOD, TURNS)
+    assert draft.reason == "not parsed" and draft.detail.startswith("KeyError: 'first_turn'; it wrote '{")
+
+
+@pytest.mark.parametrize("fence", ["```json\n{}\n```", "```\n{}\n```\n", " {} "])
+async def test_a_fence_around_json_is_left_out(engine, fence):
+    bare = await answered(engine, GOOD)
+    assert isinstance(bare, Draft) and await answered(engine, fence.format(json.dumps(GOOD))) == bare
 
 
 async def test_what_was_cut_off_says_so_even_when_it_can_be_read(engine):
@@ -421,6 +428,7 @@ def chooses_a_name(prompt, rng):
 def through(url, out, script, spans=False, n=12, **values):
     """A run of the stage with the model behind a URL."""
     MODEL.script = script
+    MODEL.requests.clear()
     return run(out, writer(OpenAIEngine([url], "stub", retries=0), spans=spans), n=n, **values)
 
 
@@ -448,8 +456,11 @@ def test_a_server_that_chooses_among_what_is_offered_fills_the_set_but_for_yes_a
 
 
 def test_a_server_that_answers_garbage_leaves_nothing_and_says_why(url, tmp_path):
-    with pytest.raises(UserError, match=r"none of \d+ candidates was kept \(36 not parsed"):
-        through(url, tmp_path, lambda prompt, rng: "I am a teapot.", attempts=3)
+    with pytest.raises(
+        UserError, match=r"none of the first 20 replies could be read \(.*'I am a teapot.'\); see .*`structured`"
+    ):
+        through(url, tmp_path, lambda prompt, rng: "I am a teapot.", n=90)
+    assert len(MODEL.requests) == 20 and len((tmp_path / "rejected.jsonl").read_text().splitlines()) == 20
 
 
 def test_a_server_that_faults_leaves_nothing_and_says_why(url, tmp_path):

@@ -179,6 +179,15 @@ def count_words(text: str) -> int:
     return len(COUNTED.findall(text))
 
 
+_FENCE = re.compile(r"\s*(?:```(?:json)?\s)?(.*?)(?:```)?\s*", re.DOTALL)
+
+
+def unfenced(text: str) -> str:
+    """Without the fence of Markdown that chat models like to put around JSON."""
+    match = _FENCE.fullmatch(text)
+    return match[1] if match else text
+
+
 def clip(text: str, most: int, more: str = " ...") -> str:
     """The first `most` words of a text, on one line, with `more` after them where there are others.
 

@@ -247,7 +247,8 @@ def read_qrels(lines: Iterable[bytes], relevant: dict[str, list[str]], faults: F
 # --- folders of text files -------------------------------------------------------------------------------------------
 
 
-_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)(?:[ \t]+#*)?[ \t\r]*$", re.MULTILINE)
+_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)(?:[ \t]+#*)?(?:[ \t]*\{[#.][^{}\n]*\})?[ \t\r]*$", re.MULTILINE)
+"""Without closing marks and without the attributes that Pandoc writes behind a heading, such as `{#install .page}`."""
 _FENCED = re.compile(r"^ {0,3}(`{3,}|~{3,})[^`\n]*$.*?(?:^ {0,3}\1[`~]*[ \t\r]*$|\Z)", re.MULTILINE | re.DOTALL)
 """A block of code, whose comments look like headings."""
 _TITLE_WORDS = 12

@@ -21,11 +21,11 @@ from dragoman.engines.local import seed_of
 from dragoman.engines.openai_answers import completion_of, cut, is_filtered, joined, refusal_of, result_of, text_of
 from dragoman.engines.openai_refusals import (
     LIMIT,
-    NEWER_LIMIT,
+    Concession,
+    conceded,
     hint_of,
     is_too_long,
     said_in,
-    wants_newer_limit,
     wants_one_choice,
 )
 
@@ -154,7 +154,7 @@ class OpenAIEngine:
         self._retries = retries
         self._structured = structured
         self._more = dict(body)
-        self._newer_limit = False
+        self._concessions: list[Concession] = []
         self._one_choice = False
         self._warned = False
         self._client: httpx.AsyncClient | None = None
@@ -207,7 +207,9 @@ class OpenAIEngine:
         """Completions of a request from the `index`-th on: `count` of them, or fewer."""
         path, body = self._fields(request, index, count)
         body = {field: value for field, value in (body | self._more).items() if value is not None}
-        return self._result(request, count, await self._post(path, _renamed(body) if self._newer_limit else body))
+        for concession in self._concessions:
+            body = concession.form(body)
+        return self._result(request, count, await self._post(path, body))
 
     def _fields(self, request: Request, index: int, count: int) -> tuple[str, dict[str, Any]]:
         body: dict[str, Any] = {
@@ -265,7 +267,7 @@ class OpenAIEngine:
         return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
     async def _post(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
-        """The answer of whichever server gives one. From the first model on that wants `max_tokens` by its newer name, all get that.
+        """The answer of whichever server gives one. A form that a refusal asks for is that of all requests from then on.
 
         Raises:
             EngineFault: no server answered, or one refused.
@@ -283,9 +285,10 @@ class OpenAIEngine:
         if status in PASSING_STATUS:
             raise EngineFault(f"{url}: HTTP {status} {self._excerpt(response)}, {tries}")
         if status >= 400:
-            if wants_newer_limit(response, body):
-                self._newer_limit = True
-                return await self._post(path, _renamed(body))
+            if concession := conceded(response, body):
+                if concession not in self._concessions:  # else another request has met it at the same time
+                    self._concessions.append(concession)
+                return await self._post(path, concession.form(body))
             if wants_one_choice(response, body):
                 self._one_choice = True
                 return await self._post(path, {**body, "n": 1})
@@ -354,9 +357,3 @@ def served_name(fingerprint: str) -> str:
     """The name by which servers know the model, out of the fingerprint of such an engine; empty where it is of another one."""
     name, behind, _ = fingerprint.partition("@http")
     return name if behind else ""
-
-
-def _renamed(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with the bound on tokens under its newer name; one that has both keeps that of the newer one."""
-    bound = {NEWER_LIMIT: body[LIMIT]} if LIMIT in body else {}
-    return bound | {field: value for field, value in body.items() if field != LIMIT}

@@ -10,6 +10,7 @@ import importlib.metadata as metadata
 import json
 import math
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -187,11 +188,15 @@ def _models(project: Project) -> Iterator[Finding]:
 def _server(name: str, url: str, settings: EngineParams) -> Finding:
     """What comes of opening the engine, and of one short answer of each kind that it will be asked for."""
     try:
-        said = asyncio.run(_asked(settings.model_copy(update={"urls": (url,), "retries": 0})))
+        said, held = asyncio.run(_asked(settings.model_copy(update={"urls": (url,), "retries": 0})))
     except (UserError, EngineFault) as e:
         return _bad("FAIL", "server", f"{name}: {e}")
     if not said:
         return _bad("WARN", "thinking", f"{name}: {url} answers as {settings.model}, but its first token is no content")
+    if held is not None:
+        return _bad(
+            "WARN", "form", f"{name}: {url} answers as {settings.model}, but holds no answer to a form: {held[:40]!r}"
+        )
     return _ok("server", f"{name}: {url} answers as {settings.model}")
 
 
@@ -201,12 +206,18 @@ _YES = {
     "required": ["yes"],
     "additionalProperties": False,
 }
-_FORMS = {"vllm": [Constraint(regex="yes|no")], "response_format": [Constraint(json_schema=json.dumps(_YES))]}
-"""What a server is asked to hold an answer to, by the setting `structured`."""
+_FORMS = {
+    "vllm": (Constraint(regex="yes|no"), re.compile(r"yes|no")),
+    "response_format": (
+        Constraint(json_schema=json.dumps(_YES)),
+        re.compile(r'\s*\{\s*"yes"\s*:\s*(true|false)\s*\}\s*'),
+    ),
+}
+"""What a server is asked to hold an answer to, by the setting `structured`, and what that answer looks like."""
 
 
-async def _asked(settings: EngineParams) -> str:
-    """The first token of an answer.
+async def _asked(settings: EngineParams) -> tuple[str, str | None]:
+    """The first token of an answer; and an answer that ought to have been held to a form, where it was not.
 
     Raises:
         UserError: the engine cannot be opened.
@@ -215,10 +226,12 @@ async def _asked(settings: EngineParams) -> str:
     engine = open_engine(settings, pool=EnginePool())
     request = Request(prompt=(("user", "Say yes."),), max_tokens=1)
     ended = replace(request, max_tokens=16, stop=(AnswerEnd("\n"),))  # as an answer is asked for
-    held = [replace(request, max_tokens=16, grammar=form) for form in _FORMS.get(settings.structured, ())]
+    forms = [_FORMS[settings.structured]] if settings.structured in _FORMS else []
+    held = [replace(request, max_tokens=16, grammar=form) for form, _ in forms]
     try:
-        (first, *_) = await engine.generate([request, ended, *held])
-        return first.completions[0].text
+        first, _, *last = [result.completions[0].text for result in await engine.generate([request, ended, *held])]
+        loose = [text for text, (_, shape) in zip(last, forms, strict=True) if not shape.fullmatch(text)]
+        return first, loose[0] if loose else None
     finally:
         await engine.close()
 

@@ -30,6 +30,7 @@ from dragoman.pipeline import index
 from dragoman.pipeline.project import Project
 from dragoman.registry.policy import read_manifest
 from dragoman.retrieval.base import Retriever
+from dragoman.retrieval.health import check_ids
 from dragoman.runtime import open_checked, open_retriever_checked
 from dragoman.synthesis import difficulty, filters
 from dragoman.synthesis.brief import Writer
@@ -45,6 +46,8 @@ from dragoman.synthesis.written import EngineWriter, MixedWriter
 
 log = logging.getLogger(__name__)
 
+PROBES = 10
+"""Passages that a server has to find under their ids."""
 WORDS = 100
 """A folder of texts is cut to passages of so many words."""
 MAKERS = (synthesize, GroundedWriter, EngineWriter, filters.grounded)
@@ -193,6 +196,8 @@ async def make_questions(
         if settings.retrievable or settings.draws:
             retriever = await open_retriever_checked(index, list(passages), params.index)
             stack.push_async_callback(retriever.close)
+            if "://" in index:  # of a server that goes by other ids no draft would be found
+                await check_ids(retriever, passages[:: max(1, len(passages) // PROBES)][:PROBES])
         checks = _checks(settings, retriever, llm)
         filled = await synthesize(
             askable,

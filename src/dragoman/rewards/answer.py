@@ -4,7 +4,8 @@ Answers are compared after SQuAD's normalisation (lower case, no punctuation, no
 score over all acceptable answers counts. Where a question asks for several things, cover-EM asks for each of them. A gold
 answer of which the normalisation leaves nothing, such as `*` or `The The`, is compared as it is written.
 
-SQuAD knows the marks of ASCII alone. Those of print (`“Paris”`, `1990–1995`) stay for EM and F1, and cover-EM looks past them.
+SQuAD knows the marks of ASCII alone. Those of print (`“Paris”`, `1990–1995`) stay for EM and F1, and cover-EM looks past them. It
+also takes `l'Allemagne` for two words, and a printed hyphen for that of the keyboard.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from dragoman.rewards.base import Trajectory, reward
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = frozenset(string.punctuation)
 _APOSTROPHES = str.maketrans("‘’", "''")
+_KEYS = _APOSTROPHES | str.maketrans("‐‑‒–−", "-----")
+_ELISION = re.compile(r"(?<=\w)'(?=\w{2})")
 
 
 def normalize(text: str) -> str:
@@ -40,8 +43,17 @@ def cover_exact_match(answer: str, gold: str) -> float:
     said, wanted = _compared(answer, gold)
     if not normalize(gold):
         return float(bool(wanted) and stands_in(said, wanted))
-    bare = normalize(_without_marks(gold))
-    return float(side_by_side(said, wanted) or (bool(bare) and side_by_side(normalize(_without_marks(answer)), bare)))
+    if side_by_side(said, wanted):
+        return 1.0
+    pairs = ((normalize(plain(answer)), normalize(plain(gold))) for plain in (_without_marks, _typed))
+    return float(any(bool(bare) and side_by_side(text, bare) for text, bare in pairs))
+
+
+def _typed(text: str) -> str:
+    """As a keyboard writes it: printed hyphens and dashes as `-`, and a blank behind an apostrophe that begins a word of two
+    letters or more, so that an elided article is a word."""
+    plain = unicodedata.normalize("NFC", text).translate(_KEYS)
+    return _ELISION.sub(" ", plain)
 
 
 def _without_marks(text: str) -> str:

@@ -17,6 +17,7 @@ from statistics import fmean
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from dragoman.core.text import unfenced
 from dragoman.core.types import Passage, Question
 from dragoman.engines.base import Constraint, Engine, Request
 from dragoman.rewards.base import Trajectory, reward
@@ -155,7 +156,7 @@ async def find_aspects(engine: Engine, question: str, text: str, most: int) -> l
     grammar = Constraint(json_schema=json.dumps(_schema(most)))
     (result,) = await engine.generate([Request(prompt, max_tokens=TOKENS * most, grammar=grammar)])
     try:
-        found: list[str] = json.loads(result.completions[0].text)["aspects"]
+        found: list[str] = json.loads(unfenced(result.completions[0].text))["aspects"]
         stripped = [aspect.strip() for aspect in found] if isinstance(found, list) else []
         return list(dict.fromkeys(filter(None, stripped)))[:most]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # cut off, or of a server without schemas

@@ -9,6 +9,10 @@ from typing import Any, Protocol
 
 from dragoman.core.types import Passage, Question, Triple
 
+NOT_PARSED = "not parsed"
+UNASKED = frozenset(("nothing to ask", "no related passages"))
+"""Reasons for which a writer is not asked, or asks no model."""
+
 
 @dataclass(frozen=True, slots=True)
 class Brief:

@@ -25,9 +25,10 @@ MOST_STATED = 1 / 2  # of the passages: where more have a fact out of triples, t
 SMALL = frozenset(("am", "be", "i", "me", "my", "no", "so", "us"))  # beside those that `content_words` leaves out
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9“\"])")
-_WORD = r"[A-Z](?:\w|[’'-](?!s\b)\w)+"  # with a capital: "O'Brien", and of "Dante's" the "Dante"
+_WORD = r"(?<![\w/-])[A-Z](?:\w|[’'/-](?!s\b)\w)+"  # with a capital: "O'Brien", "X-200/B", and of "Dante's" the "Dante"
 _NAME = re.compile(rf"\b{_WORD}(?:\s+(?:of|the|de|la|and)?\s*{_WORD})*")
-_NUMBER = re.compile(r"\b\d[\d,.]*\d\b")
+_NUMBER = re.compile(r"(?<![\w/-])\d[\d,.]*\d(?:[/-]\d(?:[\w.]*\w)?)*(?![\w/-])")
+"""`1,500` and `4711-0815`, each whole; not the `200` of `X-200`, nor the `10` of `10-year`: cover-EM finds no part of a word."""
 _MILLIONS = re.compile(r"\d{1,3}(?:,\d{3}){2}")
 _MONTH = "(?:January|February|March|April|May|June|July|August|September|October|November|December)"
 _DATE = re.compile(rf"\b(?:\d{{1,2}} {_MONTH}|{_MONTH}(?: \d{{1,2}})?)(?:,? \d{{4}})?\b")

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from dragoman.core import files
-from dragoman.core.errors import EngineFault, Fault, Refused, RetrieverFault, UserError
+from dragoman.core.errors import EngineFault, Fault, PromptTooLong, Refused, RetrieverFault, UserError
 from dragoman.core.journal import Journal, digest
 from dragoman.core.progress import bar
 from dragoman.core.text import printable, same_question
 from dragoman.core.types import Passage, Triple
 from dragoman.corpus.names import SPLITS
-from dragoman.synthesis.brief import Brief, Draft, Rejected, Writer
+from dragoman.synthesis.brief import NOT_PARSED, UNASKED, Brief, Draft, Rejected, Writer
 from dragoman.synthesis.filters import Duplicates, Filter
 from dragoman.synthesis.plan import Plan
 from dragoman.synthesis.settings import SynthesizeParams
@@ -32,6 +32,9 @@ JOURNAL = "written.jsonl"
 REJECTED = "rejected.jsonl"
 KNOWN = "in the data set already"
 """The reason for which a question is left out that is one of the gold ones."""
+FILTERED = "refused by a filter"
+TRIED = 20
+"""Questions that are asked for before all others. A server that holds no answer to its form is found out by them."""
 
 
 @dataclass(frozen=True)
@@ -141,8 +144,7 @@ async def synthesize(
         return rows
 
     with Journal(out / JOURNAL, locked=True) as journal, bar("synthesize", n) as advance:
-        for round in range(settings.attempts):
-            left = [slot for slot in slots if slot.id not in filled]
+        for round, left in _parts(slots, filled, settings.attempts):
             written = await asyncio.gather(*(attempt(slot, round, journal) for slot in left))
             if faults:
                 raise Fault(
@@ -163,6 +165,8 @@ async def synthesize(
                         advance(printable(draft.question[:60]))
                         break
                     rejected.append(_rejection(slot, round, draft, reason, detail))
+            if not filled:
+                _check_readable(rejected, out)
     for slot in slots:
         if slot.id in filled:
             questions[slot.split].append(filled[slot.id])
@@ -174,6 +178,30 @@ async def synthesize(
     for split, rows in questions.items():
         files.write(out / f"{split}.jsonl", rows)
     return result
+
+
+def _parts(slots: Sequence[Slot], filled: Collection[str], attempts: int) -> Iterator[tuple[int, Sequence[Slot]]]:
+    """The open slots of each round, with its number; of the first round a few, and then the others."""
+    yield 0, slots[:TRIED]
+    if len(slots) > TRIED:
+        yield 0, slots[TRIED:]
+    for round in range(1, attempts):
+        yield round, [slot for slot in slots if slot.id not in filled]
+
+
+def _check_readable(rejected: Sequence[dict[str, Any]], out: Path) -> None:
+    """
+    Raises:
+        UserError: nothing that was written so far could be read.
+    """
+    replies = [row for row in rejected if row["reason"] not in UNASKED]
+    if len(replies) >= TRIED and all(row["reason"] == NOT_PARSED for row in replies):
+        files.write(out / REJECTED, rejected)
+        raise UserError(
+            f"synthesize: none of the first {len(replies)} replies could be read ({replies[0]['detail']}); see {out / REJECTED}. "
+            "Does the server hold a reply to its form? `structured`, beside `urls`, says how it is asked to. A model that thinks "
+            "has to be kept from it: docs/troubleshooting.md"
+        )
 
 
 def _brief(slot: Slot, attempt: int, shelf: Shelf, seed: int) -> Brief:
@@ -194,7 +222,7 @@ async def _candidates(
     try:
         drafts = await writer.write(brief, settings.candidates)
     except Refused as e:
-        return [{"reason": "refused by a filter", "detail": str(e)}]
+        return [{"reason": FILTERED, "detail": str(e)}]
     for draft in drafts:
         if isinstance(draft, Rejected):
             rows.append({"reason": draft.reason, "detail": draft.detail})
@@ -207,9 +235,13 @@ async def _candidates(
 
 
 async def _refused(draft: Draft, passages: Sequence[Passage], checks: Mapping[str, Filter]) -> tuple[str, str]:
-    """The first filter that refuses a draft, and what it says."""
+    """The first filter that refuses a draft, and what it says. A draft that cannot be checked is refused, too."""
     for name, check in checks.items():
-        if said := await check(draft, passages):
+        try:
+            said = await check(draft, passages)
+        except (Refused, PromptTooLong) as e:  # by the server that reads it; asking again is no use
+            return (FILTERED if isinstance(e, Refused) else "too long to check"), f"{name}: {e}"
+        if said:
             return name, said
     return "", ""
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 from dragoman.core.journal import digest
-from dragoman.core.text import clip, has
+from dragoman.core.text import clip, has, unfenced
 from dragoman.core.types import Passage
 from dragoman.engines.base import Completion, Constraint, Engine, Request
-from dragoman.synthesis.brief import Brief, Draft, Rejected, Writer
+from dragoman.synthesis.brief import NOT_PARSED, Brief, Draft, Rejected, Writer
 from dragoman.synthesis.facts import mentions, spans
 from dragoman.synthesis.filters import YES_OR_NO
 from dragoman.synthesis.plan import Plan
@@ -145,9 +145,9 @@ def _answers(brief: Brief, shown: Sequence[Passage]) -> list[str]:
 def _read(completion: Completion, brief: Brief, offered: Sequence[str] = ()) -> Draft | Rejected:
     """What a model wrote. Servers differ in how well they hold to a schema, so everything is checked again."""
     if completion.finish_reason == "length":
-        return Rejected("not parsed", f"longer than {TOKENS} tokens: {completion.text[:80]}")
+        return Rejected(NOT_PARSED, f"longer than {TOKENS} tokens: {completion.text[:80]}")
     try:
-        row = json.loads(completion.text)
+        row = json.loads(unfenced(completion.text))
         question, reply = (_text(name, row[name]) for name in ("question", "reply"))
         listed = row["answer"] if isinstance(row["answer"], list) and _asks_for_several(brief) else [row["answer"]]
         said = tuple(dict.fromkeys(_text("answer", one) for one in listed[:MOST_PARTS]))
@@ -160,7 +160,7 @@ def _read(completion: Completion, brief: Brief, offered: Sequence[str] = ()) -> 
         if not ids or len(ids) < len(numbers):
             raise ValueError(f"documents {row['documents']}")
     except (ValueError, KeyError, TypeError, RecursionError) as e:
-        return Rejected("not parsed", f"{type(e).__name__}: {e}"[:200])
+        return Rejected(NOT_PARSED, f"{type(e).__name__}: {e}; it wrote {completion.text[:80]!r}"[:200])
     whole = f"{opening} {question}".strip()
     if offered and answer not in offered:
         return Rejected("answer not offered", answer)

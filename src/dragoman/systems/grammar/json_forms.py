@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.json_schema import GenerateJsonSchema
 
-from dragoman.core.text import fit, plain_line
+from dragoman.core.text import fit, plain_line, unfenced
 from dragoman.engines.base import Constraint
 from dragoman.systems.grammar.base import Action, Grammar, InvalidAction
 from dragoman.systems.grammar.forms import OneOf
@@ -20,7 +20,6 @@ from dragoman.systems.grammar.forms import OneOf
 KIND = "action"
 """The key that tells kinds of action apart."""
 _CONTROL = re.compile(r"[\x00-\x1f]+")
-_FENCE = re.compile(r"\s*(?:```(?:json)?\s)?(.*?)(?:```)?\s*", re.DOTALL)  # which models like to write around JSON
 
 
 class JsonForm:
@@ -60,9 +59,8 @@ class JsonForm:
         return [self]
 
     def parse(self, text: str) -> Action:
-        match = _FENCE.fullmatch(text)
         # No JSON has control characters but between its parts. Under `maxLength` xgrammar 0.2 lets a sampler say them in a text.
-        written = _CONTROL.sub(" ", match[1] if match else text)
+        written = _CONTROL.sub(" ", unfenced(text))
         try:
             said = self.model.model_validate_json(written)
         except ValidationError as e:
