@@ -488,10 +488,10 @@ def test_ask_says_why_there_is_no_answer(project, capsys):
 
 
 @pytest.mark.parametrize(
-    ("card", "line"), [({"root": "/m"}, "ok   server: judge: "), ({}, "FAIL server: judge: engine openai: ")]
+    ("card", "line"), [({"root": "/m"}, "WARN form: judge: "), ({}, "FAIL server: judge: engine openai: ")]
 )
 def test_the_doctor_finds_what_the_engine_would_refuse(project, capsys, card, line):
-    """A server that does not say which weights it runs."""
+    """A server that does not say which weights it runs; or that says it, and ignores the form of an answer."""
     server = Server(completion, card)
     with (project / "params.yaml").open("a") as params:
         params.write(f'\njudge: {{engine: openai, urls: ["{server.url}"], model: m}}\n')
