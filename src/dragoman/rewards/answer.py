@@ -50,8 +50,8 @@ def cover_exact_match(answer: str, gold: str) -> float:
 
 
 def _typed(text: str) -> str:
-    """As a keyboard writes it: printed hyphens and dashes as `-`, and a blank behind an apostrophe that begins a word of two
-    letters or more, so that an elided article is a word."""
+    """As a keyboard writes it: printed hyphens and dashes as `-`, and a blank for an apostrophe before two letters or more,
+    so that an elided article is a word."""
     plain = unicodedata.normalize("NFC", text).translate(_KEYS)
     return _ELISION.sub(" ", plain)
 

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 from dragoman.core.types import Passage, Question, Triple
 
 NOT_PARSED = "not parsed"
-UNASKED = frozenset(("nothing to ask", "no related passages"))
+NOTHING_TO_ASK, UNRELATED = "nothing to ask", "no related passages"
+UNASKED = frozenset((NOTHING_TO_ASK, UNRELATED))
 """Reasons for which a writer is not asked, or asks no model."""
 
 

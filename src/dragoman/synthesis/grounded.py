@@ -18,7 +18,7 @@ from dragoman.core.hashing import sha256_of
 from dragoman.core.journal import digest
 from dragoman.core.settings import read_yaml
 from dragoman.core.text import has
-from dragoman.synthesis.brief import Brief, Draft, Rejected
+from dragoman.synthesis.brief import NOTHING_TO_ASK, Brief, Draft, Rejected
 from dragoman.synthesis.facts import GAP, Fact, phrase, through
 from dragoman.synthesis.plan import Plan
 
@@ -78,7 +78,7 @@ class GroundedWriter:
         wanted, words = brief.categories, phrasings()
         asked, needed = self._facts(brief, rng)
         if not asked:
-            return Rejected("nothing to ask", ", ".join(p.id for p in brief.passages))
+            return Rejected(NOTHING_TO_ASK, ", ".join(p.id for p in brief.passages))
         first = asked[0]
         expert = wanted.get("user_expertise") == "expert"
         wording = "expert" if expert else "plain"

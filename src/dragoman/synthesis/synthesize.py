@@ -22,7 +22,7 @@ from dragoman.core.progress import bar
 from dragoman.core.text import printable, same_question
 from dragoman.core.types import Passage, Triple
 from dragoman.corpus.names import SPLITS
-from dragoman.synthesis.brief import NOT_PARSED, UNASKED, Brief, Draft, Rejected, Writer
+from dragoman.synthesis.brief import NOT_PARSED, UNASKED, UNRELATED, Brief, Draft, Rejected, Writer
 from dragoman.synthesis.filters import Duplicates, Filter
 from dragoman.synthesis.plan import Plan
 from dragoman.synthesis.settings import SynthesizeParams
@@ -129,7 +129,7 @@ async def synthesize(
         """The candidates of one slot, each with what became of it."""
         brief = _brief(slot, round, shelves[slot.split], seed)
         if not brief.passages:
-            return [{"reason": "no related passages", "detail": slot.split}]
+            return [{"reason": UNRELATED, "detail": slot.split}]
         key = digest(
             origin, writer.fingerprint, sorted(slot.categories.items()), slot.id, round, seed, settings.candidates
         )

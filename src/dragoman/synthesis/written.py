@@ -12,7 +12,7 @@ from dragoman.core.journal import digest
 from dragoman.core.text import clip, has, unfenced
 from dragoman.core.types import Passage
 from dragoman.engines.base import Completion, Constraint, Engine, Request
-from dragoman.synthesis.brief import NOT_PARSED, Brief, Draft, Rejected, Writer
+from dragoman.synthesis.brief import NOT_PARSED, NOTHING_TO_ASK, Brief, Draft, Rejected, Writer
 from dragoman.synthesis.facts import mentions, spans
 from dragoman.synthesis.filters import YES_OR_NO
 from dragoman.synthesis.plan import Plan
@@ -46,7 +46,7 @@ class EngineWriter:
         shown = [_cut(passage, self.passage_words) for passage in brief.passages]
         offered = _answers(brief, shown) if self.spans else []
         if self.spans and not offered:
-            return [Rejected("nothing to ask", ", ".join(p.id for p in shown))]
+            return [Rejected(NOTHING_TO_ASK, ", ".join(p.id for p in shown))]
         several = not self.spans and _asks_for_several(brief)
         slots = self._slots(len(shown), two_turns, offered, several=several)
         state = slots | {
